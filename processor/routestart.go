@@ -16,7 +16,7 @@ import (
 // routeFacts is what is known about a partition of a routed topic when a worker gets it.
 type routeFacts struct {
 	group      int64     // the group's committed offset; -1 for none
-	foreign    bool      // the app did not commit it
+	foreign    bool      // the app did not commit it; known past the mark only
 	mark       *app.Mark // nil before its first routed record
 	topicID    string    // the present one
 	start, end int64     // of the partition
@@ -70,9 +70,10 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 // isAhead reports whether somebody set the group's offset ahead. The metadata of an offset
 // shows that the app committed it. Before the first mark an operator may set the offset at
 // which the app starts.
-func (f *routeFacts) isAhead() bool {
-	return f.mark != nil && f.group > f.mark.Offset && f.foreign
-}
+func (f *routeFacts) isAhead() bool { return f.foreign && f.pastMark() }
+
+// pastMark reports whether the group's offset is higher than the mark.
+func (f *routeFacts) pastMark() bool { return f.mark != nil && f.group > f.mark.Offset }
 
 // next returns the offset up to which records were routed, as far as is known.
 func (f *routeFacts) next() int64 {
@@ -177,7 +178,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	}
 	waiting = map[app.TaskID]bool{}
 	for id, f := range known {
-		at, ok := r.startOf(ctx, id, &f, decisions)
+		at, ok := r.startOf(ctx, id, f, decisions)
 		if !ok {
 			waiting[id] = true
 			continue
@@ -191,7 +192,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 }
 
 // gather collects the facts about assigned partitions.
-func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (map[app.TaskID]routeFacts, error) {
+func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (map[app.TaskID]*routeFacts, error) {
 	bounds, err := app.ListBounds(ctx, r.admin, offsets)
 	if err != nil {
 		return nil, err
@@ -200,26 +201,29 @@ func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]k
 	if err != nil {
 		return nil, err
 	}
-	foreign, err := app.ForeignOffsets(ctx, r.source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), offsets)
-	if err != nil {
-		return nil, err
-	}
-	known := map[app.TaskID]routeFacts{}
+	known, past := map[app.TaskID]*routeFacts{}, map[string][]int32{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
-			f.start, f.end, f.foreign = bounds[id].Start, bounds[id].End, foreign[id]
+			f.start, f.end = bounds[id].Start, bounds[id].End
 			if end, ok := ends[topic][partition]; ok {
 				f.divergence = end
 			}
 			if mark, ok := decisions.Marks[id.String()]; ok {
 				f.mark = &mark
 			}
-			known[id] = f
+			if f.pastMark() {
+				past[topic] = append(past[topic], partition)
+			}
+			known[id] = &f
 		}
 	}
-	return known, nil
+	foreign, err := app.ForeignOffsets(ctx, r.source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), past)
+	for _, id := range foreign {
+		known[id].foreign = true
+	}
+	return known, err
 }
 
 // startOf returns the offset at which a partition starts; ok is false if it waits for a

@@ -192,15 +192,9 @@ func (k *strike) cleaned() (map[string]string, error) {
 // leaderKill kills the leader of a partition of the app and restarts it.
 func leaderKill(ctx context.Context, k *strike) error {
 	topics := []string{k.app.repartition(), k.app.changelog(), k.app.topic("signals.unique"), "__consumer_offsets", "__transaction_state"}
-	topic := topics[k.rng.IntN(len(topics))]
-	meta, err := k.h.admin.Metadata(ctx, topic)
+	n, topic, err := k.someLeader(ctx, topics)
 	if err != nil {
 		return err
-	}
-	details := meta.Topics[topic].Partitions
-	n := k.h.cluster.node(details[int32(k.rng.IntN(len(details)))].Leader)
-	if n == nil {
-		return fmt.Errorf("%w: a partition of %s has no leader now", errNotStruck, topic)
 	}
 	d := k.between(time.Second, 8*time.Second)
 	k.note("leader %d of %s for %v", n.ID(), topic, d.Round(time.Millisecond))
@@ -208,6 +202,20 @@ func leaderKill(ctx context.Context, k *strike) error {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), brokerBackMax)
+}
+
+// someLeader returns the leader of a random partition of one of these topics.
+func (k *strike) someLeader(ctx context.Context, topics []string) (n *kafkatest.Node, topic string, err error) {
+	topic = topics[k.rng.IntN(len(topics))]
+	meta, err := k.h.admin.Metadata(ctx, topic)
+	if err != nil {
+		return nil, "", err
+	}
+	details := meta.Topics[topic].Partitions
+	if n = k.h.cluster.node(details[int32(k.rng.IntN(len(details)))].Leader); n == nil {
+		return nil, "", fmt.Errorf("%w: a partition of %s has no leader now", errNotStruck, topic)
+	}
+	return n, topic, nil
 }
 
 // rollingBrokers restarts one broker after the other.

@@ -13,9 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/proxy"
 )
@@ -178,12 +175,11 @@ func (h *harness) ownBroker(ctx context.Context) (own *harness, end func() error
 		err = px.Forward(own.cluster.kafka.ListenAddrs(listenerName))
 	}
 	if err == nil {
-		own.client, err = kgo.NewClient(kgo.SeedBrokers(own.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness"))
+		err = own.connect()
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, own.cluster.close())
 	}
-	own.admin = kadm.NewClient(own.client)
 	return own, func() error {
 		own.client.Close()
 		return own.cluster.close()

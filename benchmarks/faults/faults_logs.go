@@ -283,28 +283,25 @@ func (l *ledger) awaitRouted(ctx context.Context, events []*entry) error {
 
 // ends returns the end of each partition of a topic.
 func (l *ledger) ends(ctx context.Context, topic string) (map[int32]int64, error) {
-	listed, err := l.h.admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = listed.Error()
-	}
-	ends := map[int32]int64{}
-	for partition, o := range listed[topic] {
-		ends[partition] = o.Offset
-	}
-	return ends, err
+	return offsetsBy(ctx, l.h.admin.ListEndOffsets, topic)
 }
 
 // starts returns the first offset of each partition of a topic.
 func (l *ledger) starts(ctx context.Context, topic string) (map[int32]int64, error) {
-	listed, err := l.h.admin.ListStartOffsets(ctx, topic)
+	return offsetsBy(ctx, l.h.admin.ListStartOffsets, topic)
+}
+
+// offsetsBy returns the offset of each partition of a topic that list lists.
+func offsetsBy(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string) (map[int32]int64, error) {
+	listed, err := list(ctx, topic)
 	if err == nil {
 		err = listed.Error()
 	}
-	starts := map[int32]int64{}
+	offsets := map[int32]int64{}
 	for partition, o := range listed[topic] {
-		starts[partition] = o.Offset
+		offsets[partition] = o.Offset
 	}
-	return starts, err
+	return offsets, err
 }
 
 func toTheEnd(_ int32, _, end int64) int64 { return end }

@@ -59,15 +59,9 @@ func freezeController(ctx context.Context, k *strike) error {
 // freezeLeader pauses the leader of a partition of the app.
 func freezeLeader(ctx context.Context, k *strike) error {
 	topics := append([]string{k.app.repartition(), k.app.changelog()}, k.app.outputs()...)
-	topic := topics[k.rng.IntN(len(topics))]
-	meta, err := k.h.admin.Metadata(ctx, topic)
+	n, topic, err := k.someLeader(ctx, topics)
 	if err != nil {
 		return err
-	}
-	details := meta.Topics[topic].Partitions
-	n := k.h.cluster.node(details[int32(k.rng.IntN(len(details)))].Leader)
-	if n == nil {
-		return fmt.Errorf("%w: a partition of %s has no leader now", errNotStruck, topic)
 	}
 	d := k.freezeTime()
 	k.note("leader %d of %s for %v", n.ID(), topic, d.Round(time.Millisecond))

@@ -150,16 +150,23 @@ func (h *harness) prepare() error {
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes, h.set.kafka); err != nil {
 		return err
 	}
-	// Brokers stop and return often: refresh the metadata often.
-	if h.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness")); err != nil {
+	if err = h.connect(); err != nil {
 		return err
 	}
-	h.admin = kadm.NewClient(h.client)
 	h.say("Kafka runs; data and logs in %s", h.dir)
 	if err := loopDisks(); err != nil {
 		h.say("note: faults that need a disk of their own are left out: %v", err)
 	}
 	return nil
+}
+
+// connect makes the harness's own client.
+func (h *harness) connect() (err error) {
+	// Brokers stop and return often: refresh the metadata often.
+	if h.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness")); err == nil {
+		h.admin = kadm.NewClient(h.client)
+	}
+	return err
 }
 
 // cleanUp removes the files of a run without findings, unless a flag set their

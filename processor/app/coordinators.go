@@ -91,9 +91,8 @@ func probeTransaction(ctx context.Context, c Conn, id string) error {
 		return err
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
-	case errors.Is(err, kerr.ConcurrentTransactions): // of the running service
-		return nil
-	case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.InvalidTxnState):
+	case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.InvalidTxnState),
+		errors.Is(err, kerr.ConcurrentTransactions): // of the running service
 		return nil
 	default:
 		return err

@@ -78,7 +78,7 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	}
 	f.group, f.groupAt = committed.At, app.CommitOf(committed.Metadata, committed.At).Generation
 	switch {
-	case f.stored == nil:
+	case f.stored == nil, f.groupAtStored():
 	case f.stored.Generation != f.generation:
 		f.unread = true // nothing is known of a deleted topic
 	default:

@@ -19,7 +19,8 @@ type facts struct {
 	// groupAt is the generation of the input in which the app committed the group's
 	// offset; -1 if another program set it. generation is the present one.
 	groupAt, generation int64
-	// unread reports that the input has committed records from stored.Next on.
+	// unread reports that the input has committed records from stored.Next on. It is unknown
+	// if groupAtStored decides.
 	unread bool
 	// lost reports that the changelog was recreated after the task had run.
 	lost bool
@@ -96,7 +97,13 @@ func (f *facts) storedIsNewest() bool {
 	if f.logged != nil && f.logged.Sequence >= f.stored.Sequence {
 		return f.logged.Sequence == f.stored.Sequence
 	}
-	return f.group == f.stored.Next && f.groupAt == f.stored.Generation || !f.unread
+	return f.groupAtStored() || !f.unread
+}
+
+// groupAtStored reports whether the app committed the local store's next as the group's
+// offset.
+func (f *facts) groupAtStored() bool {
+	return f.group == f.stored.Next && f.groupAt == f.stored.Generation
 }
 
 // nextWithout returns the input offset at which a task without its rows goes on: that of

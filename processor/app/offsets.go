@@ -1,0 +1,99 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// Commit is what the metadata of a group offset says of the transaction that committed it.
+type Commit struct {
+	// Generation is that of the input; -1 if the app did not commit the offset: a tool that
+	// moves offsets writes no metadata, or that of another offset.
+	Generation int64
+	// Sequence is that of the checkpoint in the transaction of a task; 0 for the routing
+	// stage, which has none, and for an older build.
+	Sequence int64
+}
+
+// commitFormat has the generation, the sequence and the committed offset.
+const commitFormat = "%d/%d@%d"
+
+// OffsetMetadata returns the metadata with which a process commits offsets: its instance,
+// the transaction, and the offset at. A tool that moves an offset may keep the metadata.
+func OffsetMetadata(instance string, c Commit, at int64) string {
+	return instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
+}
+
+// CommitOf returns the transaction in the metadata of an offset.
+func CommitOf(metadata string, at int64) (c Commit) {
+	if metadata == "" {
+		return Commit{Generation: -1}
+	}
+	var committed int64
+	_, err := fmt.Sscanf(metadata[strings.LastIndexByte(metadata, '#')+1:], commitFormat, &c.Generation, &c.Sequence, &committed)
+	switch {
+	case err != nil || c.Generation < 0 || c.Sequence < 0:
+		return Commit{} // of an older build
+	case committed != at:
+		return Commit{Generation: -1}
+	}
+	return c
+}
+
+// ForeignOffsets returns those of these partitions whose group offset the app did not commit.
+func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (foreign []TaskID, err error) {
+	if len(partitions) == 0 {
+		return nil, nil
+	}
+	committed, err := kafka.StableOffsets(ctx, client, group, partitions)
+	if err != nil {
+		return nil, err
+	}
+	for topic, offsets := range committed {
+		for partition, o := range offsets {
+			if o.At >= 0 && CommitOf(o.Metadata, o.At).Generation < 0 {
+				foreign = append(foreign, TaskID{topic, partition})
+			}
+		}
+	}
+	return foreign, nil
+}
+
+// Bounds are the first offset of a partition and its end.
+type Bounds struct{ Start, End int64 }
+
+// ListBounds lists the bounds of partitions.
+func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32]kgo.Offset) (map[TaskID]Bounds, error) {
+	topics := slices.Collect(maps.Keys(of))
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %v: %w", topics, err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %v: %w", topics, err)
+	}
+	all := map[TaskID]Bounds{}
+	for topic, partitions := range of {
+		for partition := range partitions {
+			id := TaskID{topic, partition}
+			start, known := starts.Lookup(topic, partition)
+			end, knownEnd := ends.Lookup(topic, partition)
+			if err := cmp.Or(start.Err, end.Err); err != nil || !known || !knownEnd {
+				return nil, fmt.Errorf("list the offsets of %v: %w", id, cmp.Or(err, error(kerr.UnknownTopicOrPartition)))
+			}
+			all[id] = Bounds{start.Offset, end.Offset}
+		}
+	}
+	return all, nil
+}
