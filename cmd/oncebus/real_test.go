@@ -96,6 +96,14 @@ func (w *world) createTopics(configs []string, names ...string) {
 	if err != nil {
 		w.t.Fatalf("create topics: %v", err)
 	}
+	// The controller responds before the brokers' metadata has the topics.
+	eventually(w.t, "topics in the metadata", func(ctx context.Context) error {
+		listed, err := w.admin.ListTopics(ctx, w.topicsOf(names)...)
+		if err == nil {
+			err = listed.Error()
+		}
+		return err
+	})
 }
 
 // produce sends the records to their partitions, in order within a partition. It
