@@ -135,7 +135,8 @@ func linesOf(got clitest.Result, checks ...string) clitest.Result {
 	return got
 }
 
-// alter changes one setting of a topic.
+// alter changes one setting of a topic, and waits for the broker to apply it: the
+// controller responds earlier.
 func (w *world) alter(topic, name, value string) {
 	w.t.Helper()
 	altered, err := w.admin.AlterTopicConfigs(w.t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: kmsg.StringPtr(value)}}, topic)
@@ -145,6 +146,22 @@ func (w *world) alter(topic, name, value string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	eventually(w.t, topic+" has "+name+"="+value, func(ctx context.Context) error {
+		described, err := w.admin.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return err
+		}
+		configs, err := described.On(topic, func(r *kadm.ResourceConfig) error { return r.Err })
+		if err != nil {
+			return err
+		}
+		for _, c := range configs.Configs {
+			if c.Key == name && c.MaybeValue() == value {
+				return nil
+			}
+		}
+		return errNotYet
+	})
 }
 
 // TestRealDoctor: what 'oncebus doctor' says before the first start, while the service

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -64,14 +63,7 @@ func TestRealRefusedRecords(t *testing.T) {
 	s := w.start("a")
 	s.awaitReady()
 	send("segment", 1_500_000, "refused by topic "+w.topic("ids.unique")+": RECORD_LIST_TOO_LARGE")
-	limit := "20000"
-	altered, err := w.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, w.topic("ids.unique"))
-	if err == nil {
-		_, err = altered.On(w.topic("ids.unique"), nil)
-	}
-	if err != nil {
-		t.Fatalf("alter max.message.bytes: %v", err)
-	}
+	w.alter(w.topic("ids.unique"), "max.message.bytes", "20000")
 	send("limit", 30_000, "max.message.bytes is 20000")
 
 	good.checkOnce(t, w.output("ids.unique"))
