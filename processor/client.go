@@ -23,7 +23,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
 	batchMax := cfg.BatchBytesMax()
 	if w.stage == app.StageDedup && rt.Topology.Repartition != "" {
-		batchMax += envelopeBytesMax
+		batchMax += app.EnvelopeBytesMax
 	}
 	options := append(append([]kgo.Opt(nil), w.baseOptions...), w.budget.ClientOptions(batchMax)...)
 	return append(options,
@@ -102,10 +102,6 @@ const (
 	// requestRetryMax is franz-go's default for how long it retries a request.
 	requestRetryMax = 30 * time.Second
 )
-
-// envelopeBytesMax is what the envelope may add to an event in the repartition topic. A batch
-// of one event there may be so much larger than its batch in the input.
-const envelopeBytesMax = 64 << 10
 
 // lingerFor returns the producer linger: a part of the commit interval. The records
 // wait for the commit anyway, and Flush ends the linger. Few large batches cost broker

@@ -30,9 +30,11 @@ const DeadLetterMinBytes = 8 << 10
 const (
 	internalMaxMessage = 64 << 20
 	internalMinMessage = 1 << 20
-	// headersMaxBytes is the size of what oncebus adds to a record.
-	headersMaxBytes = 64 << 10
 )
+
+// EnvelopeBytesMax is what the envelope may add to an event in the repartition topic. A
+// batch of one event there may be so much larger than its batch in the input.
+const EnvelopeBytesMax = 64 << 10
 
 // The settings of new topics that createTopic changes if a broker refuses them.
 const (
@@ -50,7 +52,7 @@ var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment
 // It is a power of two, as the limits of hosted Kafka are.
 func internalMessageBytes(decompressed int) int {
 	limit := internalMaxMessage
-	for limit/2 >= max(decompressed+headersMaxBytes, internalMinMessage) {
+	for limit/2 >= max(decompressed+EnvelopeBytesMax, internalMinMessage) {
 		limit /= 2
 	}
 	return limit
@@ -99,10 +101,14 @@ func changelogConfigs(maxMessage int) map[string]string {
 // TopicLimits are a topic's limits on records.
 type TopicLimits struct {
 	MaxBytes                int32
-	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may differ from the broker time
-	AppendTime              bool  // the broker replaces timestamps
-	Compacted               bool  // a record needs a key
+	BytesSetting            string // the setting that MaxBytes is the value of
+	BeforeMaxMS, AfterMaxMS int64  // how far a timestamp may differ from the broker time
+	AppendTime              bool   // the broker replaces timestamps
+	Compacted               bool   // a record needs a key
 }
+
+// batchBytesSetting bounds what oncebus writes to internal topics, as it reads them again.
+const batchBytesSetting = "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"
 
 // defaultMaxBytes is max.message.bytes of a topic that does not set it.
 const defaultMaxBytes = 1 << 20
@@ -122,16 +128,33 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 		}
 		values := settingsOf(topic)
 		t.settings[topic.Name] = values
-		t.limits[topic.Name] = TopicLimits{
-			MaxBytes:    int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
-			BeforeMaxMS: timestampBound(values, "message.timestamp.before.max.ms"),
-			AfterMaxMS:  timestampBound(values, timestampAfterSetting),
-			AppendTime:  values["message.timestamp.type"] == "LogAppendTime",
-			Compacted:   strings.Contains(values["cleanup.policy"], "compact"),
-		}
+		t.limits[topic.Name] = t.limitsOf(topic.Name, values)
 		mistakes = append(mistakes, t.checkConfigs(topic.Name, values)...)
 	}
 	return errors.Join(mistakes...)
+}
+
+// limitsOf returns the limits of a topic with these settings. Those of internal topics are
+// at most what their readers decompress.
+func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits {
+	limits := TopicLimits{
+		MaxBytes:     int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
+		BytesSetting: maxMessageSetting,
+		BeforeMaxMS:  timestampBound(values, "message.timestamp.before.max.ms"),
+		AfterMaxMS:   timestampBound(values, timestampAfterSetting),
+		AppendTime:   values["message.timestamp.type"] == "LogAppendTime",
+		Compacted:    strings.Contains(values["cleanup.policy"], "compact"),
+	}
+	if t.BatchMax > 0 && slices.Contains(t.internal(), topic) {
+		readMax := t.BatchMax
+		if topic == t.Repartition {
+			readMax += EnvelopeBytesMax
+		}
+		if readMax < int(limits.MaxBytes) {
+			limits.MaxBytes, limits.BytesSetting = int32(readMax), batchBytesSetting
+		}
+	}
+	return limits
 }
 
 // timestampBound returns a bound on the distance of timestamps from the broker time.

@@ -30,10 +30,32 @@ func TestTimestampBounds(t *testing.T) {
 // decompress to.
 func TestInternalMessageBytes(t *testing.T) {
 	for decompressed, want := range map[int]int{
-		1 << 20: 2 << 20, 3 << 20: 4 << 20, 4<<20 - headersMaxBytes: 4 << 20, 4 << 20: 8 << 20, 64 << 20: 64 << 20, 1 << 30: 64 << 20,
+		1 << 20: 2 << 20, 3 << 20: 4 << 20, 4<<20 - EnvelopeBytesMax: 4 << 20, 4 << 20: 8 << 20, 64 << 20: 64 << 20, 1 << 30: 64 << 20,
 	} {
 		if got := internalMessageBytes(decompressed); got != want {
 			t.Errorf("%d bytes: max.message.bytes %d, want %d", decompressed, got, want)
+		}
+	}
+}
+
+// TestInternalBatchesAreReadable: no batch of an internal topic decompresses to more than
+// its readers accept, whatever the topic accepts. Then a process would refuse its own batch.
+func TestInternalBatchesAreReadable(t *testing.T) {
+	topology := &Topology{App: "app", Manifest: "app-manifest", Repartition: "app-repartition", Verdicts: "app-verdicts", Prepartitioned: []string{"keyed"}, BatchMax: 4 << 20}
+	for topic, want := range map[string]TopicLimits{
+		"app-repartition":           {MaxBytes: 4<<20 + EnvelopeBytesMax, BytesSetting: batchBytesSetting},
+		"app-repartition-changelog": {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
+		"app-keyed-changelog":       {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
+		"app-verdicts":              {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
+		"output":                    {MaxBytes: 8 << 20, BytesSetting: maxMessageSetting},
+	} {
+		want.BeforeMaxMS, want.AfterMaxMS = Forever, Forever
+		if got := topology.limitsOf(topic, map[string]string{maxMessageSetting: "8388608"}); got != want {
+			t.Errorf("%s: %+v, want %+v", topic, got, want)
+		}
+		want.MaxBytes, want.BytesSetting = 1<<20, maxMessageSetting
+		if got := topology.limitsOf(topic, map[string]string{maxMessageSetting: "1048576"}); got != want {
+			t.Errorf("%s with a lower limit: %+v, want %+v", topic, got, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*A
 	}
 	t.limits = map[string]TopicLimits{}
 	for _, name := range t.Written() {
-		t.limits[name] = TopicLimits{MaxBytes: defaultMaxBytes, BeforeMaxMS: Forever, AfterMaxMS: Forever}
+		t.limits[name] = TopicLimits{MaxBytes: defaultMaxBytes, BytesSetting: maxMessageSetting, BeforeMaxMS: Forever, AfterMaxMS: Forever}
 	}
 	for _, name := range t.internal() {
 		limits := t.limits[name]

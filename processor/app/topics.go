@@ -20,6 +20,7 @@ import (
 // may create. It returns all contradictions at once, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	t := newTopology(s.cfg.AppID, s.routes)
+	t.BatchMax = s.MaxDecompressedBatchBytes
 	if err := t.checkNames(); err != nil {
 		return nil, err
 	}

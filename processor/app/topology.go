@@ -53,6 +53,9 @@ type Topology struct {
 	// brokers is the number of brokers, those that are down included where the
 	// cluster lists them.
 	brokers int
+	// BatchMax bounds the batches of internal topics, which no process may write larger than
+	// the processes that read them decompress: MaxDecompressedBatchBytes. 0 is no bound.
+	BatchMax int
 	// starts has, by partition, the first offset to read of each input topic if it is new.
 	starts map[string][]int64
 }

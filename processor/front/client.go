@@ -213,6 +213,7 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 		return nil, err
 	}
 	t := app.Topology
+	t.BatchMax = f.cfg.BatchBytesMax()
 	if missing := app.MissingTopics(); len(missing) > 0 {
 		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.App, errMissing)
 	}

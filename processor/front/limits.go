@@ -65,9 +65,9 @@ func (f *IngressClient) compareBodies(at *clientState) {
 			topics = append(topics, at.rt.Topology.Repartition)
 		}
 		for _, topic := range topics {
-			if most := int(at.rt.Limit(topic).MaxBytes); most > 0 && r.HTTP.MaxBody > most {
-				f.log.Warn("http.max_body exceeds a topic limit: larger bodies get 413; lower max_body or raise max.message.bytes",
-					"route", r.Name, "max_body", r.HTTP.MaxBody, "topic", topic, "max_message_bytes", most)
+			if limits := at.rt.Limit(topic); limits.MaxBytes > 0 && r.HTTP.MaxBody > int(limits.MaxBytes) {
+				f.log.Warn("http.max_body exceeds a topic limit: larger bodies get 413; lower max_body or raise the setting",
+					"route", r.Name, "max_body", r.HTTP.MaxBody, "topic", topic, "setting", limits.BytesSetting, "bytes", limits.MaxBytes)
 			}
 		}
 	}

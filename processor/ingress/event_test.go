@@ -296,7 +296,7 @@ func TestTooLargeForTheOutput(t *testing.T) {
 	}
 	i.post("/signals", event("a")).want(t, "the same key, shorter", 202)
 	logs := b.logs.String()
-	if strings.Count(logs, "http.max_body exceeds a topic limit") != 1 || !strings.Contains(logs, `"route":"signals","max_body":1048576,"topic":"signals.unique","max_message_bytes":2000`) {
+	if strings.Count(logs, "http.max_body exceeds a topic limit") != 1 || !strings.Contains(logs, `"route":"signals","max_body":1048576,"topic":"signals.unique","setting":"max.message.bytes","bytes":2000`) {
 		t.Errorf("the log does not compare max_body with the topics")
 	}
 }

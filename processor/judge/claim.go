@@ -117,7 +117,8 @@ const rowBytesMax = 64
 
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
-	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.App.Limit(t.Changelog).MaxBytes)
+	limits := t.App.Limit(t.Changelog)
+	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, %s is %d", t.Changelog, t.rowBytes(row), limits.BytesSetting, limits.MaxBytes)
 }
 
 // requester returns the request that gets the outcome of the event.

@@ -211,7 +211,7 @@ func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	ts := r.Timestamp.UnixMilli()
 	switch n := wire.RecordBytes(r); {
 	case n > int(limits.MaxBytes):
-		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, max.message.bytes is %d", r.Topic, n, limits.MaxBytes)
+		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d", r.Topic, n, limits.BytesSetting, limits.MaxBytes)
 	case limits.Compacted && r.Key == nil:
 		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
 	case limits.AppendTime:

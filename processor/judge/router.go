@@ -84,8 +84,8 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 		}
 	}
 	out.Headers = headers
-	if n := wire.RecordBytes(out); n > int(r.App.Limit(out.Topic).MaxBytes) {
-		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.App.Limit(out.Topic).MaxBytes)
+	if n, limits := wire.RecordBytes(out), r.App.Limit(out.Topic); n > int(limits.MaxBytes) {
+		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d", out.Topic, n, limits.BytesSetting, limits.MaxBytes)
 	}
 	if reason, _ := e.refused(env.From, out.Topic); reason != "" {
 		return reason

@@ -194,7 +194,7 @@ func (r *scriptRun) setRefusing(st *step) error {
 
 // setLimits sets what a topic takes, from the next start on.
 func (r *scriptRun) setLimits(st *step) error {
-	limits := app.TopicLimits{MaxBytes: 1 << 20, BeforeMaxMS: app.Forever, AfterMaxMS: app.Forever}
+	limits := app.TopicLimits{MaxBytes: 1 << 20, BytesSetting: "max.message.bytes", BeforeMaxMS: app.Forever, AfterMaxMS: app.Forever}
 	if len(st.words) != 1 {
 		return errors.New("want topic NAME FIELDS")
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -88,8 +89,8 @@ func (t *State) Sweep(e *Emitter) error {
 			continue
 		}
 		t.value = row.AppendValue(t.value[:0])
-		if limit := int(t.App.Limit(t.Changelog).MaxBytes); wire.RecordOverhead+len(row.Digest)+len(wire.HeaderSweep)+len(t.value) > limit {
-			t.refuseSweep(&row, limit)
+		if limits := t.App.Limit(t.Changelog); wire.RecordOverhead+len(row.Digest)+len(wire.HeaderSweep)+len(t.value) > int(limits.MaxBytes) {
+			t.refuseSweep(&row, limits)
 			return nil
 		}
 		key := e.bytes.take(len(row.Digest))
@@ -105,10 +106,10 @@ func (t *State) Sweep(e *Emitter) error {
 
 // refuseSweep ends a sweep at a row that the changelog does not accept any more: each
 // transaction with it would abort.
-func (t *State) refuseSweep(row *dedup.Row, limit int) {
+func (t *State) refuseSweep(row *dedup.Row, limits app.TopicLimits) {
 	t.sweep, t.sweepRefused = sweep{}, true
-	t.Log.Error("sweep of the changelog ended: max.message.bytes is lower than a stored row; raise it and restart, or the changelog grows",
-		"topic", t.Changelog, "key", row.Digest.String(), "row_bytes", len(t.value), "max_message_bytes", limit)
+	t.Log.Error("sweep of the changelog ended: a setting is lower than a stored row; raise it and restart, or the changelog grows",
+		"topic", t.Changelog, "key", row.Digest.String(), "row_bytes", len(t.value), "setting", limits.BytesSetting, "bytes", limits.MaxBytes)
 }
 
 // commitSweep moves a running sweep past the chunk of the committed transaction.
