@@ -95,6 +95,7 @@ func TestLeasesBeginAgainAfterAStepOfBrokerTime(t *testing.T) {
 			i := b.ready(b.startWith(b.onePartition("one"), clocks.replace))
 			b.produce(operation("first", "a", 0))
 			b.drainClaims(i)
+			_, started := lastLease(t, b)
 			i.App().Clock.Set(time.Now().Add(off).UnixMilli())
 			clocks.advance(time.Minute)
 			step := time.Now().UnixMilli()
@@ -103,19 +104,25 @@ func TestLeasesBeginAgainAfterAStepOfBrokerTime(t *testing.T) {
 			if n := i.App().Clock.Steps(); n != 1 {
 				t.Errorf("%d steps", n)
 			}
-			var last string
-			for _, r := range b.read("app-repartition-changelog") {
-				if string(r.Key) == wire.CheckpointKey {
-					last = header(r, wire.HeaderLease)
-				}
-			}
-			var began, up int64
-			if _, err := fmt.Sscanf(last, "%d %d", &began, &up); err != nil {
-				t.Fatal(err)
-			}
-			if up < step-2000 || began < up || !isNow(began) {
+			began, up := lastLease(t, b)
+			if up <= started || up < step-2000 || began < up || !isNow(began) {
 				t.Errorf("the transaction began at %v, the task at %v; the step was at %v", time.UnixMilli(began), time.UnixMilli(up), time.UnixMilli(step))
 			}
 		})
 	}
+}
+
+// lastLease returns when the transaction of the newest checkpoint began, and its task.
+func lastLease(t *testing.T, b *bench) (began, up int64) {
+	t.Helper()
+	var last string
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) == wire.CheckpointKey {
+			last = header(r, wire.HeaderLease)
+		}
+	}
+	if _, err := fmt.Sscanf(last, "%d %d", &began, &up); err != nil {
+		t.Fatal(err)
+	}
+	return began, up
 }

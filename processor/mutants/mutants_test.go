@@ -47,13 +47,24 @@ type suite struct {
 // include tests with a real Kafka, which no mutant needs.
 var (
 	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
+	rulesSuite     = suite{name: "rules", pkg: "dedup/rules", skip: "^(Bench|Fuzz)"}
 	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
 	kafkaSuite     = suite{name: "kafka", pkg: "processor/kafka", skip: "^(Bench|Fuzz)"}
 	wireSuite      = suite{name: "wire", pkg: "processor/wire", skip: "^(Bench|Fuzz)"}
 	judgeSuite     = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
+	appSuite       = suite{name: "app", pkg: "processor/app", skip: "^(Bench|Fuzz)"}
+	restoreSuite   = suite{name: "restore", pkg: "processor/restore", skip: "^(Bench|Fuzz)"}
+	frontSuite     = suite{name: "front", pkg: "processor/front", skip: "^(Bench|Fuzz)"}
+	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
+	ingressSuite   = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
+
+// packageSuites are the suites without the processor's, which uses all their packages.
+var packageSuites = []suite{
+	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite,
+}
 
 // aimed returns s with only the tests that match a pattern.
 func (s suite) aimed(run string) suite {
@@ -76,7 +87,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, budgetList, edgeList)
+var catalogue = slices.Concat(list, claimList, trimList, budgetList, edgeList, mendList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is
@@ -126,7 +137,7 @@ func control(t *testing.T, sim int) {
 			}
 		}
 		suites = nil
-		for _, s := range []suite{dedupSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, processorSuite} {
+		for _, s := range append(slices.Clone(packageSuites), processorSuite) {
 			suites = append(suites, s.aimed(strings.Join(aims[s.pkg], "|")))
 		}
 		suites = append(suites, seeds(t, simSeeds)...)
@@ -176,7 +187,7 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 // another cause.
 func (m *mutant) reach() []suite {
 	var suites []suite
-	for _, s := range []suite{dedupSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite} {
+	for _, s := range packageSuites {
 		if slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, s.pkg+"/") }) {
 			suites = append(suites, s)
 		}
