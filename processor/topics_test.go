@@ -1,11 +1,15 @@
 package processor_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/app"
 )
 
 // withDuplicates is the bench's routes file with a policy for copies.
@@ -108,4 +112,39 @@ func TestAllWrongSettingsAreReportedTogether(t *testing.T) {
 	b.alter("app-repartition", "retention.ms", "1")
 	b.alter("app-manifest", "cleanup.policy", "delete")
 	b.refused(cfg, "app-repartition-changelog has retention.ms=1", "app-repartition has retention.ms=1", "app-manifest has cleanup.policy=delete")
+}
+
+// TestCompactedOutcomesTopicIsRefused: under compaction an outcome would replace that of
+// another event with the same record key, and one without a value would be a tombstone.
+func TestCompactedOutcomesTopicIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"compact", "compact,delete", "delete,compact"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+			b.createTopic("ops.outcomes", 4, "cleanup.policy", policy)
+			cfg := b.config("one")
+			way := "kafka-configs.sh --alter --entity-type topics --entity-name ops.outcomes --add-config cleanup.policy=delete"
+			b.refused(cfg, "outcomes topic ops.outcomes has cleanup.policy="+policy, way)
+			assertFinding(t, b.diagnose(cfg, 0), app.Fails, "settings", way)
+			b.alter("ops.outcomes", "cleanup.policy", "delete")
+			b.ready(b.start(cfg))
+		})
+	}
+}
+
+// TestOutcomesTopicIsCreatedWithoutCompaction, whatever the default of the brokers is.
+func TestOutcomesTopicIsCreatedWithoutCompaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	policies := map[string]string{}
+	b.refuseTopics(kerr.InvalidConfig, func(topic string, configs map[string]string) string {
+		policies[topic] = configs["cleanup.policy"]
+		return ""
+	})
+	i := b.ready(b.start(b.config("one")))
+	must(t, i.stop())
+	if got := policies["ops.outcomes"]; got != "delete" {
+		t.Errorf("cleanup.policy is %q, want delete", got)
+	}
 }

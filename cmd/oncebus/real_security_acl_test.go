@@ -44,6 +44,10 @@ var settingRules = []rule{
 		},
 	},
 	{
+		"topic", "every `outcomes` topic", "Read, DescribeConfigs", "a start refuses one that is compacted",
+		func(*world) []string { return nil }, // realRoutes have none
+	},
+	{
 		"group", "`<app>-route` (unless all inputs are prepartitioned), `<app>-dedup`", "Read", "",
 		func(w *world) []string { return []string{w.app + "-route", w.app + "-dedup"} },
 	},

@@ -62,6 +62,10 @@ func emissionConfigs() map[string]string {
 	return map[string]string{timestampAfterSetting: strconv.Itoa(Forever)}
 }
 
+// outcomesConfigs returns the settings of outcomes topics. The brokers' default cleanup
+// policy may be compact.
+func outcomesConfigs() map[string]string { return map[string]string{"cleanup.policy": "delete"} }
+
 func manifestConfigs() map[string]string {
 	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 }
@@ -113,8 +117,8 @@ const batchBytesSetting = "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"
 // defaultMaxBytes is max.message.bytes of a topic that does not set it.
 const defaultMaxBytes = 1 << 20
 
-// readConfigs reads the limits of the topics that oncebus produces to, and checks the
-// internal ones.
+// readConfigs reads the limits of topics, and checks the settings of those that have to
+// have certain ones.
 func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
 	described, err := admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
@@ -143,7 +147,7 @@ func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits 
 		BeforeMaxMS:  timestampBound(values, "message.timestamp.before.max.ms"),
 		AfterMaxMS:   timestampBound(values, timestampAfterSetting),
 		AppendTime:   values["message.timestamp.type"] == "LogAppendTime",
-		Compacted:    strings.Contains(values["cleanup.policy"], "compact"),
+		Compacted:    isCompacted(values),
 	}
 	if t.BatchMax > 0 && slices.Contains(t.internal(), topic) {
 		readMax := t.BatchMax
@@ -167,6 +171,11 @@ func timestampBound(values map[string]string, name string) int64 {
 	return configInt(values, "message.timestamp.difference.max.ms", Forever)
 }
 
+// isCompacted reports whether the cleanup policy has compact, with or without delete.
+func isCompacted(values map[string]string) bool {
+	return strings.Contains(values["cleanup.policy"], "compact")
+}
+
 func configInt(values map[string]string, name string, fallback int64) int64 {
 	if v, err := strconv.ParseInt(values[name], 10, 64); err == nil {
 		return v
@@ -174,8 +183,8 @@ func configInt(values map[string]string, name string, fallback int64) int64 {
 	return fallback
 }
 
-// checkConfigs returns the settings with which an internal topic would lose state, or
-// a dead-letter topic would not accept dead letters.
+// checkConfigs returns the settings with which an internal topic would lose state, an
+// outcomes topic would lose outcomes, or a dead-letter topic would not accept dead letters.
 func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	var want map[string]string
 	switch {
@@ -189,6 +198,9 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 		want = map[string]string{"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", Forever) < DeadLetterMinBytes:
 		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for the headers of a dead letter: set it to at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
+	case slices.Contains(t.outcomes, name) && isCompacted(values):
+		return []error{kafka.OperatorErrorf("outcomes topic %s has cleanup.policy=%s: compaction deletes an outcome when a later one has the same record key, and one without a value; it must be delete: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=delete, or name another topic in outcomes",
+			name, values["cleanup.policy"], name)}
 	default:
 		return nil
 	}

@@ -24,6 +24,15 @@ const diagnosedRoutes = `routes:
     window: 2h
     output: out
     dead_letter: dead
+  - name: orders
+    topics: [orders]
+    mode: claim
+    key: [{field: id}]
+    window: 2h
+    output: orders.run
+    outcomes: outcomes
+    replies: replies
+    dead_letter: dead
 `
 
 // gib is 1 GiB in bytes.
@@ -113,6 +122,8 @@ func TestDiagnosis(t *testing.T) {
 		{"a missing topic", func(f *Facts) { f.refused = []error{kafka.OperatorErrorf("topic raw does not exist: create it")} }, "topics", Fails, "topic raw does not exist: create it"},
 		{"a wrong setting", func(f *Facts) { f.topology.settings["app-repartition"]["retention.ms"] = "86400000" }, "settings", Fails, "app-repartition has retention.ms=86400000, it must be -1: alter it with kafka-configs.sh"},
 		{"a small dead-letter topic", func(f *Facts) { f.topology.settings["dead"]["max.message.bytes"] = "100" }, "settings", Fails, "dead-letter topic dead has max.message.bytes=100"},
+		{"a compacted outcomes topic", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact" }, "settings", Fails, "outcomes topic outcomes has cleanup.policy=compact: "},
+		{"an outcomes topic that also compacts", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact,delete" }, "settings", Fails, "--entity-name outcomes --add-config cleanup.policy=delete"},
 		{"one replica in sync", func(f *Facts) {
 			f.topology.Topics["raw"] = Topic{Partitions: 4, Replicas: 3, InSync: 1}
 			f.topology.settings["raw"] = nil

@@ -66,6 +66,8 @@ func (t *Topology) operations(topic string) []string {
 		return []string{"Read", "Write", "DescribeConfigs"}
 	case slices.Contains(t.emissions, topic):
 		return []string{"Write", "DescribeConfigs"}
+	case slices.Contains(t.outcomes, topic):
+		return []string{"Read", "DescribeConfigs"} // for the cleanup policy
 	}
 	return []string{"Read"}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMissingRights(t *testing.T) {
-	topics := &Topology{App: "app", Manifest: "app-manifest", Repartition: "app-repartition", Routed: []string{"raw", "both"}, emissions: []string{"out", "both"}}
+	topics := &Topology{App: "app", Manifest: "app-manifest", Repartition: "app-repartition", Routed: []string{"raw", "both"}, emissions: []string{"out", "both"}, outcomes: []string{"outcomes"}}
 	all := []kadm.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs}
 	for _, tt := range []struct {
 		topic   string
@@ -26,6 +26,7 @@ func TestMissingRights(t *testing.T) {
 		{"app-repartition-changelog", 0, all[:1], []string{"Write", "DescribeConfigs"}},
 		{"app-repartition", kerr.TopicAuthorizationFailed.Code, nil, []string{"Read", "Write", "DescribeConfigs"}},
 		{"app-repartition", kerr.UnknownTopicOrPartition.Code, nil, nil},
+		{"outcomes", 0, all[:1], []string{"DescribeConfigs"}},
 		{"out", 0, nil, nil}, // a broker that lists no operations
 	} {
 		if got := topics.missing(tt.topic, tt.code, tt.allowed); len(got)+len(tt.want) > 0 && !reflect.DeepEqual(got, tt.want) {

@@ -39,6 +39,9 @@ func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	if err := s.refuseCounts(t); err != nil {
 		return nil, err
 	}
+	if err := s.refuseCompacted(ctx, t); err != nil {
+		return nil, err
+	}
 	t.countBrokers(ctx, s.Client)
 	if err := s.createMissing(ctx, t); err != nil {
 		return nil, err
@@ -82,6 +85,18 @@ func (s *setup) refuseCounts(t *Topology) error {
 	return errors.Join(mistakes...)
 }
 
+// refuseCompacted refuses outcomes topics that are compacted, before a topic is created.
+func (s *setup) refuseCompacted(ctx context.Context, t *Topology) error {
+	existing := slices.DeleteFunc(slices.Clone(t.outcomes), func(name string) bool {
+		_, ok := t.Topics[name]
+		return !ok
+	})
+	if len(existing) == 0 {
+		return nil
+	}
+	return t.readConfigs(ctx, s.Admin, existing...)
+}
+
 // ErrAddedPartition refuses a partition that was added to a topic whose partitions are
 // tasks. The advice is the same at a start and while the app runs.
 func ErrAddedPartition(topic string, partition, began int32) error {
@@ -116,7 +131,11 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 func (s *setup) firstTopics(t *Topology) (topics []newTopic) {
 	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
-		topics = append(topics, newTopic{name, s.cfg.Partitions, nil})
+		var configs map[string]string
+		if slices.Contains(t.outcomes, name) {
+			configs = outcomesConfigs()
+		}
+		topics = append(topics, newTopic{name, s.cfg.Partitions, configs})
 	}
 	for _, name := range t.emissions {
 		topics = append(topics, newTopic{name, s.cfg.Partitions, emissionConfigs()})

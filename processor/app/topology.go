@@ -44,8 +44,9 @@ type Topology struct {
 	Routed, Prepartitioned []string // inputs
 	emissions              []string // output, duplicates and dead-letter topics
 	deadLetters            map[string]bool
-	Repartition, Manifest  string // Repartition is "" without a routed topic
-	Verdicts               string // "" without a route with an http part
+	outcomes               []string // inputs of executors' outcomes, each once
+	Repartition, Manifest  string   // Repartition is "" without a routed topic
+	Verdicts               string   // "" without a route with an http part
 	Topics                 map[string]Topic
 	limits                 map[string]TopicLimits
 	// settings has the settings of topics, as far as they were read.
@@ -83,6 +84,9 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 			}
 		}
 		t.deadLetters[r.DeadLetter] = true
+		if outcomes := r.Claim.Outcomes; outcomes != "" && !slices.Contains(t.outcomes, outcomes) {
+			t.outcomes = append(t.outcomes, outcomes)
+		}
 		if r.HTTP != nil {
 			t.Verdicts = app + "-verdicts"
 		}
@@ -127,8 +131,8 @@ func (t *Topology) internal() []string {
 	return names
 }
 
-// Written returns the topics that oncebus produces to. Only their limits are read, so
-// that an input topic needs no right but Read.
+// Written returns the topics that oncebus produces to. Their limits are read. An input
+// topic needs no right but Read, unless it is an outcomes topic.
 func (t *Topology) Written() []string { return append(t.internal(), t.emissions...) }
 
 func (t *Topology) external() []string {
