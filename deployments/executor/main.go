@@ -38,7 +38,7 @@ func main() {
 	stop()
 	if err != nil {
 		slog.Error("executor failed", "error", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -61,35 +61,28 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 	return json.Marshal(map[string]any{"account": request.Account, "granted": request.Amount})
 }
 
-// run processes events until ctx is done. After an aborted transaction this process, or the
-// new owner of the partition, processes the same events again.
+// run processes events until ctx is done. After an aborted transaction this process sends
+// the same outcomes again; a new owner of the partition processes the same events again.
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
+	o := outbox{settings: s, work: work, executed: map[eventID]*outcome{}}
 	session, err := kgo.NewGroupTransactSession(
+		kgo.OnPartitionsRevoked(o.dropLost), kgo.OnPartitionsLost(o.dropLost),
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), endOnce())
 	if err != nil {
 		return err
 	}
 	defer session.Close()
+	o.session = session
 	for {
-		fetches := session.PollFetches(ctx)
+		fetches := session.PollRecords(ctx, o.pollMax())
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err := fetches.Err(); err != nil {
 			return err
 		}
-		if err := session.Begin(); err != nil {
-			return err
-		}
-		var failed kgo.FirstErrPromise
-		fetches.EachRecord(func(event *kgo.Record) {
-			if outcome := s.outcomeOf(ctx, event, work); outcome != nil {
-				session.Produce(ctx, outcome, failed.Promise())
-			}
-		})
-		commit := kgo.TransactionEndTry(failed.Err() == nil && ctx.Err() == nil)
-		if _, err := session.End(context.WithoutCancel(ctx), commit); err != nil {
+		if err := o.process(ctx, fetches.Records()); err != nil {
 			return err
 		}
 	}
