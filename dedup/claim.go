@@ -125,7 +125,7 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 	if found && w.Retains(prior.First, streamTime) {
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not match
 	}
-	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID}
+	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID, Route: ev.Request.Route}
 	if verdict == AfterWindow && prior.Status != Completed {
 		claim.Requests = current.Requests
 	}
@@ -176,7 +176,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case ClaimInProgress:
 		if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {
 			prior.Attempt++
-			current.Since = max(ev.ReceivedAt, ev.DispatchedAt)
+			current.Since, current.Route = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route
 			added := 0
 			// A request over the limit is not stored, so the outcome is not sent to it.
 			if ev.Request.joins(current.Requests, requestsMax) {
@@ -225,7 +225,7 @@ func (r *Request) joins(requests []Request, most int) bool {
 
 // bytes is an upper bound of the request's length in a claim.
 func (r *Request) bytes() int {
-	n := 32 + len(r.Key) + len(r.ID) // positions and lengths
+	n := 32 + len(r.Key) + len(r.ID) + len(r.Route) // positions and lengths
 	if r.ReplyTo.IsSet() {
 		n += 1 + AddressBytesMax
 	}

@@ -17,6 +17,9 @@ type Claim struct {
 	// Original is the request id of the first event; nil if the route names none
 	// or the event has none.
 	Original []byte
+	// Route is the name of the route whose event made the current attempt; nil if its
+	// namespace has no other route.
+	Route []byte
 	// Requests get the outcome: the one that made the claim, then the duplicates
 	// that wait for it.
 	Requests []Request
@@ -35,8 +38,10 @@ type Claim struct {
 // A Request is one event whose sender wants the outcome.
 type Request struct {
 	At  Position
-	Key []byte // record key of the event and of the reply; nil for none or over RequestBytesMax
+	Key []byte // record key of the event and of the reply; nil for none
 	ID  []byte // the sender's own id; nil for none
+	// Route is the name of the event's route; nil if its namespace has no other route.
+	Route []byte
 	// ReplyTo is the in-flight request that also gets the outcome; zero for none.
 	ReplyTo Address
 }
@@ -47,7 +52,7 @@ type Header struct {
 	Value []byte // nil is null
 }
 
-// RequestBytesMax bounds the key and the id of a request in a claim, each.
+// RequestBytesMax bounds the id of a request in a claim.
 const RequestBytesMax = 1 << 10
 
 const claimVersion = 1
@@ -56,7 +61,8 @@ const claimVersion = 1
 const (
 	flagBypassed = 1 << iota
 	flagAddressed
-	knownClaimFlags = flagBypassed | flagAddressed
+	flagRouted      // older builds refuse it, so a claim of a namespace with one route has none
+	knownClaimFlags = flagBypassed | flagAddressed | flagRouted
 )
 
 // setResult records the outcome's value and headers, up to limit bytes.
@@ -89,7 +95,8 @@ func (c *Claim) resultBytes() int {
 //	requests | omitted uvarint | result | headers uvarint | headers
 //
 // A request is topic, partition and offset uvarint, key and id. In a claim with
-// addresses 0 follows, or 1 and the address. A header is its name and value.
+// addresses 0 follows, or 1 and the address. A header is its name and value. In a claim
+// with routes the route follows the original, and ends each request.
 func (c *Claim) Append(dst []byte) []byte {
 	var flags byte
 	if c.Bypassed {
@@ -98,9 +105,16 @@ func (c *Claim) Append(dst []byte) []byte {
 	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
 		flags |= flagAddressed
 	}
+	routed := c.Route != nil || slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Route != nil })
+	if routed {
+		flags |= flagRouted
+	}
 	dst = append(append(dst, claimVersion, flags), c.Key[:]...)
 	dst = binary.AppendVarint(dst, c.Since)
 	dst = appendText(dst, c.Original)
+	if routed {
+		dst = appendText(dst, c.Route)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
 	for i := range c.Requests {
 		r := &c.Requests[i]
@@ -112,6 +126,9 @@ func (c *Claim) Append(dst []byte) []byte {
 			dst = r.ReplyTo.Append(append(dst, 1))
 		default:
 			dst = append(dst, 0)
+		}
+		if routed {
+			dst = appendText(dst, r.Route)
 		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(c.Omitted))
@@ -141,10 +158,16 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	copy(c.Key[:], r.Bytes(len(c.Key)))
 	c.Since = r.Varint()
 	c.Original = r.text()
+	if flags&flagRouted != 0 {
+		c.Route = r.text()
+	}
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
 		if flags&flagAddressed != 0 && r.Flag() {
 			request.ReplyTo = r.Address()
+		}
+		if flags&flagRouted != 0 {
+			request.Route = r.text()
 		}
 		c.Requests = append(c.Requests, request)
 	}

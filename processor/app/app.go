@@ -50,6 +50,8 @@ type Route struct {
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
 	NameBytes      []byte
+	// Shared reports that other routes in claim mode have the namespace too.
+	Shared bool
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
@@ -68,6 +70,9 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.Routes = append(rt.Routes, info)
 		rt.ByName[r.Name] = info
 		rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
+	}
+	for _, route := range rt.Routes {
+		route.Shared = route.Mode == rules.ClaimMode && len(rt.RoutesOf[route.NamespaceID]) > 1
 	}
 	for _, topic := range t.TaskTopics() {
 		if len(rt.FailOpen[topic]) == 0 {
@@ -88,6 +93,15 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	}
 	rt.Limits.Store(&t.limits)
 	return rt
+}
+
+// ClaimRoute returns the route with the name if it still shares the namespace of one of
+// its routes, and that route otherwise. A claim has no name if only one route existed.
+func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
+	if route := rt.ByName[string(name)]; route != nil && route.Mode == rules.ClaimMode && route.NamespaceID == of.NamespaceID {
+		return route
+	}
+	return of
 }
 
 // RereadLimits reads the limits of topics again, and reports whether they changed.

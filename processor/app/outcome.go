@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -13,34 +14,61 @@ import (
 // outcome is invalid it returns the reason, and the first route of its topic unless
 // the token names another.
 func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnvelope, reason string) {
-	routes := rt.Outcomes[rec.Topic]
 	headers := wire.Headers(rec.Headers)
-	kind, ok := headers.Header(wire.HeaderOutcome)
+	kind, hasKind := headers.Own(wire.HeaderOutcome)
+	text, hasToken := headers.Own(wire.HeaderClaimToken)
+	token, err := dedup.ParseToken(text)
+	route, ok := rt.Outcomes[rec.Topic][0], false
+	if err == nil {
+		read.Token = token
+		route, ok = rt.routeOfToken(&token, rt.Outcomes[rec.Topic])
+	}
+	known := false
+	read.Kind, known = dedup.ParseOutcomeKind(kind)
+	switch {
+	case !hasKind:
+		reason = "header " + wire.HeaderOutcome + " is missing"
+	case !known:
+		reason = fmt.Sprintf("header %s: %.40q is unknown, want one of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
+	case !hasToken:
+		reason = "header " + wire.HeaderClaimToken + " is missing: copy it from the event"
+	case err != nil:
+		reason = fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
+	case !ok:
+		reason = fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaimToken, rec.Topic)
+	default:
+		reason = rt.refuseToken(&read)
+	}
+	return route, read, reason
+}
+
+// refuseToken returns why the token of a namespace with outcomes is invalid; "" if it is
+// valid.
+func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
+	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
+		return fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
+	}
+	if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
+		return fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)
+	}
+	return ""
+}
+
+// routeOfToken returns the route of the token's namespace. Of several it is the first one
+// that reads the topic of the event that made the claim; the row of the claim has the exact
+// one. Without a route of the namespace it returns the first one, and false.
+func (rt *App) routeOfToken(token *dedup.Token, routes []*Route) (route *Route, ok bool) {
+	for _, r := range routes {
+		switch {
+		case r.NamespaceID != token.NamespaceID:
+		case slices.ContainsFunc(r.Topics, func(topic string) bool { return rt.TopicNumbers[topic] == token.At.Topic }):
+			return r, true
+		case !ok:
+			route, ok = r, true
+		}
+	}
 	if !ok {
-		return routes[0], read, "header " + wire.HeaderOutcome + " is missing"
+		return routes[0], false
 	}
-	if read.Kind, ok = dedup.ParseOutcomeKind(kind); !ok {
-		return routes[0], read, fmt.Sprintf("header %s: %.40q is unknown, want one of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
-	}
-	text, ok := headers.Header(wire.HeaderClaimToken)
-	if !ok {
-		return routes[0], read, "header " + wire.HeaderClaimToken + " is missing: copy it from the event"
-	}
-	var err error
-	if read.Token, err = dedup.ParseToken(text); err != nil {
-		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
-	}
-	for _, route := range routes {
-		if route.NamespaceID != read.Token.NamespaceID {
-			continue
-		}
-		if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
-			return route, read, fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
-		}
-		if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
-			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)
-		}
-		return route, read, ""
-	}
-	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaimToken, rec.Topic)
+	return route, true
 }

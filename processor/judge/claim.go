@@ -123,12 +123,12 @@ func (t *Judge) misfit(row *dedup.Row) string {
 
 // requester returns the request that gets the outcome of the event.
 func (ev *event) requester() dedup.Request {
-	r := dedup.Request{At: ev.from}
+	r := dedup.Request{At: ev.from, Key: ev.rec.Key}
 	if ev.Request != "" {
 		r.ID = []byte(ev.Request)
 	}
-	if len(ev.rec.Key) <= dedup.RequestBytesMax {
-		r.Key = ev.rec.Key
+	if ev.route.Shared {
+		r.Route = ev.route.NameBytes
 	}
 	if ev.route.Claim.Wait {
 		r.ReplyTo = ev.replyTo
@@ -146,6 +146,8 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		}
 	}
 	prior, s, err := t.applyOutcome(route, &o)
+	route = t.App.ClaimRoute(s.Claim.Route, route)
+	ev.route = route
 	switch {
 	case err != nil:
 		return err
@@ -175,8 +177,9 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
 			to: s.Recipients[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
 		}
-		j.reply(route, &answer)
-		j.respondWithOutcome(route, &answer)
+		requested := t.App.ClaimRoute(answer.to.Route, route)
+		j.reply(requested, &answer)
+		j.respondWithOutcome(requested, &answer)
 	}
 	return nil
 }

@@ -53,6 +53,10 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 		if r.Key == nil {
 			r.Key = j.rt.PositionText(a.to.At)
 		}
+		if misfit := j.misfit(r, timestamp); misfit != "" {
+			j.deadLetterReply(route, a, misfit) // the record key alone is too long
+			return
+		}
 	}
 	if omitted != "" {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Claims is the set-up of a route in claim mode, whose senders give every event
@@ -124,13 +125,24 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	sent := map[position]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
-		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
+		raw, err := base64.RawURLEncoding.DecodeString(tokenOf(r))
 		if err == nil && len(raw) > 1 && raw[1] == c.NamespaceID { // version 1 | namespaceID 1 | …
 			sent[position{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
 		}
 	}
 	return sent
+}
+
+// tokenOf returns the claim token of an outcome, whose executor may write the header's name
+// in any letter case.
+func tokenOf(r *Record) string {
+	for _, h := range r.Headers {
+		if strings.EqualFold(h.Key, "oncebus-claim-token") {
+			return string(h.Value)
+		}
+	}
+	return ""
 }
 
 // line describes a record as the fold does.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -124,6 +125,21 @@ func (h *Headers) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
+// Own returns the first oncebus header of that name, or else the first with the name in
+// other letter case: executors also copy the names from HTTP, whose names have no case.
+// The names of other headers have case in Kafka.
+func (h *Headers) Own(name string) ([]byte, bool) {
+	if value, ok := h.Header(name); ok {
+		return value, true
+	}
+	for i := range *h {
+		if strings.EqualFold((*h)[i].Key, name) {
+			return (*h)[i].Value, true
+		}
+	}
+	return nil, false
+}
+
 // InputOf returns a raw record as the input of key derivation. It shares the
 // record's memory.
 func InputOf(rec *kgo.Record) rules.Input {
@@ -142,7 +158,7 @@ const outcomeHeaderMax = 256
 // outcomeHeaderMax bytes.
 func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome} {
-		if value, ok := (*Headers)(&rec.Headers).Header(name); ok {
+		if value, ok := (*Headers)(&rec.Headers).Own(name); ok {
 			headers = append(headers, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
 		}
 	}
