@@ -16,7 +16,7 @@ type Token struct {
 	Partition   int32 // of the task
 	Digest      Digest
 	At          Position // of the event that made the claim
-	Attempt     uint32   // 0: any; only forget has it
+	Attempt     uint32
 }
 
 const tokenVersion = 1
@@ -89,5 +89,5 @@ func TokenOf(r *Row, partition int32) Token {
 
 // fits reports whether the token is of the row's attempt.
 func (t *Token) fits(r Row) bool {
-	return t.Attempt == 0 || t.Attempt == r.Attempt && t.At == r.At
+	return t.Attempt == r.Attempt && t.At == r.At
 }

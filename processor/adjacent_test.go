@@ -96,10 +96,10 @@ func TestInspectorFindsAndForgetsAdjacentBuckets(t *testing.T) {
 	if entry, found, err := inspector.Lookup(t.Context(), other); found || err != nil {
 		t.Errorf("an order with other details: %+v, %v", entry.Row, err)
 	}
-	digest, err := inspector.Forget(t.Context(), derive(retry))
+	erased, err := inspector.Forget(t.Context(), derive(retry))
 	must(t, err)
-	if digest != original {
-		t.Errorf("asked to forget %v, want %v", digest, original)
+	if erased.Digest != original || !erased.Produced {
+		t.Errorf("asked to forget %+v, want %v", erased, original)
 	}
 	s.send(order("b", "c1", 61_000, 62_000, 2))
 	assertHeaders(t, s.run("b"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "2"})

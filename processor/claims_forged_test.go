@@ -68,8 +68,8 @@ func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
 	}
 }
 
-// TestIngressClientRefusesATokenWithoutAnAttempt: any attempt is for the operator's tool
-// to forget, which writes to the topic; an executor has the token of its own.
+// TestIngressClientRefusesATokenWithoutAnAttempt, as the command forget of older builds
+// made it.
 func TestIngressClientRefusesATokenWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))

@@ -209,6 +209,112 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	}
 }
 
+// TestForgetThatIsReadAgainErasesNoLaterAttempt: the record of the command is read again,
+// after offsets were reset for example. Its key was claimed and completed since.
+func TestForgetThatIsReadAgainErasesNoLaterAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	event := operation("1", "first", 0)
+	complete := func(n int) {
+		t.Helper()
+		runs := b.read("ops.run")
+		if len(runs) != n {
+			t.Fatalf("%d attempts went to the executor, want %d", len(runs), n)
+		}
+		for _, run := range runs {
+			if header(run, wire.HeaderAttempt) == fmt.Sprint(n) {
+				b.produce(outcomeOf(run, "completed", fmt.Appendf(nil, "result %d", n)))
+			}
+		}
+		b.drainClaims(i)
+	}
+	b.produce(event)
+	b.drainClaims(i)
+	complete(1)
+	derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
+	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	_, err = inspector.Forget(t.Context(), &derived)
+	must(t, err)
+	inspector.Close()
+	b.drainClaims(i)
+	b.produce(operation("1", "second", 1))
+	b.drainClaims(i)
+	complete(2)
+	for _, r := range b.read("ops.outcomes") {
+		if header(r, wire.HeaderOutcome) == "forget" {
+			b.produce(&kgo.Record{Topic: r.Topic, Partition: r.Partition, Headers: r.Headers})
+		}
+	}
+	b.drainClaims(i)
+	b.produce(operation("1", "third", 2))
+	b.drainClaims(i)
+	reply := b.replies("ops.replies")["ops.raw/2/0"]
+	assertHeaders(t, reply, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderAttempt: "2"})
+	if string(reply.Value) != "result 2" || len(b.read("ops.run")) != 2 {
+		t.Errorf("the duplicate got %q, %d attempts went to the executor", reply.Value, len(b.read("ops.run")))
+	}
+	dead := b.read("dead")
+	if len(dead) != 1 {
+		t.Fatalf("%d dead letters, want 1", len(dead))
+	}
+	assertHeaders(t, dead[0], map[string]string{wire.HeaderOutcome: "forget", wire.HeaderReason: "outcome refused: token is for attempt 1, current is 2"})
+}
+
+// TestForgetOfAFreeKeyProducesNothing: an outcome without an attempt could only erase a later
+// one.
+func TestForgetOfAFreeKeyProducesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	event := operation("1", "first", 0)
+	b.produce(event)
+	b.drainClaims(i)
+	b.produce(outcomeOf(b.read("ops.run")[0], "failed", nil))
+	b.drainClaims(i)
+	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer inspector.Close()
+	for _, value := range [][]byte{event.Value, operation("2", "never sent", 0).Value} {
+		derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: value})
+		erased, err := inspector.Forget(t.Context(), &derived)
+		if err != nil || erased.Produced {
+			t.Errorf("%s: %+v, %v", value, erased, err)
+		}
+	}
+	if n := len(b.read("ops.outcomes")); n != 1 {
+		t.Errorf("%d outcomes, want that of the executor", n)
+	}
+}
+
+// TestForgetWithoutAnAttemptIsRefused: builds before this one produced it.
+func TestForgetWithoutAnAttemptIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	b.produce(operation("1", "first", 0))
+	b.drainClaims(i)
+	run := b.read("ops.run")[0]
+	token, err := dedup.ParseToken([]byte(header(run, wire.HeaderClaimToken)))
+	must(t, err)
+	token.Attempt, token.At = 0, dedup.Position{}
+	b.produce(&kgo.Record{Topic: "ops.outcomes", Headers: []kgo.RecordHeader{
+		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte("forget")},
+	}})
+	b.drainClaims(i)
+	dead := b.read("dead")
+	if len(dead) != 1 {
+		t.Fatalf("%d dead letters, want 1", len(dead))
+	}
+	assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: header oncebus-claim-token: names no attempt: copy the header from the event, or repeat the command 'oncebus forget' of this build"})
+	b.produce(operation("1", "second", 1))
+	b.drainClaims(i)
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderAttempt: "1"})
+}
+
 // TestInspectorRefusesWhatTheAppNeverRanWith: nothing can be said of its keys,
 // which is another thing than that none is kept.
 func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {

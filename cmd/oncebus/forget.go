@@ -9,6 +9,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 )
 
 // mayForget returns an error for a route without claims.
@@ -22,30 +23,60 @@ func mayForget(routes *rules.Routes, route *rules.Route) error {
 
 func runForget(ctx context.Context, args []string, p cli.Process) int {
 	in, o, code, done := inspect(ctx, "forget", "Erases the row of an event's key, so that the event may run again. Only for routes in claim\n"+
-		"mode: it produces an outcome, and the service erases the row when it reads the outcome.\n"+inspectAbout, args, p,
+		"mode: it produces an outcome, and the service erases the row when it reads the outcome. The\n"+
+		"outcome names the attempt of the row, so it erases no later one.\n"+inspectAbout, args, p,
 		mayForget, func(*flag.FlagSet, *inspectOptions) {})
 	if done {
 		return code
 	}
-	digest, err := in.inspector.Forget(ctx, &in.derived[0])
+	erasure, err := in.inspector.Forget(ctx, &in.derived[0])
 	in.inspector.Close()
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus forget: %v\n", err)
 		return codeOf(err)
 	}
-	key := hex.EncodeToString(in.derived[0].Key[:])
 	if o.json {
-		err = json.NewEncoder(p.Stdout).Encode(map[string]string{"route": o.route, "key": key, "digest": digest.String(), "asked": in.derived[0].Route.Claim.Outcomes})
+		err = json.NewEncoder(p.Stdout).Encode(newShownErasure(&in.derived[0], &erasure))
 	} else {
-		adjacent := ""
-		if digest != in.derived[0].Digest {
-			adjacent = fmt.Sprintf(" (with the row of digest %v, in an adjacent bucket)", digest)
-		}
-		_, err = fmt.Fprintf(p.Stdout, "produced the outcome forget for key %s%s of route %s to topic %s\n", key, adjacent, o.route, in.derived[0].Route.Claim.Outcomes)
+		_, err = fmt.Fprintln(p.Stdout, describeErasure(&in.derived[0], &erasure))
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus forget: %v\n", err)
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
+}
+
+// shownErasure is printed as JSON. Its JSON names are an interface.
+type shownErasure struct {
+	Route   string `json:"route"`
+	Key     string `json:"key"`
+	Digest  string `json:"digest"`
+	Found   bool   `json:"found"`
+	Attempt uint32 `json:"attempt,omitempty"`
+	// Asked is the topic that has the outcome; "" if there is nothing to erase.
+	Asked string `json:"asked,omitempty"`
+}
+
+func newShownErasure(d *rules.Derived, e *front.Erasure) shownErasure {
+	shown := shownErasure{Route: d.Route.Name, Key: hex.EncodeToString(d.Key[:]), Digest: e.Digest.String(), Found: e.Found, Attempt: e.Attempt}
+	if e.Produced {
+		shown.Asked = d.Route.Claim.Outcomes
+	}
+	return shown
+}
+
+// describeErasure says what the command did, or why there is nothing to erase.
+func describeErasure(d *rules.Derived, e *front.Erasure) string {
+	key, adjacent := hex.EncodeToString(d.Key[:]), ""
+	if e.Digest != d.Digest {
+		adjacent = fmt.Sprintf(" (with the row of digest %v, in an adjacent bucket)", e.Digest)
+	}
+	switch {
+	case !e.Found:
+		return fmt.Sprintf("no row for key %s (digest %v) in namespace %s: nothing to erase", key, e.Digest, d.Route.Namespace)
+	case !e.Produced:
+		return fmt.Sprintf("key %s%s of route %s is free after attempt %d: nothing to erase", key, adjacent, d.Route.Name, e.Attempt)
+	}
+	return fmt.Sprintf("produced the outcome forget for attempt %d of key %s%s of route %s to topic %s", e.Attempt, key, adjacent, d.Route.Name, d.Route.Claim.Outcomes)
 }

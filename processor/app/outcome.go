@@ -48,8 +48,8 @@ func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
 	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
 		return fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
 	}
-	if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
-		return fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)
+	if read.Token.Attempt == 0 { // of the command forget, before it named one
+		return fmt.Sprintf("header %s: names no attempt: copy the header from the event, or repeat the command 'oncebus forget' of this build", wire.HeaderClaimToken)
 	}
 	return ""
 }

@@ -243,32 +243,42 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 	return err
 }
 
+// Erasure is what Forget does.
+type Erasure struct {
+	Digest dedup.Digest // of the claim that Lookup finds
+	Found  bool         // the key has a row
+	Status dedup.Status // of the row
+	// Attempt is the one that is erased, or was the last one of a free key.
+	Attempt uint32
+	// Produced reports that the outcome was produced. A free key needs none.
+	Produced bool
+}
+
 // Forget produces an outcome that erases the claim of a key. The task erases it when
-// it processes that record. Forget returns the digest of the claim that Lookup finds.
-func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest, error) {
+// it processes that record. The outcome names the attempt that Lookup finds: read again
+// later, it erases no later one.
+func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (Erasure, error) {
+	erasure := Erasure{Digest: d.Digest}
 	if d.Route.Mode != rules.ClaimMode {
-		return d.Digest, kafka.OperatorErrorf("route %s is not in claim mode: its keys cannot be erased before their window is over", d.Route.Name)
+		return erasure, kafka.OperatorErrorf("route %s is not in claim mode: its keys cannot be erased before their window is over", d.Route.Name)
 	}
-	if err := i.known(d.Route); err != nil {
-		return d.Digest, err
+	entry, found, err := i.Lookup(ctx, d)
+	if err != nil || !found {
+		return erasure, err
 	}
-	token := dedup.Token{NamespaceID: i.rt.ByName[d.Route.Name].NamespaceID, Partition: i.rt.Hasher.Partition(&d.Routing), Digest: d.Digest}
-	if d.HasAdjacent {
-		entry, found, err := i.Lookup(ctx, d)
-		switch {
-		case err != nil:
-			return d.Digest, err
-		case found:
-			token.Digest = entry.Row.Digest
-		}
+	erasure = Erasure{Digest: entry.Row.Digest, Found: true, Status: entry.Row.Status, Attempt: entry.Row.Attempt}
+	if entry.Row.Status == dedup.Freed || !entry.Held(d.Route) {
+		return erasure, nil
 	}
+	token := dedup.TokenOf(&entry.Row, entry.Partition)
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
 	if err := i.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+		return erasure, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
-	return token.Digest, nil
+	erasure.Produced = true
+	return erasure, nil
 }
 
 // TaskKeys has the key counts of one task at its last transaction.

@@ -278,8 +278,6 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
 		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, wire.HeaderClaimToken, found.Name, route.Name)
-	case read.Token.Attempt == 0: // only the forget command omits it
-		return fmt.Errorf("%w: header %s: names no attempt; copy the header from the event", ErrOutcome, wire.HeaderClaimToken)
 	}
 	rec.Partition = wire.PartitionByDigest(&read.Token.Digest)
 	if err := fitsTopic(at, rec); err != nil {

@@ -405,7 +405,7 @@ func (r *scriptRun) changed(text []byte, fields []field) ([]byte, error) {
 			}
 			token.Attempt = uint32(n)
 			if n == 0 {
-				token.At = dedup.Position{} // as the operator's tool makes it
+				token.At = dedup.Position{} // as the command forget of older builds made it
 			}
 		case "token.partition":
 			n, err := strconv.Atoi(f.value)

@@ -18,6 +18,12 @@ var claimList = []mutant{
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
+		name:  "forget-of-any-attempt",
+		does:  "forget erases the key whatever the attempt is: read again, it erases a later one",
+		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Kind != OutcomeForget && !o.Token.fits(prior) {\n"}},
+		aims:  []suite{processorSuite.aimed("^TestForgetThatIsReadAgainErasesNoLaterAttempt$")},
+	},
+	{
 		name:  "foreign-namespace-accepted",
 		does:  "an outcome whose token names another namespace is applied to that namespace's claim",
 		edits: []edit{{"dedup/claim.go", "!found || prior.NamespaceID != o.Token.NamespaceID || !w.Retains", "!found || !w.Retains"}},
