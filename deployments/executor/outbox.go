@@ -103,7 +103,7 @@ func (o *outbox) process(ctx context.Context, events []*kgo.Record) error {
 		o.drop(events)
 		return nil
 	case cause == nil, ctx.Err() != nil:
-		return nil // the group rebalanced, or the process ends
+		return nil //nolint:nilerr // the group rebalanced, or the process ends
 	case refusesRecord(cause) && len(events) > 1:
 		o.single = len(events)
 		return nil

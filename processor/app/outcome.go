@@ -23,8 +23,8 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 		read.Token = token
 		route, ok = rt.routeOfToken(&token, rt.Outcomes[rec.Topic])
 	}
-	known := false
-	read.Kind, known = dedup.ParseOutcomeKind(kind)
+	outcome, known := dedup.ParseOutcomeKind(kind)
+	read.Kind = outcome
 	switch {
 	case !hasKind:
 		reason = "header " + wire.HeaderOutcome + " is missing"
