@@ -38,7 +38,7 @@ func FuzzAddress(f *testing.F) {
 }
 
 // TestClaimEncoding has claims with and without addresses, and one whose key was
-// also forwarded unchecked. The bytes were computed by hand.
+// also forwarded unchecked, and one whose token names the app. The bytes were computed by hand.
 func TestClaimEncoding(t *testing.T) {
 	key := strings.Repeat("00", 32)
 	c := Claim{Since: 1, Requests: []Request{{At: Position{3, 5, 7}, ID: []byte("a")}, {At: Position{3, 5, 8}}}}
@@ -64,6 +64,14 @@ func TestClaimEncoding(t *testing.T) {
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
 		t.Errorf("forwarded unchecked: %s, want %s", got, want)
 	}
+	c.Bypassed, c.AppToken, c.Omitted, c.OmittedDigest = false, true, 9, ResultDigest{0xab, 15: 0xcd}
+	want = "0104" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "09" + "ab" + strings.Repeat("00", 14) + "cd" + "0000"
+	if got := hex.EncodeToString(c.Append(nil)); got != want {
+		t.Errorf("with the app in its token, and an omitted result: %s, want %s", got, want)
+	}
+	if back, err := DecodeClaim(c.Append(nil)); err != nil || !back.AppToken || back.OmittedDigest != c.OmittedDigest {
+		t.Errorf("read as %+v, %v", back, err)
+	}
 	addressed := Claim{Requests: []Request{{ReplyTo: Address{Ingress: 1}}}}
 	b := addressed.Append(nil)
 	for cut := range b {
@@ -72,7 +80,7 @@ func TestClaimEncoding(t *testing.T) {
 		}
 	}
 	const flagAt, ingressAt = 42, 44
-	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "no ingress": func() { b[flagAt], b[ingressAt] = 1, 0 }, "version": func() { b[0] = 2 }, "unknown flag": func() { b[1] |= 4 }} {
+	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "no ingress": func() { b[flagAt], b[ingressAt] = 1, 0 }, "version": func() { b[0] = 2 }, "unknown flag": func() { b[1] |= 8 }} {
 		damage()
 		if _, err := DecodeClaim(b); !errors.Is(err, ErrRow) {
 			t.Errorf("%s: %v", name, err)

@@ -72,6 +72,7 @@ type ClaimEvent struct {
 	// no task ran may be behind a duplicate in the repartition topic.
 	TaskStartedAt int64
 	Request       Request // gets the outcome
+	AppToken      bool    // the token of an attempt that it starts names the app
 }
 
 // A ClaimDecision is the decision on an event of claim mode.
@@ -125,7 +126,7 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 	if found && w.Retains(prior.First, streamTime) {
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not match
 	}
-	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID, Route: ev.Request.Route}
+	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID, Route: ev.Request.Route, AppToken: ev.AppToken}
 	if verdict == AfterWindow && prior.Status != Completed {
 		claim.Requests = current.Requests
 	}
@@ -176,7 +177,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case ClaimInProgress:
 		if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {
 			prior.Attempt++
-			current.Since, current.Route = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route
+			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
 			// A request over the limit is not stored, so the outcome is not sent to it.
 			if ev.Request.joins(current.Requests, requestsMax) {
@@ -303,6 +304,9 @@ type OutcomeDecision struct {
 	Refused string
 	// Repeated reports that the same outcome was applied before.
 	Repeated bool
+	// Conflicting reports that Refused is because the same attempt was completed with
+	// another result before: it was executed twice.
+	Conflicting bool
 	// Row is the row to write. With Refused and Repeated it is the stored row,
 	// zero without one.
 	Row Row
@@ -328,12 +332,21 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 		s.Refused = fmt.Sprintf("token is for attempt %d, current is %d", o.Token.Attempt, prior.Attempt)
 		return s, nil
 	}
+	if claim.AppToken && o.Token.App == 0 {
+		s.Refused = "token names no app, the token of this claim does: it is of another app, or of an older attempt"
+		return s, nil
+	}
 	step := outcomeSteps[o.Kind]
 	next, legal := prior.Status.move(step)
 	if !legal || next == prior.Status {
-		if next, _ := ClaimInProgress.move(step); next == prior.Status {
+		next, _ := ClaimInProgress.move(step)
+		switch {
+		case step == StepComplete && next == prior.Status && !claim.completedWith(o):
+			s.Conflicting = true
+			s.Refused = fmt.Sprintf("attempt %d was completed with another result before: it was executed twice, and its first result stays", prior.Attempt)
+		case next == prior.Status:
 			s.Repeated = true
-		} else {
+		default:
 			s.Refused = fmt.Sprintf("%v is too late: the key is %v", o.Kind, prior.Status)
 		}
 		return s, nil

@@ -228,6 +228,7 @@ func TestTokenRoundTrip(t *testing.T) {
 			At:      Position{rapid.Uint16().Draw(t, "topic"), rapid.Int32Min(0).Draw(t, "from"), rapid.Int64Min(0).Draw(t, "offset")},
 			Attempt: rapid.Uint32().Draw(t, "attempt"),
 		}
+		want.App = rapid.Uint64().Draw(t, "app")
 		copy(want.Digest[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "digest"))
 		text := want.Append(nil)
 		if got, err := ParseToken(text); err != nil || got != want {
@@ -255,6 +256,91 @@ func TestTokenGolden(t *testing.T) {
 	const want = "AQIHCAkKCwwNDg8QERITFBUWBwME9AMBLZ2XIw" // computed with python3, from the format alone
 	if got := string(token.Append(nil)); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	token.App = 0x0807060504030201
+	const wantApp = "AgIBAgMEBQYHCAcICQoLDA0ODxAREhMUFRYHAwT0AwFikuxh"
+	if got := string(token.Append(nil)); got != wantApp {
+		t.Errorf("with the app: %s, want %s", got, wantApp)
+	}
+}
+
+// TestTokenWithoutAnApp: a token of an earlier build ends only a claim that such a build
+// dispatched, so an upgrade loses no outcome, and the token of another app ends no claim
+// of this build.
+func TestTokenWithoutAnApp(t *testing.T) {
+	w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{ResultBytes: 10, Lease: 100}
+	ev := ClaimEvent{Event: Event{Digest: Digest{1}, Time: 1}, ReceivedAt: 1}
+	claimOf := func(ev ClaimEvent, prior Row, found bool) Row {
+		c, err := DecideClaim(ev, prior, found, w, rule, 1)
+		if err != nil || !c.Dispatch {
+			t.Fatal(c, err)
+		}
+		return c.Row
+	}
+	before := claimOf(ev, Row{}, false)
+	ev.AppToken = true
+	named := claimOf(ev, Row{}, false)
+	ev.ReceivedAt = 200
+	again := claimOf(ev, before, true)
+	for _, c := range []struct {
+		name    string
+		row     Row
+		app     uint64
+		applied bool
+	}{
+		{"claimed before the upgrade, token of then", before, 0, true},
+		{"claimed after the upgrade, token of now", named, 7, true},
+		{"claimed after the upgrade, token without an app", named, 0, false},
+		{"claimed again after the upgrade, token of now", again, 7, true},
+		{"claimed again after the upgrade, token without an app", again, 0, false},
+	} {
+		for _, kind := range OutcomeKinds {
+			o := Outcome{Kind: kind, Token: TokenOf(&c.row, 3)}
+			o.Token.App = c.app
+			s, err := ApplyOutcome(&o, c.row, true, w, rule, 1)
+			if err != nil || (s.Refused == "") != c.applied {
+				t.Errorf("%s, %v: refused %q, %v", c.name, kind, s.Refused, err)
+			}
+		}
+	}
+}
+
+// TestSecondResult: an attempt that is completed twice has one result. A row of an earlier
+// build has no digest of a result that it omitted, only the length.
+func TestSecondResult(t *testing.T) {
+	w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{ResultBytes: 10}
+	for _, c := range []struct {
+		name          string
+		first, second string
+		digest        bool
+		conflicting   bool
+	}{
+		{"the same", "short", "short", true, false},
+		{"another", "short", "other", true, true},
+		{"another, of an earlier build", "short", "other", false, true},
+		{"long, the same", "a long result", "a long result", true, false},
+		{"long, another", "a long result", "a long answer", true, true},
+		{"long, of an earlier build, of one length", "a long result", "a long answer", false, false},
+		{"long, of an earlier build, of another length", "a long result", "a longer result", false, true},
+	} {
+		claim := Claim{AppToken: c.digest}
+		row := Row{Status: ClaimInProgress, Attempt: 1}
+		row.setClaim(&claim)
+		o := Outcome{Kind: OutcomeCompleted, Token: TokenOf(&row, 0), Value: []byte(c.first)}
+		o.Token.App = 7
+		s, err := ApplyOutcome(&o, row, true, w, rule, 0)
+		if err != nil || s.Refused != "" {
+			t.Fatal(s, err)
+		}
+		back, err := DecodeValue(s.Row.Digest, s.Row.AppendValue(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Value = []byte(c.second)
+		s, err = ApplyOutcome(&o, back, true, w, rule, 0)
+		if err != nil || s.Conflicting != c.conflicting || s.Repeated == c.conflicting || (s.Refused != "") != c.conflicting {
+			t.Errorf("%s: %+v, %v", c.name, s, err)
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package dedup
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -26,6 +29,9 @@ type Claim struct {
 	// Bypassed reports that an event of the key was also forwarded unchecked. The
 	// executor may have run it, so a failure does not free the key.
 	Bypassed bool
+	// AppToken reports that the token of the current attempt names the app. Then a
+	// token without one is not of this claim.
+	AppToken bool
 
 	// Result and Headers are the recorded outcome of a completed claim.
 	Result  []byte // nil is null
@@ -33,6 +39,44 @@ type Claim struct {
 	// Omitted is the length of a result that was not recorded, in bytes with its
 	// headers, at least 1; 0 if it was recorded.
 	Omitted int
+	// OmittedDigest is the digest of a result that was not recorded; zero in a claim
+	// whose AppToken is not set, because earlier builds cannot read it.
+	OmittedDigest ResultDigest
+}
+
+// ResultDigest identifies a result: its value, and its headers in any order.
+type ResultDigest [16]byte
+
+// traceHeaders are the headers of W3C Trace Context and Baggage. They name the request
+// that carried a result, so one result has others when it is sent again.
+var traceHeaders = []string{"traceparent", "tracestate", "baggage"}
+
+// digestResult returns the digest of a result.
+func digestResult(value []byte, headers []Header) (d ResultDigest) {
+	sorted := slices.DeleteFunc(slices.Clone(headers), func(h Header) bool { return slices.Contains(traceHeaders, h.Key) })
+	slices.SortStableFunc(sorted, func(a, b Header) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), bytes.Compare(a.Value, b.Value))
+	})
+	text := appendText(nil, value)
+	for _, h := range sorted {
+		text = appendText(appendText(text, []byte(h.Key)), h.Value)
+	}
+	sum := sha256.Sum256(text)
+	copy(d[:], sum[:])
+	return d
+}
+
+// completedWith reports whether the completed claim has the result of an outcome. Of a
+// result that an earlier build omitted only the length is known.
+func (c *Claim) completedWith(o *Outcome) bool {
+	if c.Omitted == 0 {
+		return digestResult(c.Result, c.Headers) == digestResult(o.Value, o.Headers)
+	}
+	if c.OmittedDigest != (ResultDigest{}) {
+		return c.OmittedDigest == digestResult(o.Value, o.Headers)
+	}
+	other := Claim{Result: o.Value, Headers: o.Headers}
+	return c.Omitted == max(1, other.resultBytes())
 }
 
 // A Request is one event whose sender wants the outcome.
@@ -61,8 +105,9 @@ const claimVersion = 1
 const (
 	flagBypassed = 1 << iota
 	flagAddressed
-	flagRouted      // older builds refuse it, so a claim of a namespace with one route has none
-	knownClaimFlags = flagBypassed | flagAddressed | flagRouted
+	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
+	flagAppToken
+	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken
 )
 
 // setResult records the outcome's value and headers, up to limit bytes.
@@ -76,6 +121,9 @@ func (c *Claim) setResult(o *Outcome, limit int) {
 // omitResult removes the result and records its length.
 func (c *Claim) omitResult() {
 	c.Omitted = max(1, c.resultBytes()) // headers may be empty
+	if c.AppToken {
+		c.OmittedDigest = digestResult(c.Result, c.Headers)
+	}
 	c.Result, c.Headers = nil, nil
 }
 
@@ -92,15 +140,19 @@ func (c *Claim) resultBytes() int {
 // or 0 for nil:
 //
 //	version 1 | flags 1 | key 32 | since varint | original | requests uvarint |
-//	requests | omitted uvarint | result | headers uvarint | headers
+//	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
 // A request is topic, partition and offset uvarint, key and id. In a claim with
 // addresses 0 follows, or 1 and the address. A header is its name and value. In a claim
-// with routes the route follows the original, and ends each request.
+// with routes the route follows the original, and ends each request. An omitted result has
+// its digest if the token of the claim names the app.
 func (c *Claim) Append(dst []byte) []byte {
 	var flags byte
 	if c.Bypassed {
 		flags |= flagBypassed
+	}
+	if c.AppToken {
+		flags |= flagAppToken
 	}
 	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
 		flags |= flagAddressed
@@ -132,6 +184,9 @@ func (c *Claim) Append(dst []byte) []byte {
 		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(c.Omitted))
+	if c.AppToken && c.Omitted > 0 {
+		dst = append(dst, c.OmittedDigest[:]...)
+	}
 	dst = appendText(dst, c.Result)
 	dst = binary.AppendUvarint(dst, uint64(len(c.Headers)))
 	for _, h := range c.Headers {
@@ -154,7 +209,7 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	if flags&^byte(knownClaimFlags) != 0 {
 		return c, fmt.Errorf("%w: unknown claim flags %#x", ErrRow, flags)
 	}
-	c.Bypassed = flags&flagBypassed != 0
+	c.Bypassed, c.AppToken = flags&flagBypassed != 0, flags&flagAppToken != 0
 	copy(c.Key[:], r.Bytes(len(c.Key)))
 	c.Since = r.Varint()
 	c.Original = r.text()
@@ -172,6 +227,9 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 		c.Requests = append(c.Requests, request)
 	}
 	c.Omitted = int(r.Uvarint(1<<31 - 1))
+	if c.AppToken && c.Omitted > 0 {
+		copy(c.OmittedDigest[:], r.Bytes(len(c.OmittedDigest)))
+	}
 	c.Result = r.text()
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		c.Headers = append(c.Headers, Header{string(r.text()), r.text()})

@@ -10,16 +10,20 @@ import (
 )
 
 // A Token names one attempt at one claim. The executor sends it with the outcome.
-// The token of an older attempt, or of an expired claim, is refused.
+// The token of an older attempt, of an expired claim, or of another app is refused.
 type Token struct {
 	NamespaceID uint8
-	Partition   int32 // of the task
-	Digest      Digest
-	At          Position // of the event that made the claim
-	Attempt     uint32
+	// App identifies the app that dispatched the attempt; 0 in a token of a build that
+	// did not name it.
+	App       uint64
+	Partition int32 // of the task
+	Digest    Digest
+	At        Position // of the event that made the claim
+	Attempt   uint32
 }
 
-const tokenVersion = 1
+// Versions of the text. Only the second one names the app.
+const tokenVersion, tokenVersionApp = 1, 2
 
 // ErrToken is wrapped by every error of ParseToken.
 var ErrToken = errors.New("no claim token")
@@ -28,13 +32,18 @@ var tokenSum = crc32.MakeTable(crc32.Castagnoli)
 
 // Append appends the token as text: base64url of
 //
-//	version 1 | namespace id 1 | digest 16 | partition uvarint | topic uvarint |
-//	partition uvarint | offset uvarint | attempt uvarint | CRC-32C 4
+//	version 1 | namespace id 1 | [app 8] | digest 16 | partition uvarint |
+//	topic uvarint | partition uvarint | offset uvarint | attempt uvarint | CRC-32C 4
 //
+// A token without an app has version 1 and reads as in earlier builds.
 // The checksum finds texts that were cut or mistyped. It does not prevent forgery.
 func (t *Token) Append(dst []byte) []byte {
 	raw := make([]byte, 0, tokenRawMax)
-	raw = append(raw, tokenVersion, t.NamespaceID)
+	if t.App == 0 {
+		raw = append(raw, tokenVersion, t.NamespaceID)
+	} else {
+		raw = binary.LittleEndian.AppendUint64(append(raw, tokenVersionApp, t.NamespaceID), t.App)
+	}
 	raw = append(raw, t.Digest[:]...)
 	raw = binary.AppendUvarint(raw, uint64(uint32(t.Partition)))
 	raw = t.At.append(raw)
@@ -44,7 +53,7 @@ func (t *Token) Append(dst []byte) []byte {
 }
 
 // tokenRawMax is the longest token before base64.
-const tokenRawMax = 2 + 16 + 5*binary.MaxVarintLen64 + 4
+const tokenRawMax = 2 + 8 + 16 + 5*binary.MaxVarintLen64 + 4
 
 // TokenBytesMax is the longest text of a token.
 var TokenBytesMax = base64.RawURLEncoding.EncodedLen(tokenRawMax)
@@ -63,10 +72,14 @@ func ParseToken(text []byte) (t Token, err error) {
 		return t, fmt.Errorf("%w: the checksum does not match: the text was cut or changed", ErrToken)
 	}
 	c := NewCursor(raw[:len(raw)-4])
-	if v := c.Byte(); v != tokenVersion {
-		return t, fmt.Errorf("%w: version %d, this build reads %d", ErrToken, v, tokenVersion)
+	version := c.Byte()
+	if version != tokenVersion && version != tokenVersionApp {
+		return t, fmt.Errorf("%w: version %d, this build reads %d and %d", ErrToken, version, tokenVersion, tokenVersionApp)
 	}
 	t.NamespaceID = c.Byte()
+	if version == tokenVersionApp {
+		t.App = c.Uint64()
+	}
 	copy(t.Digest[:], c.Bytes(len(t.Digest)))
 	t.Partition = int32(c.Uvarint(1<<31 - 1))
 	t.At = c.Position()

@@ -74,7 +74,9 @@ func (s claimSpec) applyOutcome(o outcomeSent, ok bool) (bool, claimSpec) {
 	case o.kind == "submitted":
 		legal = s.status == "in_progress" || s.status == "submitted"
 		s.status = "submitted"
-	case o.kind == "completed" && s.status == "completed", (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
+	case o.kind == "completed" && s.status == "completed":
+		return ok == (o.value == s.last.value), s // another result is a second execution
+	case (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
 		return ok, s // came twice: counts once
 	case o.kind == "completed", o.kind == "failed", o.kind == "rejected":
 		legal = s.status == "in_progress" || s.status == "submitted"

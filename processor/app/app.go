@@ -22,8 +22,12 @@ type App struct {
 	Topology *Topology
 	Manifest *Manifest
 	Hasher   hasher
-	Routes   []*Route // by route index
-	ByName   map[string]*Route
+	// TokenApp identifies the app in its claim tokens; TokensNameApp reports whether the
+	// tokens that it makes have it.
+	TokenApp      uint64
+	TokensNameApp bool
+	Routes        []*Route // by route index
+	ByName        map[string]*Route
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
 	topicNames   []string
@@ -55,7 +59,7 @@ type Route struct {
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Topology: t, Manifest: m, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}

@@ -24,7 +24,9 @@ import (
 // ManifestKey is the record key of the manifest in <app>-manifest.
 const ManifestKey = "manifest"
 
-const manifestVersion = 1
+// Versions of the manifest. From the second one on claim tokens name the app. Builds
+// that cannot read such tokens refuse it, so they do not dead-letter outcomes.
+const manifestVersion, manifestVersionAppTokens = 1, 2
 
 // Manifest pins everything that stored state depends on (invariant 9): the partitioning
 // hash, partition counts, key rules, encodings, and the numbers of topics and
@@ -84,7 +86,7 @@ type manifestNamespace struct {
 
 func newManifest(cluster string) (*Manifest, error) {
 	m := &Manifest{
-		Version: manifestVersion, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
+		Version: manifestVersionAppTokens, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
 		RowVersion: dedup.RowVersion, EnvelopeVersion: wire.EnvelopeVersion,
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
@@ -158,10 +160,10 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
-	if m.Version != manifestVersion || m.Hash != HashName || len(m.HashSecret) != 16 ||
+	if m.Version < manifestVersion || m.Version > manifestVersionAppTokens || m.Hash != HashName || len(m.HashSecret) != 16 ||
 		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
-		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
-			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, HashName, dedup.RowVersion, wire.EnvelopeVersion)
+		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has up to %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
+			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionAppTokens, HashName, dedup.RowVersion, wire.EnvelopeVersion)
 		return false, errors.Join(mistakes...)
 	}
 	if m.Cluster != t.Cluster {
@@ -281,7 +283,7 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		}
 		if m != nil {
 			changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
-			if err != nil || !changed {
+			if err != nil || !(s.nameApp(ctx, m) || changed) {
 				return m, err
 			}
 		} else if err := s.refuseOrphanedState(ctx, t); err != nil {
@@ -320,7 +322,7 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		}
 	}
 	changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
-	if err != nil || !changed {
+	if err != nil || !(s.nameApp(ctx, m) || changed) {
 		return m, err
 	}
 	if err := commitManifest(ctx, client, m); err != nil {

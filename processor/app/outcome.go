@@ -45,6 +45,9 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 // refuseToken returns why the token of a namespace with outcomes is invalid; "" if it is
 // valid.
 func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
+	if read.Token.App != 0 && read.Token.App != rt.TokenApp {
+		return fmt.Sprintf("header %s: the token is of another app: give each app outcomes topics of its own, or send it the outcomes of its own events only", wire.HeaderClaimToken)
+	}
 	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
 		return fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
 	}

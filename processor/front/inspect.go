@@ -271,6 +271,9 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (Erasure, erro
 		return erasure, nil
 	}
 	token := dedup.TokenOf(&entry.Row, entry.Partition)
+	if i.rt.TokensNameApp {
+		token.App = i.rt.TokenApp
+	}
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}

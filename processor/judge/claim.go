@@ -49,7 +49,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 
 // claimEvent returns an event as the decisions on claims need it.
 func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester()}
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester(), AppToken: t.App.TokensNameApp}
 }
 
 // replyToDuplicate replies to an event with the stored claim.
@@ -74,6 +74,9 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	}
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.ID.Partition)
+	if c.Claim.AppToken {
+		ev.token.App = t.App.TokenApp
+	}
 	own := ev.key
 	if c.LeaseExpired {
 		ev.key = &c.Claim.Key // the executor gets one key for all attempts, also from an adjacent bucket
@@ -112,8 +115,8 @@ func (t *Judge) rowBytes(row *dedup.Row) int {
 }
 
 // rowBytesMax is at least the longest row without its claim, plus the length of an
-// omitted result.
-const rowBytesMax = 64
+// omitted result and its digest.
+const rowBytesMax = 80
 
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
@@ -155,7 +158,11 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.countOutcome(route, o.Kind, outcomeRepeated)
 		return nil
 	case s.Refused != "":
-		j.countOutcome(route, o.Kind, outcomeRefused)
+		result := outcomeRefused
+		if s.Conflicting {
+			result = outcomeConflicting
+		}
+		j.countOutcome(route, o.Kind, result)
 		ev.verdict, ev.reason, ev.outcomeHeaders = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
 		if s.Row.Attempt > 0 {
 			ev.first = &s.Row

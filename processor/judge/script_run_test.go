@@ -398,6 +398,11 @@ func (r *scriptRun) changed(text []byte, fields []field) ([]byte, error) {
 				return nil, fmt.Errorf("no route %s", f.value)
 			}
 			token.NamespaceID = route.NamespaceID
+		case "token.app":
+			token.App++ // of another app
+			if f.value == "none" {
+				token.App = 0
+			}
 		case "token.attempt":
 			n, err := strconv.Atoi(f.value)
 			if err != nil {

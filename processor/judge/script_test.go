@@ -71,7 +71,7 @@ import (
 //	ask=N          the address of in-flight request N
 //	as=NAME        remember the record by this name
 //	of=NAME        an outcome has token and key of the emitted record of that name
-//	token.namespace, token.attempt, token.partition, token.digest, token.tail   another token than that
+//	token.namespace, token.app, token.attempt, token.partition, token.digest, token.tail   another token than that
 //
 // Fields of expectations: key, value, time, header.NAME, any header of oncebus
 // without its prefix (dedup-key is oncebus-key), value.bytes for the length,

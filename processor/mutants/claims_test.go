@@ -30,6 +30,24 @@ var claimList = []mutant{
 		aims:  inDedup("^TestTokenOfAnotherNamespace$"),
 	},
 	{
+		name:  "foreign-app-accepted",
+		does:  "an outcome whose token names another app is applied to the claim of this one",
+		edits: []edit{{"processor/app/outcome.go", "if read.Token.App != 0 && read.Token.App != rt.TokenApp {", "if read.Token.App == 1 {"}},
+		aims:  inScript("outcomes", "token-of-another-app"),
+	},
+	{
+		name:  "token-without-app-accepted",
+		does:  "a token without an app is applied to a claim whose token has it: another app of an earlier build ends it",
+		edits: []edit{{"dedup/claim.go", "if claim.AppToken && o.Token.App == 0 {", "if claim.AppToken && o.Token.App == 1 {"}},
+		aims:  inDedup("^TestTokenWithoutAnApp$"),
+	},
+	{
+		name:  "second-result-repeated",
+		does:  "an attempt that is completed with another result counts as a repeat: a second execution goes unnoticed",
+		edits: []edit{{"dedup/claim.go", "&& next == prior.Status && !claim.completedWith(o):", "&& next == prior.Status && o == nil:"}},
+		aims:  inScript("outcomes", "completed-with-another-result"),
+	},
+	{
 		name: "submitted-runs-again",
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{

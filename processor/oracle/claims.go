@@ -302,6 +302,9 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 	}
 	kind := [...]string{"submitted", "completed", "failed", "rejected", "forget"}[b[0]]
 	raw, err := base64.RawURLEncoding.DecodeString(string(b[2 : 2+int(b[1])]))
+	if err == nil && len(raw) >= 30 && raw[0] == 2 { // with the app after the namespace
+		raw = append(raw[:2:2], raw[10:]...)
+	}
 	if err != nil || len(raw) < 22 {
 		return fmt.Errorf("has an invalid token: %s", b[2:])
 	}
@@ -321,14 +324,14 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 }
 
 // apply applies an outcome of a kind to its claim, and returns false if the
-// status of the claim refuses it. An outcome that repeats has no effect.
+// status of the claim refuses it, or its result. An outcome that repeats has no effect.
 func (f *claimFold) apply(k *claim, kind, result string) bool {
 	status := kind
 	if kind != "submitted" && kind != "completed" {
 		status = "freed"
 	}
 	if k.status == status {
-		return true
+		return kind != "completed" || result == k.result
 	}
 	running := k.status == "in_progress" || k.status == "submitted"
 	switch {

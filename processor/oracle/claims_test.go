@@ -81,6 +81,8 @@ func goodRun() *claimLog {
 	l.reply("d", "unique", "completed", "3", "yes")
 	l.reply("e", "replayed", "completed", "3", "yes")
 	l.outcome("o4", 1, 5, 3, "yes") // twice is once
+	l.outcome("o5", 1, 5, 3, "no")  // executed twice
+	l.add("dead", "o5", "no", "oncebus-verdict", "invalid")
 	l.event("f")
 	l.reply("f", "replayed", "completed", "3", "yes")
 	row := append(binary.AppendVarint([]byte{1, 2, 0, 3}, 1000), 0, 0, 5, 3)

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncebus/dedup/rules"
+)
+
+// tokenApp returns what identifies the app in its claim tokens, never 0. The secret of
+// the manifest tells apps of one name on two clusters apart.
+func (m *Manifest) tokenApp(app string) uint64 {
+	mac := hmac.New(sha256.New, m.HashSecret)
+	mac.Write([]byte("oncebus claim token: which app is this\n" + app))
+	return max(1, binary.LittleEndian.Uint64(mac.Sum(nil)))
+}
+
+// nameApp makes the claim tokens of an app of an earlier build name it, and reports
+// whether it changed the manifest. An earlier build would dead-letter outcomes with such
+// tokens. So it waits for a start while no process of the app runs.
+func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
+	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
+	if m.Version >= manifestVersionAppTokens || !slices.ContainsFunc(s.routes.Routes, claims) {
+		return false
+	}
+	if !s.stopped(ctx) {
+		s.Log.Warn("claim tokens do not name the app: stop all processes, then start them", "app", s.cfg.AppID)
+		return false
+	}
+	m.Version = manifestVersionAppTokens
+	return true
+}
+
+// stopped reports whether the groups of the app have no members. It reports false if
+// they cannot be read, as without the right to.
+func (s *setup) stopped(ctx context.Context) bool {
+	names := []string{GroupName(s.cfg.AppID, StageRoute), GroupName(s.cfg.AppID, StageDedup)}
+	groups, err := s.Admin.DescribeGroups(ctx, names...)
+	if err != nil {
+		return false
+	}
+	for _, name := range names {
+		group, ok := groups[name]
+		absent := errors.Is(group.Err, kerr.GroupIDNotFound) || group.State == "Dead"
+		if !ok || !absent && (group.Err != nil || len(group.Members) > 0) {
+			return false
+		}
+	}
+	return true
+}
