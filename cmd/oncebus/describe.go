@@ -40,8 +40,8 @@ func describe(r *rules.Route) []fact {
 	collision := ""
 	if r.Fingerprint != nil {
 		var fields []string
-		for _, f := range r.Fingerprint {
-			fields = append(fields, f.Path.Text)
+		for i := range r.Fingerprint {
+			fields = append(fields, r.Fingerprint[i].String())
 		}
 		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
 	}
@@ -108,6 +108,13 @@ func describeMatch(m *rules.Match) string {
 	quoted := make([]string, len(m.In))
 	for i, v := range m.In {
 		quoted[i] = strconv.Quote(v)
+	}
+	if m.Normalise != nil {
+		steps := make([]string, len(m.Normalise))
+		for i, n := range m.Normalise {
+			steps[i] = n.String()
+		}
+		what += " (" + strings.Join(steps, ", ") + ")"
 	}
 	return what + " is " + strings.Join(quoted, " or ")
 }

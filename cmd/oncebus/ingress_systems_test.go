@@ -159,15 +159,20 @@ func TestRealIngressUserOperations(t *testing.T) {
 		}
 
 		// RESET changes the account: its key does not contain the account, and the token identifies the claim.
-		reset := runs("r-reset", send("before", "r-reset", "RESET"))
+		change := func(user, account, operation string) answer {
+			t.Helper()
+			return d.post("/operations", withHMAC("OPERATIONS"), fmt.Sprintf(`{"userId":%q,"accountId":%q,"requestId":"r-reset","operation":%q}`, user, account, operation))
+		}
+		reset := runs("r-reset", change("u1", "before", "RESET"))
 		expect(t, reset, "route", "account-changes")
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "submitted", "")
 		s.awaitProcessed()
-		pending("a RESET from the account's new name", send("after", "r-reset", "RESET"))
+		pending("a RESET from the account's new name", change("u1", "after", "RESET"))
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "completed", `{"account":"after"}`)
 		s.awaitProcessed()
-		send("after", "r-reset", "RESET").is("a duplicate of RESET", http.StatusOK, `{"account":"after"}`)
-		runs("START_CHALLENGE", send("after", "r-reset", "START_CHALLENGE"))
+		change("u1", "after", "reset").is("a duplicate of RESET", http.StatusOK, `{"account":"after"}`)
+		change("u2", "before", "RESET").problem("the same request id of another owner", http.StatusUnprocessableEntity, "collision")
+		runs("START_CHALLENGE", change("u1", "after", "START_CHALLENGE"))
 
 		// Without a request id it is forwarded and not stored, so a retry is forwarded too.
 		for range 2 {

@@ -243,14 +243,24 @@ func TestRealUserOperations(t *testing.T) {
 		expect(t, s.newest("operations.run", "fails"), "attempt", "2", "verdict", "unique")
 
 		// RESET changes the account: its key does not contain the account, and the token identifies the claim.
-		operation(0, "before", "r-reset", "RESET")
+		reset1 := func(partition int32, user, account, operation string) {
+			s.send("operations.raw", partition, now, `{"userId":%q,"accountId":%q,"requestId":"r-reset","operation":%q}`, user, account, operation)
+		}
+		reset1(0, "u1", "before", "RESET")
 		reset := s.newest("operations.run", "r-reset")
 		expect(t, reset, "route", "account-changes")
-		operation(1, "after", "r-reset", "RESET")
+		reset1(1, "u1", "after", "reset")
 		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "in_progress")
 		s.answer("operations.outcomes", reset, "completed", []byte(`{"account":"after"}`))
-		operation(2, "after", "r-reset", "RESET")
-		expect(t, s.reply("operations.replies", "r-reset"), "claim-status", "completed")
+		reset1(2, "u1", "after", " Reset")
+		expect(t, s.reply("operations.replies", "r-reset"), "claim-status", "completed", "verdict", "replayed")
+		// The same request id of another owner gets no result.
+		reset1(2, "u2", "before", "RESET")
+		other := s.reply("operations.replies", "r-reset")
+		if expect(t, other, "verdict", "collision"); len(other.Value) > 0 {
+			t.Errorf("another owner gets %q", other.Value)
+		}
+		expect(t, s.newest("oncebus.dead-letter", `"u2"`), "verdict", "collision")
 
 		// Without a request id it is forwarded and not stored, so a retry is forwarded too.
 		before := len(s.output("operations.run"))
@@ -284,7 +294,7 @@ func TestRealUserOperations(t *testing.T) {
 		if r := s.reply("operations.replies", "crashed"); string(r.Value) != "second" {
 			t.Errorf("after a crash the duplicate got %q", r.Value)
 		}
-		dead := s.count("oncebus.dead-letter", 1)
+		dead := s.count("oncebus.dead-letter", 2)
 		expect(t, dead[0], "verdict", "invalid")
 		s.service.stop()
 	})

@@ -3,8 +3,58 @@ package rules
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
+
+// A Detail is one part of a fingerprint: the value of the first of its fields that is
+// present, neither null nor an empty string.
+type Detail struct {
+	Fields []Field
+}
+
+// String returns the paths of the detail.
+func (x *Detail) String() string {
+	paths := make([]string, len(x.Fields))
+	for i := range x.Fields {
+		paths[i] = x.Fields[i].Path.Text
+	}
+	return strings.Join(paths, ", else ")
+}
+
+// details reads the list of a fingerprint: paths, and lists of paths.
+func (d *decoder) details(n *yaml.Node, at string) (details []Detail) {
+	d.list(n, at, func(n *yaml.Node, at string) {
+		var x Detail
+		if n.Kind == yaml.SequenceNode {
+			for _, p := range d.paths(n, at, false) {
+				x.Fields = append(x.Fields, newField(p))
+			}
+		} else {
+			x.Fields = []Field{d.field(n, at)}
+		}
+		if slices.ContainsFunc(details, func(y Detail) bool { return y.String() == x.String() }) {
+			d.fail(n, at, "path %q is listed twice", x.String())
+		}
+		details = append(details, x)
+	})
+	return details
+}
+
+// value returns the field that counts, and its raw JSON value; null without one. It
+// tells the fields of a list apart, because an id of one is not an id of another.
+func (x *Detail) value(d *Deriver) (f *Field, at int, raw []byte) {
+	for i := range x.Fields {
+		f, raw = &x.Fields[i], x.Fields[i].slotIn(d)
+		if len(x.Fields) == 1 && len(raw) > 0 || len(raw) > 0 && raw[0] != 'n' && string(raw) != `""` {
+			return f, i, raw
+		}
+	}
+	return f, 0, jsonNull
+}
 
 // deriveDetails sets the fingerprint and the request id, which only some routes
 // have.
@@ -27,7 +77,7 @@ func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 func ruleOf(r *Route) uint8 {
 	rule := "secret=" + strconv.FormatBool(r.Secret)
 	for i := range r.Fingerprint {
-		rule += "," + strconv.Quote(r.Fingerprint[i].Path.Text)
+		rule += "," + strconv.Quote(r.Fingerprint[i].String())
 	}
 	return uint8(crc32.ChecksumIEEE([]byte(rule))%255) + 1
 }
@@ -39,10 +89,9 @@ func (d *Deriver) fingerprint(r *Route) status {
 		return bad
 	}
 	for i := range r.Fingerprint {
-		f := &r.Fingerprint[i]
-		raw := f.slotIn(d)
-		if len(raw) == 0 {
-			raw = jsonNull
+		f, at, raw := r.Fingerprint[i].value(d)
+		if at > 0 {
+			d.details = appendNetstring(d.details, []byte(f.label))
 		}
 		mark := len(d.text)
 		var reason string

@@ -14,12 +14,15 @@ type Match struct {
 	Field  Field  // payload field; Path.Text is "" where Header is set
 	Header string // header name
 	In     []string
+	// Normalise has the steps that make spellings of the value the same.
+	Normalise []Normaliser
 }
 
 var matchFields = []fieldOf[Match]{
 	{"field", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Field = d.field(n, at) }},
 	{"header", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Header, _ = d.text(n, at) }},
 	{"in", decodeMatchIn},
+	{"normalise", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Normalise = d.cases(n, at) }},
 }
 
 func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
@@ -52,6 +55,16 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 	})
 }
 
+// cases reads steps that change only the case of a text and the space around it.
+func (d *decoder) cases(n *yaml.Node, at string) []Normaliser {
+	steps := d.steps(n, at)
+	if slices.ContainsFunc(steps, func(x Normaliser) bool { return x.kind > lower }) {
+		d.fail(n, at, "want trim, upper or lower")
+		return nil
+	}
+	return steps
+}
+
 func (d *decoder) match(n *yaml.Node, at string) *Match {
 	m := &Match{}
 	nodes := decodeObject(d, n, at, m, matchFields)
@@ -64,6 +77,13 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 		d.fail(n, at, "want either field or header")
 	}
 	d.require(n, at, nodes, "in")
+	for _, want := range m.In {
+		var scratch Deriver
+		s, _ := scratch.normalise(scalar{text: []byte(want)}, m.Normalise)
+		if string(s.text) != want {
+			d.fail(n, join(at, "in"), "%q never matches, because normalise makes it %q", want, s.text)
+		}
+	}
 	return m
 }
 
@@ -82,6 +102,10 @@ func (d *Deriver) selectRoute() (*Route, status) {
 				return d.plan.routes[0], bad
 			}
 			text = d.matchText(m.Field.slotIn(d))
+		}
+		if text != nil && m.Normalise != nil {
+			s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
+			text = s.text
 		}
 		if text != nil && slices.ContainsFunc(m.In, func(s string) bool { return s == string(text) }) {
 			return r, found

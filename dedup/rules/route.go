@@ -45,7 +45,7 @@ type Route struct {
 
 	// Fingerprint names the payload fields that must agree between duplicates. An
 	// event with the same key and other values there is a Collision.
-	Fingerprint []Field
+	Fingerprint []Detail
 	Collision   Policy // DeadLetter (default) or Forward
 
 	fingerprintRule uint8 // see ruleOf
@@ -150,9 +150,7 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
 	{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
-		for _, p := range d.paths(n, at, false) {
-			r.Fingerprint = append(r.Fingerprint, newField(p))
-		}
+		r.Fingerprint = d.details(n, at)
 	}},
 	{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Collision = d.policy(n, at, DeadLetter, Forward)
@@ -377,7 +375,9 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 		field(&r.Time.Field)
 	}
 	for i := range r.Fingerprint {
-		field(&r.Fingerprint[i])
+		for k := range r.Fingerprint[i].Fields {
+			field(&r.Fingerprint[i].Fields[k])
+		}
 	}
 	if x := r.Claim.Request; x != nil && x.Header == "" {
 		field(&x.Field)

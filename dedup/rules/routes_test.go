@@ -40,7 +40,7 @@ func TestParseRoutesWithEverything(t *testing.T) {
 	}
 	claims := rs.Route("claims")
 	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
-		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.AdjacentStep(), claims.ClaimRule())
+		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].String(), claims.Collision, claims.AdjacentStep(), claims.ClaimRule())
 	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
 		t.Errorf("claims\ngot  %s\nwant %s", got, want)
 	}
@@ -124,7 +124,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"long namespace", with("namespace: " + strings.Repeat("n", 65)), `r.yaml:3: routes[0].namespace: "` + strings.Repeat("n", 65) + `": want 1 to 64 of a-z, 0-9, dot, dash and underscore`},
 		{"empty name", strings.Replace(valid, "name: a", "name: ''", 1), "r.yaml:2: routes[0].name: must not be empty"},
 		{"mapping for a name", strings.Replace(valid, "name: a", "name: {}", 1), "r.yaml:2: routes[0].name: want a string, found a mapping"},
-		{"match is no mapping", with("match: x"), `r.yaml:3: routes[0].match: want fields (field, header, in), found "x"`},
+		{"match is no mapping", with("match: x"), `r.yaml:3: routes[0].match: want fields (field, header, in, normalise), found "x"`},
 		{"match of a list", with("match: {field: a, in: [[b]]}"), "r.yaml:3: routes[0].match.in[0]: want a value, found a list"},
 		{"match of a number beyond float64", with("match: {field: a, in: [9007199254740993]}"), "r.yaml:3: routes[0].match.in[0]: the number has more digits than float64; send it as a string: put it in quotes to match a string"},
 		{"lone surrogate", strings.Replace(valid, "name: a", `name: "\ud800"`, 1), "r.yaml:2: not valid YAML: found invalid Unicode character escape code (while scanning a quoted scalar, begun in line 2)"},
@@ -167,6 +167,10 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
 			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit`},
 		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or forward, found "drop"`},
+		{"fingerprint of a detail of nothing", with("fingerprint: [a, []]"), "r.yaml:3: routes[0].fingerprint[1]: must not be empty"},
+		{"fingerprint with a path twice", with("fingerprint: [[a, b], a, [a, b]]"), `r.yaml:3: routes[0].fingerprint[2]: path "a, else b" is listed twice`},
+		{"match with other steps", with("match: {field: a, normalise: [{decimals: 2}], in: [1]}"), "r.yaml:3: routes[0].match.normalise: want trim, upper or lower"},
+		{"match of a value that normalise changes", with("match: {field: a, normalise: [trim, upper], in: [RESET, reset]}"), `r.yaml:3: routes[0].match.in: "reset" never matches, because normalise makes it "RESET"`},
 		{"fingerprint of nothing", with("fingerprint: []"), "r.yaml:3: routes[0].fingerprint: must not be empty"},
 		{"secret in the file", with("secret: hunter2"), "r.yaml:3: routes[0].secret: want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file"},
 		{"unknown policy", with("on_late: ignore"), `r.yaml:3: routes[0].on_late: want dead_letter or forward or drop, found "ignore"`},

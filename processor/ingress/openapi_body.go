@@ -48,7 +48,9 @@ func eventBody(routes []*rules.Route) *requestBody {
 			s.describe(&r.Time.Field, schema{"description": fmt.Sprintf("The event time (%v).", r.Time.Format)})
 		}
 		for f := range r.Fingerprint {
-			s.describe(&r.Fingerprint[f], schema{"description": "Must be equal in duplicates."})
+			for k := range r.Fingerprint[f].Fields {
+				s.describe(&r.Fingerprint[f].Fields[k], schema{"description": "Must be equal in duplicates."})
+			}
 		}
 		if x := r.Claim.Request; x != nil && x.Header == "" {
 			s.describe(&x.Field, schema{"description": "The sender's id of the request."})

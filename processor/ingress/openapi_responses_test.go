@@ -83,7 +83,7 @@ func TestEveryVerdictIsDocumented(t *testing.T) {
 	routes := parseRoutes(t, claimRoutes+strings.TrimPrefix(signalRoutes, "routes:\n"))
 	seen := map[string]bool{}
 	for _, r := range routes.Routes {
-		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []rules.Field{{}}
+		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []rules.Detail{{}}
 		for _, s := range eventSamples([]*rules.Route{r}, routes) {
 			seen[s.verdict] = true
 		}
