@@ -23,6 +23,7 @@ func drawClaims(r *rand.Rand) *oracle.Claims {
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Dead: "dead",
 		Window: pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds(), Grace: pick(r, 0, 10*time.Minute).Milliseconds(),
 		Skew: pick(r, time.Minute, time.Hour).Milliseconds(), Lease: pick(r, time.Second, 10*time.Second, time.Minute).Milliseconds(), Wait: pick(r, 0, 2, 16),
+		ForwardsCollisions: r.IntN(2) == 0,
 	}
 	c.Skew = min(c.Skew, c.Window+c.Grace)
 	return c
@@ -32,6 +33,10 @@ func claimsFile(c *oracle.Claims) string {
 	pending := "reject"
 	if c.Wait > 0 {
 		pending = fmt.Sprintf("wait\n    max_waiting: %d", c.Wait)
+	}
+	collision := ""
+	if c.ForwardsCollisions {
+		collision = "    fingerprint: [details]\n    collision: forward\n"
 	}
 	return fmt.Sprintf(`routes:
   - name: ops
@@ -47,7 +52,7 @@ func claimsFile(c *oracle.Claims) string {
     lease: %dms
     while_in_progress: %s
     dead_letter: dead
-`, c.Window, c.Grace, c.Skew, c.Lease, pending)
+%s`, c.Window, c.Grace, c.Skew, c.Lease, pending, collision)
 }
 
 // claimTraffic are senders, and executors that answer what they see in the
@@ -76,7 +81,7 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 		}
 		c.n++
 		records = append(records, &kgo.Record{
-			Topic: "ops.raw", Partition: r.Int32N(g.rawPartitions), Key: fmt.Append(nil, "r-", c.n), Value: fmt.Appendf(nil, `{"id":%q}`, id), Timestamp: at,
+			Topic: "ops.raw", Partition: r.Int32N(g.rawPartitions), Key: fmt.Append(nil, "r-", c.n), Value: fmt.Appendf(nil, `{"id":%q,"details":%d}`, id, max(0, r.IntN(8)-5)), Timestamp: at,
 		})
 	}
 	fresh := g.seen("ops.run", c.read)

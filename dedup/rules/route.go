@@ -360,6 +360,12 @@ func (d *decoder) validateAdjacentBuckets(r *draft) {
 	}
 }
 
+// ForwardsCollisions reports whether an event with the key of another one claims a key of
+// its own. A plain route forwards it without storing it.
+func (r *Route) ForwardsCollisions() bool {
+	return r.Mode == ClaimMode && r.Collision == Forward && r.Fingerprint != nil
+}
+
 // RetentionMS returns how far behind stream time a row is retained, in ms; see
 // dedup.Window.Retention.
 func (r *Route) RetentionMS() int64 { return r.Span().Retention() }

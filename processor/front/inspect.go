@@ -148,7 +148,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
-		rows := map[dedup.Digest]dedup.Row{}
+		rows, digests := map[dedup.Digest]dedup.Row{}, digestsOf(d)
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
 			switch {
 			case string(rec.Key) == wire.CheckpointKey:
@@ -157,7 +157,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 					entry.StreamTime = c.StreamTimes.At[namespaceID]
 				}
 				return err
-			case bytes.Equal(rec.Key, d.Digest[:]), d.HasAdjacent && (bytes.Equal(rec.Key, d.Adjacent[0][:]) || bytes.Equal(rec.Key, d.Adjacent[1][:])):
+			case slices.ContainsFunc(digests, func(digest dedup.Digest) bool { return bytes.Equal(rec.Key, digest[:]) }):
 				digest := dedup.Digest(rec.Key)
 				row, err := dedup.DecodeValue(digest, rec.Value)
 				rows[digest] = row
@@ -187,12 +187,45 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 // released one.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
+	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
+	prior, found := priorInBuckets(&ev, d, own, held, rows, streamTime)
+	if !d.Route.ForwardsCollisions() || d.Fingerprint == 0 {
+		return prior, found
+	}
+	second, hasSecond := rows[dedup.CollisionDigest(d.Digest, d.Fingerprint)]
+	collides := held && ev.Collides(&own, d.Route.Span(), streamTime)
+	if row, ok := ev.PriorOfCollision(prior, found, second, hasSecond, collides, d.Route.Span(), streamTime); ok {
+		return row, true
+	}
+	return prior, found // the event that has the key
+}
+
+// digestsOf returns the digests of the keys that an event may have.
+func digestsOf(d *rules.Derived) []dedup.Digest {
+	digests := []dedup.Digest{d.Digest}
+	if d.HasAdjacent {
+		digests = append(digests, d.Adjacent[:]...)
+	}
+	if d.Route.ForwardsCollisions() && d.Fingerprint != 0 {
+		for _, digest := range slices.Clone(digests) {
+			digests = append(digests, dedup.CollisionDigest(digest, d.Fingerprint))
+		}
+	}
+	return digests
+}
+
+// priorInBuckets is priorOf with the first keys of a route, and the second ones of the
+// adjacent buckets.
+func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	if !d.HasAdjacent {
 		return own, held
 	}
-	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
+	second := dedup.CollisionDigest(d.Digest, d.Fingerprint)
 	var adjacent []dedup.Row
-	for _, digest := range d.Adjacent {
+	for _, digest := range digestsOf(d) {
+		if digest == d.Digest || digest == second {
+			continue
+		}
 		if row, ok := rows[digest]; ok && ev.IsAdjacent(&row, d.Route.AdjacentStep()) {
 			adjacent = append(adjacent, row)
 		}

@@ -20,7 +20,7 @@ type waiter struct {
 func newWaiter(d *rules.Derived) *waiter {
 	q := &waiter{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
-		q.key, q.adjacent = wire.KeyText(&d.Key), d.HasAdjacent
+		q.key, q.adjacent = wire.KeyText(&d.Key), d.HasAdjacent || d.Route.ForwardsCollisions()
 	}
 	return q
 }

@@ -41,7 +41,7 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 }
 
 func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
-	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, &c.event), c.prior, c.hasPrior, ev.route.Span, c.streamTime)
+	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, c), c.prior, c.hasPrior, ev.route.Span, c.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}

@@ -16,7 +16,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, &found.event), found.prior, found.hasPrior, route.Span, rule, found.streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, found), found.prior, found.hasPrior, route.Span, rule, found.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
@@ -36,6 +36,10 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			t.applyLimitPolicy(j, ev)
 			return nil
 		}
+		if found.collided != nil && !c.LeaseExpired {
+			c.Verdict = dedup.Collision
+			t.markCollision(ev, found.collided)
+		}
 		t.dispatch(j, ev, &c, found)
 	case c.Write && t.fits(&c.Row):
 		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits
@@ -48,8 +52,12 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 }
 
 // claimEvent returns an event as the decisions on claims need it.
-func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester(), AppToken: t.App.TokensNameApp}
+func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
+	key := *ev.key
+	if found.event.Digest != found.digest {
+		key = dedup.CollisionKey(ev.key, ev.Fingerprint)
+	}
+	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester(), AppToken: t.App.TokensNameApp}
 }
 
 // replyToDuplicate replies to an event with the stored claim.
@@ -78,9 +86,9 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 		ev.token.App = t.App.TokenApp
 	}
 	own := ev.key
-	if c.LeaseExpired {
-		ev.key = &c.Claim.Key // the executor gets one key for all attempts, also from an adjacent bucket
-	}
+	// The executor gets the key of the claim: one for all attempts, also from an adjacent
+	// bucket, and another one than the event with which it collides.
+	ev.key = &c.Claim.Key
 	out := j.emit(ev, route.Output)
 	ev.key = own // the sender gets the key of its own event
 	if !out {

@@ -213,19 +213,38 @@ func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 // candidate is an event to judge, with the row and the stream time that decide it.
 type candidate struct {
 	event      dedup.Event
-	streamTime int64 // of its namespace, ms
+	digest     dedup.Digest // of its first key
+	streamTime int64        // of its namespace, ms
 	prior      dedup.Row
 	hasPrior   bool
 	// replaced is the prior row if it stands: the event's own row replaces it. nil
 	// for a new key.
 	replaced *dedup.Row
+	// collided is the row of the other event that has the event's key, in a route that
+	// forwards collisions.
+	collided *dedup.Row
 }
 
 // lookUp finds the row that decides an event: that of its key or, with adjacent
-// buckets, that of an adjacent key.
+// buckets, that of an adjacent key. In a route that forwards collisions it may be that of
+// a second key, which the event then has.
 func (t *Judge) lookUp(ev *event, c *candidate) error {
+	own, found, err := t.Store.Get(c.event.Digest)
+	if err != nil {
+		return err
+	}
+	c.prior, c.hasPrior = own, found
 	if err := t.lookUpPrior(ev, c); err != nil {
 		return err
+	}
+	if ev.route.ForwardsCollisions() {
+		var other *dedup.Row
+		if found {
+			other = &own
+		}
+		if err := t.lookUpCollision(ev, c, other); err != nil {
+			return err
+		}
 	}
 	if c.hasPrior && ev.route.Span.Decides(&c.prior, c.streamTime) {
 		c.replaced = &c.prior
@@ -234,22 +253,46 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 }
 
 func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
-	c.prior, c.hasPrior, err = t.Store.Get(c.event.Digest)
-	if err != nil || !ev.HasAdjacent {
-		return err
+	if !ev.HasAdjacent {
+		return nil
 	}
-	var rows [len(ev.Adjacent)]dedup.Row
+	var rows [2 * len(ev.Adjacent)]dedup.Row
 	adjacent := rows[:0]
 	for _, digest := range ev.Adjacent {
-		row, found, err := t.Store.Get(digest)
-		switch {
-		case err != nil:
+		if adjacent, err = t.lookUpAdjacent(adjacent, digest); err != nil {
 			return err
-		case found:
-			adjacent = append(adjacent, row)
+		}
+		if ev.route.ForwardsCollisions() {
+			if adjacent, err = t.lookUpAdjacent(adjacent, dedup.CollisionDigest(digest, ev.Fingerprint)); err != nil {
+				return err
+			}
 		}
 	}
 	c.prior, c.hasPrior = c.event.Prior(c.prior, c.hasPrior, adjacent, ev.route.AdjacentStepMS, ev.route.Span, c.streamTime)
+	return nil
+}
+
+// lookUpAdjacent adds the row of an adjacent key, if it has one.
+func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.Row, error) {
+	row, found, err := t.Store.Get(digest)
+	if found {
+		rows = append(rows, row)
+	}
+	return rows, err
+}
+
+// lookUpCollision finds the row of the event's second key, in a route that forwards
+// collisions. own is the row of its first key.
+func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
+	second, found, err := t.Store.Get(dedup.CollisionDigest(c.event.Digest, ev.Fingerprint))
+	if err != nil {
+		return err
+	}
+	span := ev.route.Span
+	if own != nil && c.event.Collides(own, span, c.streamTime) {
+		c.collided = own
+	}
+	c.prior, c.hasPrior = c.event.PriorOfCollision(c.prior, c.hasPrior, second, found, c.collided != nil, span, c.streamTime)
 	return nil
 }
 
@@ -260,6 +303,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	c := candidate{streamTime: t.streamTime(route.NamespaceID)}
 	verdict, admitted := route.Span.Admit(eventTime, c.streamTime, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
+	c.digest = digest
 	if ev.HasAdjacent {
 		c.event.Shift = ev.Shift + eventTime - admitted // eventTime may have been clamped
 	}
@@ -352,12 +396,17 @@ const levelCritical = slog.LevelError + 4
 // applyCollisionPolicy applies the route's policy to an event with the key of another
 // event. It logs the collision, because the key derivation may be wrong.
 func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
+	t.markCollision(ev, stored)
+	j.byPolicy(ev, ev.route.Collision)
+}
+
+// markCollision makes an event a collision with the stored one.
+func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, stored
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
 		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
-	j.byPolicy(ev, ev.route.Collision)
 }
 
 // SkipBatch emits one dead letter for a batch that decompresses to more than limit bytes,

@@ -48,6 +48,18 @@ var claimList = []mutant{
 		aims:  inScript("outcomes", "completed-with-another-result"),
 	},
 	{
+		name:  "collision-without-its-claim",
+		does:  "an event that collides ignores the row of its second key once the other event's row is gone: it runs again",
+		edits: []edit{{"dedup/collision.go", "	case hasSecond && w.Retains(second.First, streamTime), collides:\n", "	case collides:\n"}},
+		aims:  inScript("collisions", "first-order-fails"),
+	},
+	{
+		name:  "collision-past-the-edge",
+		does:  "the second keys of adjacent buckets are not looked up: a duplicate of a colliding order runs past the edge",
+		edits: []edit{{"processor/judge/judge.go", "		if ev.route.ForwardsCollisions() {\n			if adjacent", "		if ev.route == nil {\n			if adjacent"}},
+		aims:  inScript("collisions", "duplicates-of-a-colliding-order"),
+	},
+	{
 		name: "submitted-runs-again",
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{

@@ -24,6 +24,8 @@ type Claims struct {
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
 	Wait                       int // duplicates that may wait for an outcome
+	// ForwardsCollisions is that of a route without adjacent buckets.
+	ForwardsCollisions bool
 
 	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
 	// manifest. "" if it was not read: then a lost outcome is not found.
@@ -41,6 +43,7 @@ type claim struct {
 	since      int64
 	requesters []requester // the requesters of the outcome; the first has the claim
 	result     string      // as content returns it
+	details    uint64      // fingerprint
 }
 
 type requester struct {
@@ -201,7 +204,7 @@ func (f *claimFold) take(r *Record) error {
 	if e.ingress {
 		f.counts["by http"]++
 	}
-	f.event(r, e.digest, e.time, e.from)
+	f.event(r, &e)
 	return nil
 }
 
@@ -230,8 +233,8 @@ func (f *claimFold) isRetained(k *claim) bool {
 	return k != nil && (!f.seen || k.first >= f.last-2*f.Window-f.Grace)
 }
 
-func (f *claimFold) event(r *Record, d digest, time int64, from position) {
-	key := string(r.Key)
+func (f *claimFold) event(r *Record, e *envelope) {
+	key, time, from := string(r.Key), e.time, e.from
 	switch {
 	case time > r.Timestamp+f.Skew:
 		f.dead(r, "invalid")
@@ -245,6 +248,7 @@ func (f *claimFold) event(r *Record, d digest, time int64, from position) {
 	if !f.seen {
 		f.last = time
 	}
+	d, collided := f.keyOf(e)
 	k, verdict, attempt := f.keys[d], "unique", uint64(1)
 	if f.isRetained(k) {
 		attempt = k.attempt + 1
@@ -261,12 +265,16 @@ func (f *claimFold) event(r *Record, d digest, time int64, from position) {
 			verdict = "after_window"
 		}
 	}
-	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.dispatchedAt(r)}
+	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.dispatchedAt(r), details: e.fingerprint}
 	if verdict == "after_window" && k.status != "completed" {
 		fresh.requesters = k.requesters
 	}
 	fresh.requesters = append(slices.Clone(fresh.requesters), requester{key, from})
 	f.keys[d] = fresh
+	if collided {
+		verdict = "collision"
+		f.counts["collided"]++
+	}
 	f.dispatch(r, verdict, attempt)
 }
 

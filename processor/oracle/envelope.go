@@ -18,6 +18,7 @@ type envelope struct {
 	replyTo         string // return address of the request, as in the verdict; "" for none
 	outcome         []byte // of an outcome: its kind and token
 	route           []byte
+	fingerprint     uint64
 }
 
 // Flags of an envelope.
@@ -53,7 +54,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		e.replyTo = f.address()
 	}
 	if flags&flagDetails != 0 {
-		f.bytes(8)
+		e.fingerprint = binary.LittleEndian.Uint64(f.bytes(8))
 		if f.byte() == 1 {
 			f.bytes(2 * len(e.digest))
 		}

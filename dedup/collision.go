@@ -1,0 +1,51 @@
+package dedup
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// A route in claim mode that forwards collisions has a second key for each event: that
+// of its key and its fingerprint. An event whose key belongs to another event claims the
+// second one, so that its duplicates find its claim and the other event keeps its own.
+
+// CollisionDigest returns the digest of an event's second key.
+func CollisionDigest(d Digest, fingerprint uint64) (second Digest) {
+	sum := secondKey(d[:], fingerprint)
+	copy(second[:], sum[:])
+	return second
+}
+
+// CollisionKey returns the second key of an event as the executor gets it.
+func CollisionKey(key *[32]byte, fingerprint uint64) [32]byte { return secondKey(key[:], fingerprint) }
+
+func secondKey(first []byte, fingerprint uint64) [32]byte {
+	text := append(make([]byte, 0, 64), "oncebus collision\n"...)
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(append(text, first...), fingerprint))
+}
+
+// Collides reports whether the event's key belongs to another event, whose row is own:
+// the row is live, the event is within its window, and their details differ.
+func (ev *Event) Collides(own *Row, w Window, streamTime int64) bool {
+	return w.Decides(own, streamTime) && w.Covers(own.First, ev.Time) && ev.collides(own)
+}
+
+// PriorOfCollision returns the row that DecideClaim compares an event with, in a route
+// that forwards collisions, and sets ev.Digest to the second key if the event claims that
+// one. prior is the row of its key or, with adjacent buckets, the result of Prior. second
+// is the row of its second key.
+//
+// A row of the second key decides while it is retained, unless prior is an earlier one of
+// the same details. So an event stays a duplicate when the other event's row is gone.
+func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, collides bool, w Window, streamTime int64) (Row, bool) {
+	live := func(r *Row) bool { return w.Decides(r, streamTime) && !w.Over(r.First, ev.Time) }
+	same := found && live(&prior) && !ev.collides(&prior)
+	switch {
+	case same && !(hasSecond && live(&second) && second.before(&prior)):
+		return prior, true
+	case hasSecond && w.Retains(second.First, streamTime), collides:
+		ev.Digest = CollisionDigest(ev.Digest, ev.Fingerprint)
+		return second, hasSecond
+	}
+	return prior, found
+}
