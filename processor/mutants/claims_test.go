@@ -100,7 +100,7 @@ var claimList = []mutant{
 		does: "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
 		edits: []edit{
 			{"processor/judge/claim.go", "import (\n", "import (\n\t\"time\"\n"},
-			{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"},
+			{"processor/judge/claim.go", "Key: key, ReceivedAt: ev.brokerTime,", "Key: key, ReceivedAt: time.Now().UnixMilli(),"},
 		},
 	},
 	{

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -225,6 +226,48 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 		}
 		if _, violations := Check(w.cfg, w.h); !slices.Contains(ids(t, violations), c.want) {
 			t.Errorf("%s: found %v, want %s", name, violations, c.want)
+		}
+	}
+}
+
+// eventOf adds an event with details.
+func (l *claimLog) eventOf(key string, fingerprint byte) {
+	details := []byte{fingerprint, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	l.add("repartition", key, "", "oncebus-envelope", l.envelope(flagDetails, append(details, "ops"...)))
+}
+
+// TestClaimsCheckerForetellsCollisions: an event that collides runs once, under a second
+// key. It accepts no run of its duplicate, and no claim under the first key.
+func TestClaimsCheckerForetellsCollisions(t *testing.T) {
+	rules := *testClaims
+	rules.ForwardsCollisions, rules.Wait = true, 0
+	sum := sha256.Sum256(append(append([]byte("oncebus collision\n"), make([]byte, 16)...), 2, 0, 0, 0, 0, 0, 0, 0))
+	collided := func() *claimLog {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.eventOf("a", 1)
+		l.run("a", "1")
+		l.eventOf("b", 2)
+		l.add("run", "b", "", "oncebus-verdict", "collision", "oncebus-attempt", "1")
+		l.eventOf("c", 2)
+		l.reply("c", "in_progress", "in_progress", "1", "")
+		row := func(first byte) []byte {
+			return append(append(binary.AppendVarint([]byte{1, 3, 0, 1}, 1000), 0, 0, first), 1, 0, 0, 0, 0, 0, 0, 0, 1)
+		}
+		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row(1)}, {Topic: "log", Key: sum[:16], Value: row(2)}}
+		return l
+	}
+	if wrong, counts := CheckClaims(&rules, collided().live); len(wrong) > 0 || counts["collided"] != 1 {
+		t.Fatalf("%q, %v", wrong, counts)
+	}
+	for name, change := range map[string]func(*claimLog){
+		"the duplicate ran":          func(l *claimLog) { l.run("c", "2") },
+		"the collision is unique":    func(l *claimLog) { l.live["run"][1].Headers[0].Value = []byte("unique") },
+		"it has the first key's row": func(l *claimLog) { l.live["log"][1].Key = make([]byte, 16) },
+	} {
+		l := collided()
+		change(l)
+		if wrong, _ := CheckClaims(&rules, l.live); len(wrong) == 0 {
+			t.Errorf("%s: nothing is found", name)
 		}
 	}
 }
