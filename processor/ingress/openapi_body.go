@@ -40,17 +40,13 @@ func eventBody(routes []*rules.Route) *requestBody {
 		for k := range r.Keys {
 			fields := r.Keys[k].Reads()
 			object = object && len(fields) > 0
-			for f := range fields {
-				s.describe(&fields[f], schema{"description": "Part of the key."})
-			}
+			s.describeAll(fields, "Part of the key.")
 		}
 		if r.Time != nil {
 			s.describe(&r.Time.Field, schema{"description": fmt.Sprintf("The event time (%v).", r.Time.Format)})
 		}
 		for f := range r.Fingerprint {
-			for k := range r.Fingerprint[f].Fields {
-				s.describe(&r.Fingerprint[f].Fields[k], schema{"description": "Must be equal in duplicates."})
-			}
+			s.describeAll(r.Fingerprint[f].Fields, "Must be equal in duplicates.")
 		}
 		if x := r.Claim.Request; x != nil && x.Header == "" {
 			s.describe(&x.Field, schema{"description": "The sender's id of the request."})
@@ -76,6 +72,13 @@ func structuredEvent() schema {
 	return schema{
 		"type": "object", "description": "A CloudEvent in structured mode.", "required": []string{"source", "id"},
 		"properties": schema{"source": part, "id": part},
+	}
+}
+
+// describeAll adds the properties of several fields.
+func (s schema) describeAll(fields []rules.Field, description string) {
+	for i := range fields {
+		s.describe(&fields[i], schema{"description": description})
 	}
 }
 
