@@ -10,7 +10,7 @@ import (
 
 // TestAnswerOfAnotherKeyIsIgnored: it also leaves the capacity for the right one.
 func TestAnswerOfAnotherKeyIsIgnored(t *testing.T) {
-	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
+	d := rules.Derived{Route: &rules.Route{}, Finding: rules.Keyed, Key: [32]byte{1}}
 	other := strings.Repeat("02", 32)
 	for _, c := range []struct {
 		name     string
