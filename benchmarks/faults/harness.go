@@ -150,7 +150,7 @@ func (h *harness) prepare() error {
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes, h.set.kafka); err != nil {
 		return err
 	}
-	if err = h.connect(); err != nil {
+	if err := h.connect(); err != nil {
 		return err
 	}
 	h.say("Kafka runs; data and logs in %s", h.dir)
