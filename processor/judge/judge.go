@@ -240,7 +240,8 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if ev.route.ForwardsCollisions() {
 		var other *dedup.Row
 		if found {
-			other = &own
+			row := own // only here, because it is allocated
+			other = &row
 		}
 		if err := t.lookUpCollision(ev, c, other); err != nil {
 			return err
