@@ -65,7 +65,7 @@ func TestClaimEncoding(t *testing.T) {
 		t.Errorf("forwarded unchecked: %s, want %s", got, want)
 	}
 	c.Bypassed, c.AppToken, c.Omitted, c.OmittedDigest = false, true, 9, ResultDigest{0xab, 15: 0xcd}
-	want = "0104" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "09" + "ab" + strings.Repeat("00", 14) + "cd" + "0000"
+	want = "0108" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "09" + "ab" + strings.Repeat("00", 14) + "cd" + "0000"
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
 		t.Errorf("with the app in its token, and an omitted result: %s, want %s", got, want)
 	}
@@ -80,7 +80,7 @@ func TestClaimEncoding(t *testing.T) {
 		}
 	}
 	const flagAt, ingressAt = 42, 44
-	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "no ingress": func() { b[flagAt], b[ingressAt] = 1, 0 }, "version": func() { b[0] = 2 }, "unknown flag": func() { b[1] |= 8 }} {
+	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "no ingress": func() { b[flagAt], b[ingressAt] = 1, 0 }, "version": func() { b[0] = 2 }, "unknown flag": func() { b[1] |= 16 }} {
 		damage()
 		if _, err := DecodeClaim(b); !errors.Is(err, ErrRow) {
 			t.Errorf("%s: %v", name, err)

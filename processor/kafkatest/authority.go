@@ -7,9 +7,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -88,12 +90,18 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 }
 
 // ReplaceFile replaces the file at path like tools that distribute secrets: with a new file, renamed over the old one. It returns path.
+// Parallel tests may replace one file.
 func ReplaceFile(tb testing.TB, path string, content []byte) string {
 	tb.Helper()
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+	fresh, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new")
+	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	_, err = fresh.Write(content)
+	if err := errors.Join(err, fresh.Close()); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(fresh.Name(), path); err != nil {
 		tb.Fatal(err)
 	}
 	return path
