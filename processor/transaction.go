@@ -316,40 +316,6 @@ func (x *transactions) end() error {
 	return nil
 }
 
-// outcomeMax is how long the router waits for the group's offsets after End returned
-// false. Rebalance callbacks wait meanwhile.
-const outcomeMax = 2 * time.Second
-
-// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or
-// all of its partitions have other owners, after End returned false. End does that after a
-// rebalance, and after an UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
-// changelog then. The router reads the group's stable offsets, of which a transaction
-// moves all or none.
-func (x *transactions) offsetsUnmoved() bool {
-	if len(x.attempted) == 0 {
-		return true // End sent no commit: the session had lost partitions before
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
-	defer cancel()
-	partitions := map[string][]int32{}
-	for id := range x.attempted {
-		partitions[id.Topic] = append(partitions[id.Topic], id.Partition)
-	}
-	offsets, err := kafka.StableOffsets(ctx, x.client, app.GroupName(x.cfg.AppID, app.StageRoute), partitions)
-	if err != nil {
-		x.log.Warn("read the group's offsets after an abort failed", "error", err)
-		return false
-	}
-	assigned, kept := x.member.assigned(), false
-	for id, attempted := range x.attempted {
-		if offset, ok := offsets[id.Topic][id.Partition]; ok && offset.At < attempted {
-			return true
-		}
-		kept = kept || assigned[id]
-	}
-	return !kept // all have other owners, which may have committed since, and start where the group is
-}
-
 // abort aborts the transaction and returns the reason.
 func (x *transactions) abort(reason error) error {
 	err := x.endAborting()

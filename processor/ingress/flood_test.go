@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -272,11 +273,13 @@ func TestFloodThatWaitsForKafkaLeavesRoomForOthers(t *testing.T) {
 			waiting = append(waiting, i.later("/stuck", flooded(n)))
 			b.wait("the next to wait or to be refused", func() bool { return i.Requests()+refused() == n+1 })
 		}
-		if most := len(waiting) - 1; most < 10 || most > 20 {
+		// On a slow machine the request before may be refused, too.
+		if most := len(waiting) - refused(); most < 10 || most > 20 {
 			t.Errorf("%s: %d events of the path wait for Kafka, want two thirds", name, most)
 		}
-		if i.count("oncebus_http_refused_total", "reason", "buffered_per_route", "route", "stuck") != 1 {
-			t.Errorf("%s: wrong metrics", name)
+		early := refused()
+		if n := i.count("oncebus_http_refused_total", "reason", "buffered_per_route", "route", "stuck"); int(n) != early {
+			t.Errorf("%s: %v were refused for the buffer, want %d", name, n, early)
 		}
 		for n := range 20 {
 			i.post("/signals", event(fmt.Sprint(name, n)), "Authorization", "Bearer token-of-sender-a").want(t, name+": a verdict of another path", 202)
@@ -287,10 +290,14 @@ func TestFloodThatWaitsForKafkaLeavesRoomForOthers(t *testing.T) {
 			t.Errorf("%s: detail %q", name, got.Detail)
 		}
 		end()
-		for n, w := range waiting[:len(waiting)-1] {
-			(<-w).want(t, fmt.Sprint(name, ": waiting ", n), 202)
+		for n, w := range waiting {
+			r := <-w
+			if r.Response != nil && r.StatusCode == http.StatusServiceUnavailable && early > 0 {
+				early--
+				continue
+			}
+			r.want(t, fmt.Sprint(name, ": waiting ", n), 202)
 		}
-		(<-waiting[len(waiting)-1]).want(t, name+": refused", 503)
 	}
 }
 
