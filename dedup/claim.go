@@ -50,8 +50,11 @@ func (s Status) move(step Step) (Status, bool) {
 // ClaimRule has the settings of a route for claims.
 type ClaimRule struct {
 	// Lease is how long a claim in progress prevents the dispatch of a duplicate,
-	// in ms of broker time. It starts at the dispatch and restarts with the task.
+	// in ms of broker time. It starts at the dispatch, or with HasGroup when the group
+	// has committed the event.
 	Lease int64
+	// HasGroup reports that the route names the consumer group of its executor.
+	HasGroup bool
 	// Wait is how many duplicates of one claim may wait for the outcome. All
 	// others get their reply at once.
 	Wait int
@@ -71,6 +74,7 @@ type ClaimEvent struct {
 	// TaskStartedAt is when the task started. An outcome that was produced while
 	// no task ran may be behind a duplicate in the repartition topic.
 	TaskStartedAt int64
+	Evidence      LeaseEvidence
 	Request       Request // gets the outcome
 	AppToken      bool    // the token of an attempt that it starts names the app
 }
@@ -175,7 +179,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case Completed:
 		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: current, Reply: true}, nil
 	case ClaimInProgress:
-		if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {
+		if ev.Evidence.over(&ev, &current, &rule) {
 			prior.Attempt++
 			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
@@ -202,10 +206,14 @@ const clocksApartMax = 60_000
 
 // leaseBegan returns the broker time at which the lease of a claim began. A claim that
 // began after its duplicate is judged is one of a time when the broker's clock was ahead.
-// Its lease begins with the task, which starts again when it notices that.
+// Its lease begins with the task, which starts again when it notices that. Without
+// evidence every lease does: an outcome may have been stored while no task ran.
 func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
-	if claim.Since > max(ev.ReceivedAt, ev.DispatchedAt)+clocksApartMax {
+	switch {
+	case claim.Since > max(ev.ReceivedAt, ev.DispatchedAt)+clocksApartMax:
 		return ev.TaskStartedAt
+	case ev.Evidence.Written:
+		return claim.Since
 	}
 	return max(claim.Since, ev.TaskStartedAt)
 }

@@ -20,6 +20,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
+	"oncebus/processor/progress"
 	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -67,7 +68,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		shared: shared{
 			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
-			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
+			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
 		},
 		redact: redact, refused: make(chan error, 1),
 	}

@@ -39,6 +39,26 @@ func (p *Processor) SetIdle(after time.Duration, free func()) {
 // SetOwnersInterval sets how often a stage looks for partitions without an owner.
 func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
 
+// SetProgressInterval sets the time between two observations of outcomes and executors.
+func (p *Processor) SetProgressInterval(d time.Duration) { p.progressInterval = d }
+
+// PauseRouting lets the routing stage fetch nothing from a topic, until the function that
+// it returns is called.
+func (p *Processor) PauseRouting(topic string) (end func()) {
+	for _, w := range p.workers {
+		if w.stage == StageRoute {
+			w.txns.client.PauseFetchTopics(topic)
+		}
+	}
+	return func() {
+		for _, w := range p.workers {
+			if w.stage == StageRoute {
+				w.txns.client.ResumeFetchTopics(topic)
+			}
+		}
+	}
+}
+
 // SetMachine replaces this machine's clocks.
 func (p *Processor) SetMachine(read func() app.Instant) { p.clock.Machine = read }
 

@@ -39,11 +39,12 @@ type shared struct {
 	restores *restore.Metrics
 
 	patience time.Duration // with refused credentials, while running
-	// stallAfter, ownersInterval and purgeInterval are the constants of those names;
+	// stallAfter, ownersInterval, purgeInterval and progressInterval are the constants of
+	// those names;
 	// tests set shorter times.
-	stallAfter, ownersInterval, purgeInterval time.Duration
-	sweepAfter                                int64                 // judge.State.SweepAfter
-	counting                                  func(context.Context) // restore.Source.Counting
+	stallAfter, ownersInterval, purgeInterval, progressInterval time.Duration
+	sweepAfter                                                  int64                 // judge.State.SweepAfter
+	counting                                                    func(context.Context) // restore.Source.Counting
 
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }

@@ -315,7 +315,7 @@ func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		partition.Partition, partition.Offset, partition.LeaderEpoch = t.ID.Partition, t.Open.Next, t.Open.Epoch
-		partition.Metadata = kmsg.StringPtr(app.OffsetMetadata(s.cfg.InstanceID, app.Commit{Generation: t.Open.Generation, Sequence: t.Open.Sequence}, t.Open.Next))
+		partition.Metadata = kmsg.StringPtr(app.OffsetMetadata(s.cfg.InstanceID, app.Commit{Generation: t.Open.Generation, Sequence: t.Open.Sequence, AwaitsProgress: !t.Blind && t.AwaitsProgress()}, t.Open.Next))
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	req.Topics = req.Topics[:0]

@@ -15,6 +15,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
+	"oncebus/processor/progress"
 	"oncebus/state/failpoint"
 )
 
@@ -30,16 +31,19 @@ type transactions struct {
 	poll   func(ctx context.Context, limit time.Duration, records int) kgo.Fetches
 	bound  *transactionBound
 
-	session   *kgo.GroupTransactSession
-	client    *kgo.Client
-	emitter   *judge.Emitter
-	produced  *produced
-	router    *judge.Router // of the routing stage, else nil
-	marks     *app.Marks    // of the routing stage, else nil
-	starts    *routeStarts  // of the routing stage, else nil
-	tasks     *taskSet      // of the dedup stage, else nil
-	oversized *oversized    // batches at which the client stopped
-	stopping  bool          // the open transaction is the last one before a clean stop
+	session  *kgo.GroupTransactSession
+	client   *kgo.Client
+	emitter  *judge.Emitter
+	produced *produced
+	router   *judge.Router      // of the routing stage, else nil
+	marks    *app.Marks         // of the routing stage, else nil
+	starts   *routeStarts       // of the routing stage, else nil
+	observer *progress.Observer // of the routing stage, else nil
+	// progressed reports that the open transaction has progress records.
+	progressed bool
+	tasks      *taskSet   // of the dedup stage, else nil
+	oversized  *oversized // batches at which the client stopped
+	stopping   bool       // the open transaction is the last one before a clean stop
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
@@ -268,6 +272,7 @@ func (x *transactions) end() error {
 			return x.abort(err)
 		}
 	} else {
+		x.writeProgress()
 		x.marks.Write(x.produced.sendBatched, began, x.stopping)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
@@ -314,6 +319,15 @@ func (x *transactions) end() error {
 	}
 	x.resumeAfterBatches()
 	return nil
+}
+
+// writeProgress writes what was observed since the last progress record. If the
+// transaction aborts, the next observation has it too.
+func (x *transactions) writeProgress() {
+	p := x.observer.Take()
+	if x.progressed = p != nil; x.progressed {
+		x.router.WriteProgress(x.emitter, p)
+	}
 }
 
 // abort aborts the transaction and returns the reason.
@@ -375,21 +389,28 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if x.tasks != nil {
 		x.tasks.setOffsets(req)
 	} else {
-		x.marks.AddOffsets(req)
-		setMetadata(req, x.cfg.InstanceID)
+		x.addRouterOffsets(req)
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)
 	}
-	if x.router != nil {
-		for _, topic := range req.Topics {
-			for _, p := range topic.Partitions {
-				x.attempted[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
-			}
-		}
-	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
+}
+
+// addRouterOffsets completes the offset commit of the routing stage. Offsets that a
+// progress record adds have not moved, so they show nothing of the outcome of End.
+func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
+	x.marks.AddOffsets(req, false)
+	for _, topic := range req.Topics {
+		for _, p := range topic.Partitions {
+			x.attempted[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
+		}
+	}
+	if x.progressed {
+		x.marks.AddOffsets(req, true)
+	}
+	setMetadata(req, x.cfg.InstanceID)
 }
 
 // timeoutShrink divides the records of a transaction that timed out. From 50,000 records

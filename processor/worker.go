@@ -17,6 +17,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
+	"oncebus/processor/progress"
 	"oncebus/processor/security"
 	"oncebus/state/failpoint"
 )
@@ -162,6 +163,7 @@ func (w *worker) runClient(ctx context.Context) error {
 	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
 	}
+	defer w.observeProgress()()
 	for ctx.Err() == nil {
 		if _, missed := w.txns.oversized.announcements(); missed {
 			return errOversize
@@ -262,6 +264,7 @@ func (w *worker) connect(ctx context.Context) error {
 	if w.stage == app.StageRoute {
 		w.starts.dropAll()
 		w.txns.marks = app.NewMarks(w.rt)
+		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
 		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
@@ -337,11 +340,34 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	} else {
 		w.goOn()
 	}
-	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.fetchingPaused.Load() || !w.txns.tasks.due()) {
+	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && !w.isDue() {
 		return w.txns.fetchErr(fetches)
 	}
 	w.memory.use()
 	return w.txns.run(ctx, fetches)
+}
+
+// isDue reports whether a transaction has work without input.
+func (w *worker) isDue() bool {
+	if w.txns.tasks != nil {
+		return !w.fetchingPaused.Load() && w.txns.tasks.due()
+	}
+	return w.txns.observer.Due()
+}
+
+// observeProgress observes, for the client, how far outcomes were read, until the
+// function that it returns is called.
+func (w *worker) observeProgress() (end func()) {
+	if w.txns.observer == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var observing sync.WaitGroup
+	observing.Go(func() { w.txns.observer.Run(ctx, w.wake) })
+	return func() {
+		stop()
+		observing.Wait()
+	}
 }
 
 // goOn lets the client fetch partitions of the routing stage whose start an operator has

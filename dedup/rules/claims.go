@@ -15,6 +15,8 @@ type Claims struct {
 	// Lease is how long a claim without an outcome prevents the dispatch of a
 	// duplicate, in broker time.
 	Lease time.Duration
+	// Group is the consumer group of the executor; "" if the route names none.
+	Group string
 	// Wait delays the reply to a duplicate until the outcome; without it the
 	// duplicate gets its reply at once.
 	Wait bool
@@ -57,7 +59,7 @@ func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
 }
 
 // claimOnly are the fields that only claim mode has.
-var claimOnly = []string{"outcomes", "replies", "lease", "while_in_progress", "max_waiting", "result_limit", "request"}
+var claimOnly = []string{"outcomes", "replies", "lease", "executor_group", "while_in_progress", "max_waiting", "result_limit", "request"}
 
 func (d *decoder) validateClaim(r *draft) {
 	if r.Mode != ClaimMode {
@@ -98,7 +100,7 @@ func (r *draft) sameClaims(other *draft) bool {
 
 // ClaimRule returns the route's settings for dedup.DecideClaim.
 func (r *Route) ClaimRule() dedup.ClaimRule {
-	rule := dedup.ClaimRule{Lease: r.Claim.Lease.Milliseconds(), ResultBytes: r.Claim.ResultBytes}
+	rule := dedup.ClaimRule{Lease: r.Claim.Lease.Milliseconds(), HasGroup: r.Claim.Group != "", ResultBytes: r.Claim.ResultBytes}
 	if r.Claim.Wait {
 		rule.Wait = r.Claim.MaxWaiting
 	}

@@ -163,6 +163,7 @@ var routeFields = []fieldOf[Route]{
 	{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Claim.Lease = d.duration(n, at, time.Millisecond)
 	}},
+	{"executor_group", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Group, _ = d.text(n, at) }},
 	{"while_in_progress", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Claim.Wait = d.choice(n, at, inProgressNames[:]...) == 1
 	}},

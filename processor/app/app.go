@@ -26,8 +26,12 @@ type App struct {
 	// tokens that it makes have it.
 	TokenApp      uint64
 	TokensNameApp bool
-	Routes        []*Route // by route index
-	ByName        map[string]*Route
+	// WritesProgress reports that the routing stage writes progress records: the leases
+	// of claims end by them. An app of an earlier build has them together with tokens
+	// that name the app.
+	WritesProgress bool
+	Routes         []*Route // by route index
+	ByName         map[string]*Route
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
 	topicNames   []string
@@ -59,7 +63,7 @@ type Route struct {
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}

@@ -21,9 +21,10 @@ func (m *Manifest) tokenApp(app string) uint64 {
 	return max(1, binary.LittleEndian.Uint64(mac.Sum(nil)))
 }
 
-// nameApp makes the claim tokens of an app of an earlier build name it, and reports
-// whether it changed the manifest. An earlier build would dead-letter outcomes with such
-// tokens. So it waits for a start while no process of the app runs.
+// nameApp makes the claim tokens of an app of an earlier build name it, lets its leases
+// end by progress records, and reports whether it changed the manifest. An earlier build
+// would dead-letter outcomes with such tokens, and stop at such records. So it waits for
+// a start while no process of the app runs.
 func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
 	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 	if m.Version >= manifestVersionAppTokens || !slices.ContainsFunc(s.routes.Routes, claims) {

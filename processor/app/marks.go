@@ -119,9 +119,23 @@ func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
 	}
 }
 
-// AddOffsets adds the offsets of pending marks to a commit that lacks them. A commit
-// without an offset is not fenced by the group (A7).
-func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest) {
+// Positions returns the offsets to route next in the partitions of a topic, as committed.
+func (m *Marks) Positions(topic string) map[int32]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	positions := map[int32]int64{}
+	for id, h := range m.held {
+		if id.Topic == topic {
+			positions[id.Partition] = h.position
+		}
+	}
+	return positions
+}
+
+// AddOffsets adds the offsets of pending marks to a commit that lacks them, and with
+// progress those of the outcomes topics. A commit without an offset is not fenced by the
+// group (A7).
+func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	present := map[TaskID]bool{}
@@ -131,13 +145,19 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		}
 	}
 	for id, h := range m.held {
-		if h.pending == nil || present[id] {
+		next := max(h.position, h.open)
+		switch {
+		case present[id]:
+			continue
+		case h.pending != nil:
+			next = h.pending.Offset
+		case !progress || m.rt.Outcomes[id.Topic] == nil:
 			continue
 		}
 		topic := kmsg.NewTxnOffsetCommitRequestTopic()
 		topic.Topic, topic.TopicID = id.Topic, m.rt.Topology.Topics[id.Topic].ID
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = id.Partition, h.pending.Offset, h.epoch
+		partition.Partition, partition.Offset, partition.LeaderEpoch = id.Partition, next, h.epoch
 		if h.open > h.position {
 			partition.LeaderEpoch = h.openEpoch
 		}

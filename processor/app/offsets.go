@@ -23,15 +23,25 @@ type Commit struct {
 	// Sequence is that of the checkpoint in the transaction of a task; 0 for the routing
 	// stage, which has none, and for an older build.
 	Sequence int64
+	// AwaitsProgress reports that the task has claims whose leases may not have ended.
+	AwaitsProgress bool
 }
 
 // commitFormat has the generation, the sequence and the committed offset.
 const commitFormat = "%d/%d@%d"
 
+// awaitsProgress ends the metadata of a task that awaits progress records. An earlier
+// build ignores it.
+const awaitsProgress = "+claims"
+
 // OffsetMetadata returns the metadata with which a process commits offsets: its instance,
 // the transaction, and the offset at. A tool that moves an offset may keep the metadata.
 func OffsetMetadata(instance string, c Commit, at int64) string {
-	return instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
+	text := instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
+	if c.AwaitsProgress {
+		text += awaitsProgress
+	}
+	return text
 }
 
 // CommitOf returns the transaction in the metadata of an offset.
@@ -47,6 +57,7 @@ func CommitOf(metadata string, at int64) (c Commit) {
 	case committed != at:
 		return Commit{Generation: -1}
 	}
+	c.AwaitsProgress = strings.HasSuffix(metadata, awaitsProgress)
 	return c
 }
 

@@ -21,6 +21,9 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	ev.verdict, ev.claimed = c.Verdict, &c
+	if c.Row.Status == dedup.ClaimInProgress {
+		t.leaseBegan(c.Claim.Since) // of a claim by an earlier build too
+	}
 	switch {
 	case c.Verdict == dedup.Late:
 		j.applyLatePolicy(ev, found.event.Time, found.streamTime)
@@ -57,7 +60,7 @@ func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	if found.event.Digest != found.digest {
 		key = dedup.CollisionKey(ev.key, ev.Fingerprint)
 	}
-	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester(), AppToken: t.App.TokensNameApp}
+	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), AppToken: t.App.TokensNameApp}
 }
 
 // replyToDuplicate replies to an event with the stored claim.

@@ -134,6 +134,9 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if err := wire.ReadEnvelope(rec, &env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
+	if env.IsProgress {
+		return t.applyProgress(rec)
+	}
 	route := t.App.ByName[string(env.Route)]
 	if route == nil {
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -271,6 +272,34 @@ func (w *world) produce(r *kgo.Record) {
 		}
 		w.commit()
 	}
+	if !w.held {
+		w.run()
+	}
+}
+
+// writeProgress writes a progress record: every outcome stored before readTo is read, but
+// those of partition unread, and the executors have committed what was dispatched before
+// executor, 0 for nothing.
+func (w *world) writeProgress(readTo, executor int64, partitions, unread int) {
+	var p wire.Progress
+	for _, topic := range slices.SortedFunc(maps.Keys(w.app.Outcomes), func(a, b string) int {
+		return int(w.app.TopicNumbers[a]) - int(w.app.TopicNumbers[b])
+	}) {
+		o := wire.NewOutcomesProgress(w.app.TopicNumbers[topic], readTo, partitions)
+		for partition := range o.ReadTo {
+			if partition != unread {
+				o.ReadTo[partition] = readTo
+			}
+		}
+		p.Outcomes = append(p.Outcomes, o)
+	}
+	for _, route := range w.app.Routes {
+		if executor != 0 && route.Rule.HasGroup {
+			p.Executors = append(p.Executors, wire.ExecutorProgress{Route: route.Name, Passed: []wire.Passed{{To: executor}}})
+		}
+	}
+	w.router.WriteProgress(w.emitter, &p)
+	w.commit()
 	if !w.held {
 		w.run()
 	}

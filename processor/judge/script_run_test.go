@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,6 +76,8 @@ func (r *scriptRun) do(st *step) error {
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
+	case "progress":
+		return r.progress(st)
 	}
 	if len(st.fields) > 0 {
 		return fmt.Errorf("%s takes no fields", st.command)
@@ -109,6 +112,38 @@ func (r *scriptRun) do(st *step) error {
 	default:
 		return fmt.Errorf("unknown step %s %s", st.command, strings.Join(st.words, " "))
 	}
+	return nil
+}
+
+// progress writes a progress record.
+func (r *scriptRun) progress(st *step) error {
+	at := func(text string) (int64, error) {
+		d, err := time.ParseDuration(text)
+		return r.base + d.Milliseconds(), err
+	}
+	if len(st.words) != 1 {
+		return errors.New("want progress DURATION FIELDS")
+	}
+	readTo, failed := at(st.words[0])
+	partitions, unread, executor := int(r.partitions), -1, int64(0)
+	for _, f := range st.fields {
+		var err error
+		switch f.name {
+		case "executor":
+			executor, err = at(f.value)
+		case "unread":
+			unread, err = strconv.Atoi(f.value)
+		case "partitions":
+			partitions, err = strconv.Atoi(f.value)
+		default:
+			err = fmt.Errorf("unknown field %s", f.name)
+		}
+		failed = cmp.Or(failed, err)
+	}
+	if failed != nil {
+		return failed
+	}
+	r.writeProgress(readTo, executor, partitions, unread)
 	return nil
 }
 

@@ -44,6 +44,9 @@ import (
 //	                     record without a TEXT; "refuse nothing" ends it
 //	event SHAPE-OR-TOPIC/PARTITION FIELDS    produce a record; "1000x event" repeats it
 //	outcome TOPIC/PARTITION KIND FIELDS      produce an outcome of the record of=NAME
+//	progress DURATION FIELDS   a progress record: the outcomes stored before are read.
+//	                     executor=DURATION: the executors committed what was dispatched
+//	                     before; unread=N: not those of partition N; partitions=N
 //	hold                 the tasks judge nothing until the next resume or abort
 //	resume               judge what is held, in one transaction
 //	abort                judge what is held, abort the transaction, and hold

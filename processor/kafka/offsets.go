@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -21,6 +22,16 @@ type GroupOffset struct {
 // partitions whose offset is part of an open transaction. It names the partitions in the
 // request: a broker that lists all omits those whose only offset is in one.
 func StableOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
+	return fetchOffsets(ctx, client, group, partitions, true)
+}
+
+// CommittedOffsets is StableOffsets without regard to open transactions: it returns the
+// offsets before them. A group that does not exist has committed nothing.
+func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
+	return fetchOffsets(ctx, client, group, partitions, false)
+}
+
+func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32, stable bool) (map[string]map[int32]GroupOffset, error) {
 	of := kmsg.NewOffsetFetchRequestGroup()
 	of.Group = group
 	for name, numbers := range partitions {
@@ -29,14 +40,16 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 		of.Topics = append(of.Topics, topic)
 	}
 	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable, req.Groups = true, append(req.Groups, of)
+	req.RequireStable, req.Groups = stable, append(req.Groups, of)
 	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 	}
 	offsets := map[string]map[int32]GroupOffset{}
 	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		if err := kerr.ErrorForCode(g.ErrorCode); errors.Is(err, kerr.GroupIDNotFound) && !stable {
+			return noOffsets(partitions), nil
+		} else if err != nil {
 			return nil, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 		}
 		for _, topic := range g.Topics {
@@ -44,6 +57,17 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 		}
 	}
 	return offsets, nil
+}
+
+func noOffsets(partitions map[string][]int32) map[string]map[int32]GroupOffset {
+	offsets := map[string]map[int32]GroupOffset{}
+	for topic, numbers := range partitions {
+		offsets[topic] = map[int32]GroupOffset{}
+		for _, p := range numbers {
+			offsets[topic][p] = GroupOffset{At: -1}
+		}
+	}
+	return offsets
 }
 
 // offsetsOf returns the offsets in the response for a topic.

@@ -15,7 +15,9 @@ import (
 // rows have 16 bytes, so the two never collide.
 const CheckpointKey = "checkpoint"
 
-const checkpointVersion = 1
+// checkpointVersion is the version of a checkpoint without claims, and
+// checkpointVersionClaims of one with them.
+const checkpointVersion, checkpointVersionClaims = 1, 2
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction that processes the input before Next (D2). Input before Next was
@@ -55,7 +57,14 @@ type Checkpoint struct {
 	// stream time, which only rows of clamped events are, and the latest of these times.
 	// It is normally empty.
 	Ahead []FirstSeen
+	// Progress is what the task knows of outcomes and executors. ClaimedAt is the latest
+	// broker time, in ms, at which a lease began that may not have ended; 0 for none.
+	Progress  Progress
+	ClaimedAt int64
 }
+
+// hasClaims reports whether the encoding has Progress and ClaimedAt.
+func (c *Checkpoint) hasClaims() bool { return c.ClaimedAt != 0 || !c.Progress.IsEmpty() }
 
 // OffsetRange is a range of offsets, without its end.
 type OffsetRange struct{ from, to int64 }
@@ -147,13 +156,18 @@ const (
 //	[fences uvarint | for each: gap to the one before or to the floor, uvarint, entries] |
 //	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
+//	[claimed at varint | progress: version 2 only] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
 // to the time before. The first one of the fences and of Ahead is absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
 	flags := c.flags()
-	dst = append(dst, checkpointVersion, flags)
+	version := byte(checkpointVersion)
+	if c.hasClaims() {
+		version = checkpointVersionClaims
+	}
+	dst = append(dst, version, flags)
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
 	dst = binary.AppendVarint(dst, c.Sequence)
@@ -187,6 +201,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
 		dst = append(dst, c.Counts...)
+	}
+	if version == checkpointVersionClaims {
+		dst = c.Progress.Append(binary.AppendVarint(dst, c.ClaimedAt))
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
@@ -243,8 +260,8 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
 	r := dedup.NewCursor(b)
 	version, flags := r.Byte(), r.Byte()
-	if !r.Bad() && (version != checkpointVersion || flags&^byte(checkpointFlags) != 0) {
-		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersion, checkpointFlags)
+	if !r.Bad() && (version < checkpointVersion || version > checkpointVersionClaims || flags&^byte(checkpointFlags) != 0) {
+		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionClaims, checkpointFlags)
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
@@ -276,6 +293,10 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	}
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
+	}
+	if version == checkpointVersionClaims {
+		c.ClaimedAt = r.Varint()
+		c.Progress = decodeProgress(&r)
 	}
 	for r.Left() > 0 && !r.Bad() {
 		namespaceID := r.Byte()

@@ -35,6 +35,9 @@ type Envelope struct {
 	// FromIngress reports that the ingress wrote the record. It has no raw record,
 	// and From is its own position.
 	FromIngress bool
+	// IsProgress reports that the record is a progress record: its value is an encoded
+	// Progress, and it has no other field.
+	IsProgress bool
 }
 
 // Details are the fields that only some routes need.
@@ -91,7 +94,8 @@ const (
 	flagFromIngress // without a field
 	flagDetails
 	flagShift
-	flagsKnown = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift
+	flagProgress // without a field
+	flagsKnown   = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift | flagProgress
 )
 
 func (e *Envelope) flags() (flags byte) {
@@ -104,6 +108,7 @@ func (e *Envelope) flags() (flags byte) {
 		{flagFromIngress, e.FromIngress},
 		{flagDetails, e.Details.any()},
 		{flagShift, e.Shift != 0},
+		{flagProgress, e.IsProgress},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -208,7 +213,7 @@ func (e *Envelope) decode(b []byte) error {
 	if flags&^byte(flagsKnown) != 0 {
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
 	}
-	*e = Envelope{FromIngress: flags&flagFromIngress != 0}
+	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0}
 	copy(e.Digest[:], c.Bytes(len(e.Digest)))
 	copy(e.Key[:], c.Bytes(len(e.Key)))
 	e.EventTime, e.Timestamp = c.Varint(), c.Varint()

@@ -116,7 +116,7 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	good := envelopeVectors[0].envelope.Append(nil)
 	tests := map[string][]byte{
 		"another version":        append([]byte{2}, good[1:]...),
-		"unknown flag":           append([]byte{1, 32}, good[2:]...),
+		"unknown flag":           append([]byte{1, 64}, good[2:]...),
 		"topic out of range":     append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "808004 00 00")...),
 		"partition out of range": append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 8080808008 00")...),
 		"offset out of range":    append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 00 80808080808080808001")...),

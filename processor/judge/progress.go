@@ -1,0 +1,79 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// WriteProgress produces a progress record to every partition of the repartition topic.
+// It follows the outcomes of the transactions before, and so does what it says of them.
+func (r *Router) WriteProgress(e *Emitter, p *wire.Progress) {
+	env := wire.Envelope{IsProgress: true}
+	header := []kgo.RecordHeader{{Key: wire.EnvelopeHeader, Value: env.Append(nil)}}
+	value := p.Append(nil)
+	topic := r.App.Topology.Repartition
+	for partition := range r.App.Topology.Topics[topic].Partitions {
+		out := e.NewRecord()
+		out.Topic, out.Partition, out.Headers, out.Value = topic, partition, header, value
+		e.produce(out, dedup.Position{})
+	}
+}
+
+// applyProgress adds a progress record to what the task knows.
+func (t *Judge) applyProgress(rec *kgo.Record) error {
+	record, err := wire.DecodeProgress(rec.Value)
+	if err != nil {
+		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+	}
+	if t.Blind || !t.App.WritesProgress {
+		return nil // Blind: the task applies it after the restore
+	}
+	t.Open.Progress = t.Open.Progress.Merge(&record, rec.Timestamp.UnixMilli(), func(route string) (int64, uint16) {
+		if r := t.App.ByName[route]; r != nil {
+			return r.Rule.Lease, t.App.TopicNumbers[r.Claim.Outcomes]
+		}
+		return 0, 0
+	})
+	return nil
+}
+
+// evidence returns what the task knows of the outcomes and the executor of a route.
+func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
+	if !t.App.WritesProgress {
+		return dedup.LeaseEvidence{}
+	}
+	e := dedup.LeaseEvidence{
+		Written: true, OutcomesReadTo: t.Open.Progress.OutcomesReadTo(t.App.TopicNumbers[route.Claim.Outcomes]), ExecutorPassedTo: dedup.NoStreamTime,
+	}
+	if route.Rule.HasGroup && e.OutcomesReadTo != dedup.NoStreamTime {
+		e.ExecutorPassedTo = t.Open.Progress.ExecutorPassedTo(route.Name, route.Rule.Lease, e.OutcomesReadTo)
+	}
+	return e
+}
+
+// leaseBegan notes the broker time, in ms, at which a lease began that may not have
+// ended. While one may not have, the routing stage writes progress records.
+func (t *State) leaseBegan(at int64) {
+	if t.App.WritesProgress {
+		t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)
+	}
+}
+
+// AwaitsProgress reports whether a lease may not have ended, as of the open transaction.
+func (t *State) AwaitsProgress() bool {
+	return t.Open.ClaimedAt != 0 && slices.ContainsFunc(t.App.Routes, func(route *app.Route) bool {
+		if route.Mode != rules.ClaimMode {
+			return false
+		}
+		e := t.evidence(route)
+		return e.OutcomesReadTo-route.Rule.Lease <= t.Open.ClaimedAt || e.OutcomesReadTo == dedup.NoStreamTime || route.Rule.HasGroup && e.ExecutorPassedTo <= t.Open.ClaimedAt
+	})
+}

@@ -1,0 +1,77 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
+)
+
+// partitionsOf returns how many partitions a topic has, and its id. It does not use the
+// metadata that the client has stored: a partition may have been added since.
+func partitionsOf(ctx context.Context, client *kgo.Client, topic string) (partitions int, id [16]byte, err error) {
+	req := kmsg.NewPtrMetadataRequest()
+	of := kmsg.NewMetadataRequestTopic()
+	of.Topic = &topic
+	req.Topics = append(req.Topics, of)
+	resp, err := req.RequestWith(ctx, client)
+	switch {
+	case err != nil:
+	case len(resp.Topics) != 1:
+		err = kerr.UnknownTopicOrPartition
+	default:
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		return 0, id, fmt.Errorf("count the partitions of %s: %w", topic, kafka.Denied(err, "Describe", kafka.ResourceTopic, topic))
+	}
+	return len(resp.Topics[0].Partitions), resp.Topics[0].TopicID, nil
+}
+
+// endsOf returns the high watermarks of a topic's partitions.
+func endsOf(ctx context.Context, client *kgo.Client, topic string) (map[int32]int64, error) {
+	listed, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+	}
+	ends := map[int32]int64{}
+	for partition, o := range listed[topic] {
+		if o.Err != nil {
+			return nil, fmt.Errorf("list the end of %s/%d: %w", topic, partition, o.Err)
+		}
+		ends[partition] = o.Offset
+	}
+	return ends, nil
+}
+
+// A tail follows a reader of a partition over control records and aborted records, at
+// which its own position does not stay.
+type tail struct {
+	reader   *kafka.Reader
+	position int64 // of the reader, from which to is
+	to       int64 // no committed record is before it
+}
+
+// reaches reports whether a reader at a position has read all committed records before an
+// end, where no transaction is open.
+func (t *tail) reaches(ctx context.Context, position, end int64) (bool, error) {
+	if t.position != position {
+		t.position, t.to = position, max(position, 0)
+	}
+	for t.to < end {
+		next, err := t.reader.SkipUncommitted(ctx, t.to, end)
+		if err != nil {
+			return false, err
+		}
+		if next == t.to {
+			return false, nil // a committed record, or an open transaction
+		}
+		t.to = next
+	}
+	return true, nil
+}

@@ -1,0 +1,71 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// outcomesTopic is what an observer knows of an outcomes topic.
+type outcomesTopic struct{ partitions map[int32]*outcomesPartition }
+
+// An outcomesPartition has two of the ends that were observed: the first one that the
+// worker has not reached, and the newest.
+type outcomesPartition struct {
+	tail          tail
+	first, newest observedEnd
+}
+
+// observedEnd is the high watermark of a partition, observed after a broker time.
+type observedEnd struct{ at, end int64 }
+
+// observe returns how far the worker has read the partitions of a topic. A partition's
+// outcomes stored before a broker time are below a high watermark that is observed after
+// it, and the worker has routed all of them once its position has reached that.
+func (t *outcomesTopic) observe(ctx context.Context, o *Observer, topic string, positions map[int32]int64) (wire.OutcomesProgress, error) {
+	now := o.App.Clock.Now() - clocksMargin // before the requests
+	count, id, err := partitionsOf(ctx, o.Client, topic)
+	if err != nil {
+		return wire.OutcomesProgress{}, err
+	}
+	if id != o.App.Topology.Topics[topic].ID {
+		return wire.OutcomesProgress{}, fmt.Errorf("%w: topic %s was deleted and recreated since the start", kafka.ErrTruncated, topic)
+	}
+	ends, err := endsOf(ctx, o.Client, topic)
+	if err != nil {
+		return wire.OutcomesProgress{}, err
+	}
+	p := wire.NewOutcomesProgress(o.App.TopicNumbers[topic], now, count)
+	for partition, position := range positions {
+		end, ok := ends[partition]
+		if !ok || int(partition) >= count {
+			continue
+		}
+		known := t.partitions[partition]
+		if known == nil {
+			known = &outcomesPartition{tail: tail{reader: kafka.NewReader(o.Client, topic, id, partition), position: -1}, first: observedEnd{now, end}}
+			t.partitions[partition] = known
+		}
+		known.newest = observedEnd{now, end}
+		if err := known.advance(ctx, position, &p.ReadTo[partition]); err != nil {
+			return wire.OutcomesProgress{}, err
+		}
+	}
+	return p, nil
+}
+
+// advance sets readTo to the time of the newest end that a worker at a position has
+// reached, if it has reached one.
+func (p *outcomesPartition) advance(ctx context.Context, position int64, readTo *int64) error {
+	for _, observed := range []observedEnd{p.first, p.newest} {
+		reached, err := p.tail.reaches(ctx, position, observed.end)
+		if err != nil || !reached {
+			return err
+		}
+		*readTo = observed.at
+		p.first = p.newest
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+	"oncebus/processor/wire"
+)
+
+// progressBench is a running app with a lease that no test waits for: what ends it is
+// evidence.
+type progressBench struct {
+	*bench
+	*instance
+}
+
+// withLease returns the claim routes with a short lease, and with an executor's group
+// unless that is "".
+func withLease(group string) string {
+	lease := "lease: 20ms"
+	if group != "" {
+		lease += "\n    executor_group: " + group
+	}
+	return strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", lease, 1)
+}
+
+func newProgressBench(t *testing.T, group string) *progressBench {
+	t.Helper()
+	b := newBench(t, withLease(group))
+	return &progressBench{b, b.ready(b.startObserving(b.config("one")))}
+}
+
+// startObserving starts an instance that observes often, and whose transactions are short.
+func (b *bench) startObserving(cfg processor.Config) *instance {
+	b.t.Helper()
+	cfg.TransactionTimeout = 2 * time.Second
+	return b.startWith(cfg, func(p *processor.Processor) { p.SetProgressInterval(50 * time.Millisecond) })
+}
+
+// runOf returns the dispatched attempts of an operation.
+func (b *bench) runsOf(id string) (runs []*kgo.Record) {
+	b.t.Helper()
+	for _, r := range b.read("ops.run") {
+		if strings.Contains(string(r.Value), fmt.Sprintf("\"id\":%q", id)) {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// observed returns the newest progress records, with their time.
+func (b *bench) observed() (last wire.Progress, stored time.Time) {
+	b.t.Helper()
+	for _, r := range b.read("app-repartition") {
+		var env wire.Envelope
+		must(b.t, wire.ReadEnvelope(r, &env))
+		if !env.IsProgress || r.Timestamp.Before(stored) {
+			continue
+		}
+		p, err := wire.DecodeProgress(r.Value)
+		must(b.t, err)
+		last, stored = p, r.Timestamp
+	}
+	return last, stored
+}
+
+// awaitProgress waits until the outcomes in some partitions are read up to a time.
+func (b *bench) awaitProgress(to time.Time, partitions ...int) wire.OutcomesProgress {
+	b.t.Helper()
+	var last wire.OutcomesProgress
+	b.wait(fmt.Sprintf("the outcomes in %v to be read", partitions), func() bool {
+		p, _ := b.observed()
+		if len(p.Outcomes) != 1 {
+			return false
+		}
+		last = p.Outcomes[0]
+		return !slices.ContainsFunc(partitions, func(n int) bool { return n >= len(last.ReadTo) || last.ReadTo[n] < to.UnixMilli() })
+	})
+	return last
+}
+
+// leaseOver returns a time after the leases of all events that were dispatched before.
+func leaseOver() time.Time { return time.Now().Add(200 * time.Millisecond) }
+
+// assertRunsOnce sends a duplicate and fails if the operation was dispatched again.
+func (p *progressBench) assertRunsOnce(id, request string) {
+	p.t.Helper()
+	p.produce(operation(id, request, 1))
+	p.drain(p.instance, "ops.raw")
+	if n := len(p.runsOf(id)); n != 1 {
+		p.t.Fatalf("operation %s was dispatched %d times", id, n)
+	}
+}
+
+// awaitTakeover sends duplicates until the operation is dispatched again.
+func (p *progressBench) awaitTakeover(id string) {
+	p.t.Helper()
+	n := 0
+	p.wait("the next attempt", func() bool {
+		n++
+		p.produce(operation(id, fmt.Sprint("again-", n), 2))
+		p.drain(p.instance, "ops.raw")
+		return len(p.runsOf(id)) == 2
+	})
+}
+
+// TestHangingTransactionInTheOutcomesHoldsLeases: an executor dies in a transaction, and
+// the outcomes of all others in that partition wait behind it. They were stored in time,
+// so their keys are not dispatched again.
+func TestHangingTransactionInTheOutcomesHoldsLeases(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "")
+	p.produce(operation("1", "first", 0), operation("2", "second", 0))
+	p.drainClaims(p.instance)
+	dead := p.newClient(kgo.TransactionalID("executor-x"), kgo.TransactionTimeout(10*time.Minute))
+	must(t, dead.BeginTransaction())
+	dying := outcomeOf(p.runsOf("2")[0], "completed", []byte("X"))
+	dying.Partition = 0
+	must(t, dead.ProduceSync(t.Context(), dying).FirstErr())
+	good := outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1"))
+	good.Partition = 0
+	p.produce(good)
+
+	if last := p.awaitProgress(leaseOver(), 1, 2, 3); last.ReadTo[0] > time.Now().UnixMilli() {
+		t.Errorf("partition 0 is read to %d", last.ReadTo[0])
+	}
+	p.assertRunsOnce("1", "copy")
+
+	must(t, dead.EndTransaction(t.Context(), kgo.TryAbort)) // as the broker does at its timeout
+	p.drainClaims(p.instance)
+	p.assertRunsOnce("1", "late")
+	assertHeaders(t, p.replies("ops.replies")["ops.raw/0/0"], map[string]string{wire.HeaderClaimStatus: "completed"})
+	p.awaitTakeover("2")
+}
+
+// TestAddedPartitionOfTheOutcomesHoldsLeases: an executor knows of a partition that was
+// added to the outcomes, and no router does yet.
+func TestAddedPartitionOfTheOutcomesHoldsLeases(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "")
+	p.produce(operation("1", "first", 0))
+	p.drainClaims(p.instance)
+	_, err := p.admin.CreatePartitions(t.Context(), 1, "ops.outcomes")
+	must(t, err)
+	executor := p.newClient()
+	outcome := outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1"))
+	outcome.Partition = 4
+	must(t, executor.ProduceSync(t.Context(), outcome).FirstErr())
+	last := p.awaitProgress(leaseOver(), 0, 1, 2, 3)
+	if len(last.ReadTo) != 5 || last.ReadTo[4] != dedup.NoStreamTime {
+		t.Errorf("the outcomes are read to %v", last.ReadTo)
+	}
+	p.assertRunsOnce("1", "copy")
+}
+
+// TestLaggingRouterHoldsLeases: a duplicate by HTTP does not pass the router, which has
+// not read the outcome.
+func TestLaggingRouterHoldsLeases(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, withLease(""))
+	i := b.ready(b.startObserving(b.config("one")))
+	f := b.ingress("ingress")
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
+	end := i.PauseRouting("ops.outcomes")
+	must(t, b.client.ProduceSync(t.Context(), outcomeOf(b.runsOf("1")[0], "completed", []byte("order-1"))).FirstErr())
+	b.awaitProgress(leaseOver(), 1, 2, 3)
+	if a := f.submit(request("1", "copy")); a.Forwarded {
+		t.Error("a key that was completed in its lease runs again")
+	}
+	end()
+	b.drain(i, "ops.outcomes")
+	assertAnswer(t, f.submit(request("1", "late")), "replayed completed attempt 1 outcome")
+}
+
+// TestTransactionOfOtherKeysDoesNotHoldLeasesForEver: trailing control records and aborted
+// records of an executor's transactions are no unread outcomes.
+func TestAbortedOutcomesHoldNoLease(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "")
+	p.produce(operation("1", "first", 0))
+	p.drainClaims(p.instance)
+	executor := p.newClient(kgo.TransactionalID("executor"))
+	for n := range 3 {
+		must(t, executor.BeginTransaction())
+		for partition := range int32(4) {
+			outcome := outcomeOf(p.runsOf("1")[0], "completed", fmt.Append(nil, n))
+			outcome.Partition = partition
+			must(t, executor.ProduceSync(t.Context(), outcome).FirstErr())
+		}
+		must(t, executor.EndTransaction(t.Context(), kgo.TryAbort))
+	}
+	p.awaitTakeover("1")
+}
+
+// TestExecutorAwayRunsEachKeyOnce: an executor is away for many leases, and finds one
+// attempt of each key when it returns.
+func TestExecutorAwayRunsEachKeyOnce(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "exec")
+	p.produce(operation("1", "first", 0))
+	p.drainClaims(p.instance)
+	for n := range 3 {
+		p.awaitProgress(leaseOver(), 0, 1, 2, 3)
+		p.assertRunsOnce("1", fmt.Sprint("copy-", n))
+	}
+	// It returns, commits what it has read, and dies before the outcome.
+	p.commitOutput("exec")
+	p.awaitTakeover("1")
+}
+
+// TestHangingTransactionInTheOutputHoldsLeases: an executor that reads committed records
+// cannot see an event behind the open transaction of a dead producer.
+func TestHangingTransactionInTheOutputHoldsLeases(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "exec")
+	dead := p.newClient(kgo.TransactionalID("dead-producer"), kgo.TransactionTimeout(10*time.Minute))
+	must(t, dead.BeginTransaction())
+	for partition := range int32(4) {
+		must(t, dead.ProduceSync(t.Context(), &kgo.Record{Topic: "ops.run", Partition: partition, Value: []byte("dead")}).FirstErr())
+	}
+	p.produce(operation("1", "first", 0))
+	p.drain(p.instance, "ops.raw")
+	p.awaitProgress(leaseOver(), 0, 1, 2, 3)
+	p.produce(operation("1", "copy", 1))
+	p.drain(p.instance, "ops.raw")
+	must(t, dead.EndTransaction(t.Context(), kgo.TryAbort))
+	if n := len(p.runsOf("1")); n != 1 {
+		t.Fatalf("the operation was dispatched %d times", n)
+	}
+	p.commitOutput("exec")
+	p.awaitTakeover("1")
+}
+
+// commitOutput commits the end of the output for an executor's group, after which the
+// group has no member.
+func (b *bench) commitOutput(group string) {
+	b.t.Helper()
+	ends, err := b.admin.ListCommittedOffsets(b.t.Context(), "ops.run")
+	must(b.t, err)
+	offsets := kadm.Offsets{}
+	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, max(0, o.Offset-1), -1) }) // before the last control record
+	must(b.t, b.admin.CommitAllOffsets(context.Background(), group, offsets))
+}
+
+// TestRestartsEndNoLeaseLate: restarts more often than the lease do not begin it again.
+func TestRestartsEndNoLeaseLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 3s", 1))
+	cfg := b.config("one")
+	i := b.ready(b.startObserving(cfg))
+	b.produce(operation("1", "first", 0))
+	b.drainClaims(i)
+	dispatched := time.Now()
+	for n := 0; len(b.runsOf("1")) == 1; n++ {
+		must(t, i.stop())
+		if n > 100 || time.Since(dispatched) > time.Minute {
+			t.Fatalf("%d restarts, and the claim was not taken over", n)
+		}
+		i = b.ready(b.startObserving(cfg))
+		b.produce(operation("1", fmt.Sprint("copy-", n), 1))
+		b.drainClaims(i)
+	}
+	if since := time.Since(dispatched); since < 3*time.Second {
+		t.Errorf("taken over %v after the dispatch", since)
+	}
+}
+
+// TestProgressAtRest: without open claims no progress record is written.
+func TestProgressAtRest(t *testing.T) {
+	t.Parallel()
+	p := newProgressBench(t, "")
+	p.produce(operation("1", "first", 0))
+	p.drainClaims(p.instance)
+	p.produce(outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1")))
+	p.drainClaims(p.instance)
+	p.wait("the task to await no progress", func() bool {
+		offsets, err := p.admin.FetchOffsets(t.Context(), "app-dedup")
+		awaited := false
+		offsets.Each(func(o kadm.OffsetResponse) { awaited = awaited || strings.HasSuffix(o.Metadata, "+claims") })
+		return err == nil && !awaited
+	})
+	seen, _ := p.admin.ListCommittedOffsets(t.Context(), "app-repartition")
+	for range 20 { // events of another kind need none
+		p.produce(operation("1", "again", 1))
+		p.drainClaims(p.instance)
+	}
+	grown, _ := p.admin.ListCommittedOffsets(t.Context(), "app-repartition")
+	records := 0
+	for partition, o := range grown["app-repartition"] {
+		records += int(o.Offset - seen["app-repartition"][partition].Offset)
+	}
+	if records > 2*20+8 { // an event and a control record each, and one observation that was on its way
+		t.Errorf("%d offsets for 20 duplicates", records)
+	}
+}

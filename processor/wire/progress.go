@@ -1,0 +1,229 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"oncebus/dedup"
+)
+
+// Progress says how far outcomes were read and executors have committed. A progress
+// record has what one worker of the routing stage observed, a checkpoint all of it. All
+// times are broker time, in Unix milliseconds. A Progress is never changed.
+type Progress struct {
+	Outcomes  []OutcomesProgress // ascending by topic
+	Executors []ExecutorProgress // ascending by route
+}
+
+// OutcomesProgress is how far the partitions of an outcomes topic were read.
+type OutcomesProgress struct {
+	Topic uint16 // number in the manifest
+	// CountedAt is when the topic had no more than len(ReadTo) partitions.
+	CountedAt int64
+	// ReadTo is by partition the time before which each stored outcome is in the
+	// repartition topic; unknownTime if not known.
+	ReadTo []int64
+}
+
+// unknownTime is the encoded form's 0: no time is known.
+const unknownTime = dedup.NoStreamTime
+
+// NewOutcomesProgress returns the progress of a topic with so many partitions, of which
+// nothing is known.
+func NewOutcomesProgress(topic uint16, countedAt int64, partitions int) OutcomesProgress {
+	return OutcomesProgress{topic, countedAt, slices.Repeat([]int64{unknownTime}, partitions)}
+}
+
+// ExecutorProgress is how far the executor of a route has committed its output.
+type ExecutorProgress struct {
+	Route  string
+	Passed []Passed // ascending
+}
+
+// Passed says that every event dispatched before To was committed at At.
+type Passed struct{ To, At int64 }
+
+// passedMax is the most entries of a route: a lease later by an eighth is harmless.
+const passedMax, passedStep = 16, 8
+
+// maxPartitions bounds what a decoded record can claim.
+const maxPartitions = 1 << 20
+
+// OutcomesReadTo returns the time before which every outcome of a topic was read;
+// dedup.NoStreamTime if unknown.
+func (p *Progress) OutcomesReadTo(topic uint16) int64 {
+	at, ok := slices.BinarySearchFunc(p.Outcomes, topic, func(o OutcomesProgress, topic uint16) int { return cmp.Compare(o.Topic, topic) })
+	if !ok {
+		return dedup.NoStreamTime
+	}
+	o := &p.Outcomes[at]
+	return min(o.CountedAt, slices.Min(o.ReadTo))
+}
+
+// ExecutorPassedTo returns the time before which every event was dispatched that the
+// executor of a route committed at least a lease before now; dedup.NoStreamTime if
+// unknown.
+func (p *Progress) ExecutorPassedTo(route string, lease, now int64) int64 {
+	to := int64(dedup.NoStreamTime)
+	for _, passed := range p.executor(route) {
+		if passed.At+lease < now {
+			to = passed.To
+		}
+	}
+	return to
+}
+
+func (p *Progress) executor(route string) []Passed {
+	for i := range p.Executors {
+		if p.Executors[i].Route == route {
+			return p.Executors[i].Passed
+		}
+	}
+	return nil
+}
+
+// Merge returns p with the progress of a record that the broker stored at a time. No
+// time of it counts as later than that: a worker's estimate may be ahead. What the
+// record does not know stays. A newer time replaces an older one even if it is earlier,
+// because broker time may have been set back. leaseOf returns the lease of a route, in
+// ms, and the topic of its outcomes.
+func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route string) (lease int64, outcomes uint16)) Progress {
+	merged := Progress{slices.Clone(p.Outcomes), slices.Clone(p.Executors)}
+	for i := range record.Outcomes {
+		merged.mergeOutcomes(&record.Outcomes[i], stored)
+	}
+	for _, e := range record.Executors {
+		lease, outcomes := leaseOf(e.Route)
+		for _, passed := range e.Passed {
+			merged.mergeExecutor(e.Route, Passed{min(passed.To, stored), stored}, lease, merged.OutcomesReadTo(outcomes))
+		}
+	}
+	return merged
+}
+
+func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
+	at, ok := slices.BinarySearchFunc(p.Outcomes, record.Topic, func(o OutcomesProgress, topic uint16) int { return cmp.Compare(o.Topic, topic) })
+	if !ok {
+		p.Outcomes = slices.Insert(p.Outcomes, at, OutcomesProgress{Topic: record.Topic})
+	}
+	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), len(record.ReadTo))
+	copy(merged.ReadTo, p.Outcomes[at].ReadTo)
+	for partition, to := range record.ReadTo {
+		if to != unknownTime {
+			merged.ReadTo[partition] = min(to, stored)
+		}
+	}
+	p.Outcomes[at] = merged
+}
+
+// mergeExecutor adds an entry, unless the last one is newer or hardly older. Of those
+// whose lease is over now it keeps the newest.
+func (p *Progress) mergeExecutor(route string, passed Passed, lease, now int64) {
+	at, ok := slices.BinarySearchFunc(p.Executors, route, func(e ExecutorProgress, route string) int { return cmp.Compare(e.Route, route) })
+	if !ok {
+		p.Executors = slices.Insert(p.Executors, at, ExecutorProgress{Route: route})
+	}
+	entries := p.Executors[at].Passed
+	if n := len(entries); n > 0 {
+		last := entries[n-1]
+		switch {
+		case last.At > passed.At: // broker time was set back
+			entries = nil
+		case passed.To <= last.To, passed.At-last.At < lease/passedStep:
+			return
+		}
+	}
+	first := 0
+	for first+1 < len(entries) && entries[first+1].At+lease < now {
+		first++
+	}
+	entries = append(slices.Clone(entries[first:]), passed)
+	if len(entries) > passedMax {
+		entries = slices.Delete(entries, len(entries)-2, len(entries)-1)
+	}
+	p.Executors[at] = ExecutorProgress{route, entries}
+}
+
+// IsEmpty reports whether nothing is known.
+func (p *Progress) IsEmpty() bool { return len(p.Outcomes) == 0 && len(p.Executors) == 0 }
+
+// Append appends the encoding of p:
+//
+//	topics uvarint | for each: topic uvarint, counted at varint, partitions uvarint,
+//	for each: 0, or the zigzag difference to counted at plus 1, uvarint |
+//	routes uvarint | for each: length of the route uvarint, route, entries uvarint,
+//	for each: to varint, at varint
+func (p *Progress) Append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(p.Outcomes)))
+	for _, o := range p.Outcomes {
+		dst = binary.AppendUvarint(dst, uint64(o.Topic))
+		dst = binary.AppendVarint(dst, o.CountedAt)
+		dst = binary.AppendUvarint(dst, uint64(len(o.ReadTo)))
+		for _, to := range o.ReadTo {
+			if to == unknownTime {
+				dst = append(dst, 0)
+				continue
+			}
+			difference := to - o.CountedAt
+			dst = binary.AppendUvarint(dst, uint64(difference<<1^difference>>63)+1)
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(p.Executors)))
+	for _, e := range p.Executors {
+		dst = append(binary.AppendUvarint(dst, uint64(len(e.Route))), e.Route...)
+		dst = binary.AppendUvarint(dst, uint64(len(e.Passed)))
+		for _, passed := range e.Passed {
+			dst = binary.AppendVarint(binary.AppendVarint(dst, passed.To), passed.At)
+		}
+	}
+	return dst
+}
+
+var errProgress = errors.New("unreadable progress record")
+
+// DecodeProgress decodes the value of a progress record.
+func DecodeProgress(b []byte) (Progress, error) {
+	c := dedup.NewCursor(b)
+	p := decodeProgress(&c)
+	if !c.Done() {
+		return Progress{}, fmt.Errorf("%w: cut short, too long or out of range in %d bytes", errProgress, len(b))
+	}
+	return p, nil
+}
+
+func decodeProgress(c *dedup.Cursor) (p Progress) {
+	for n := c.Uvarint(math.MaxUint16); n > 0 && !c.Bad(); n-- {
+		o := OutcomesProgress{Topic: uint16(c.Uvarint(math.MaxUint16)), CountedAt: c.Varint()}
+		partitions := c.Uvarint(min(maxPartitions, uint64(c.Left())))
+		if partitions == 0 {
+			c.Fail()
+		}
+		for ; partitions > 0 && !c.Bad(); partitions-- {
+			to := int64(unknownTime)
+			if z := c.Uvarint(math.MaxUint64); z > 0 {
+				z--
+				to = o.CountedAt + (int64(z>>1) ^ -int64(z&1))
+			}
+			o.ReadTo = append(o.ReadTo, to)
+		}
+		if last := len(p.Outcomes) - 1; last >= 0 && p.Outcomes[last].Topic >= o.Topic {
+			c.Fail()
+		}
+		p.Outcomes = append(p.Outcomes, o)
+	}
+	for n := c.Uvarint(math.MaxUint16); n > 0 && !c.Bad(); n-- {
+		e := ExecutorProgress{Route: string(c.Bytes(int(c.Uvarint(uint64(c.Left())))))}
+		for passed := c.Uvarint(passedMax); passed > 0 && !c.Bad(); passed-- {
+			e.Passed = append(e.Passed, Passed{c.Varint(), c.Varint()})
+		}
+		if last := len(p.Executors) - 1; last >= 0 && p.Executors[last].Route >= e.Route {
+			c.Fail()
+		}
+		p.Executors = append(p.Executors, e)
+	}
+	return p
+}
