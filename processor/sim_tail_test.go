@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 	"oncebus/processor/oracle"
@@ -49,6 +51,8 @@ func (s *sim) startTail(topics []string) *tail {
 		client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[app.TaskID]int64{},
 		aborters: map[app.TaskID]map[int64]bool{}, newest: map[app.TaskID]map[string]int64{},
 	}
+	// A purge does not overtake the tail.
+	s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Count: -1, Err: kerr.NotLeaderForPartition, When: t.isBehind})
 	go t.run()
 	return t
 }
@@ -74,6 +78,20 @@ func (t *tail) run() {
 			return
 		}
 	}
+}
+
+// isBehind reports whether a request would delete records that the tail has not read.
+func (t *tail) isBehind(req kmsg.Request) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, topic := range req.(*kmsg.DeleteRecordsRequest).Topics {
+		for _, p := range topic.Partitions {
+			if p.Offset > t.next[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // see takes note of a record or a transaction marker.

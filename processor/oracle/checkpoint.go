@@ -24,16 +24,17 @@ type offsetRange struct{ from, to int64 }
 // Flags of a checkpoint.
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads: version 1 | flags | next, leader epoch, sequence, varints |
+// openCheckpoint reads: version, 1 or 2 | flags | next, leader epoch, sequence, varints |
 // generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor, uvarint |
 // number of fences, uvarint, and for each a uvarint and entries | entries |
-// length of the counts of keys, uvarint, and these | for each namespace that has one:
+// length of the counts of keys, uvarint, and these | in version 2: when the newest lease
+// began, varint, and what progress records said | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) < 2 || b[0] != 1 {
+	if len(b) < 2 || b[0] < 1 || b[0] > 2 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	flags, f := b[1], fields{rest: b[2:]}
@@ -74,6 +75,9 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if flags&flagCounts != 0 {
 		f.bytes(int(f.unsigned(1 << 31)))
 	}
+	if b[0] == 2 {
+		f.progress()
+	}
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
@@ -82,4 +86,23 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	return c, nil
+}
+
+// progress skips what a checkpoint of version 2 has of claims.
+func (f *fields) progress() {
+	f.signed()
+	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
+		f.unsigned(1 << 16)
+		f.signed()
+		for partitions := f.unsigned(1 << 20); partitions > 0 && !f.bad; partitions-- {
+			f.unsigned(1 << 63)
+		}
+	}
+	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
+		f.bytes(int(f.unsigned(1 << 16)))
+		for entries := f.unsigned(17); entries > 0 && !f.bad; entries-- {
+			f.signed()
+			f.signed()
+		}
+	}
 }

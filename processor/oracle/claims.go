@@ -24,6 +24,8 @@ type Claims struct {
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
 	Wait                       int // duplicates that may wait for an outcome
+	// ByClock reports that the app is of an earlier build, whose leases end by the clock.
+	ByClock bool
 	// ForwardsCollisions is that of a route without adjacent buckets.
 	ForwardsCollisions bool
 
@@ -60,6 +62,7 @@ type claimFold struct {
 	want []string // records that must be emitted
 
 	leases []leaseTimes // by next
+	known  claimsProgress
 
 	sent   map[position]*Record // outcomes that are not routed yet; nil if they were not read
 	newest map[source]int64     // offset of the newest outcome of each partition
@@ -191,6 +194,9 @@ func (f *claimFold) dead(r *Record, verdict string) {
 
 // take judges one record of the repartition topic.
 func (f *claimFold) take(r *Record) error {
+	if isProgress(r) {
+		return f.progress(r)
+	}
 	e, err := openEnvelope(r, f.RepartitionNumber)
 	switch {
 	case err != nil:
@@ -289,7 +295,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, from position) {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
-	case k.status == "in_progress" && r.Timestamp-f.leaseBegan(k.since, r) > f.Lease:
+	case k.status == "in_progress" && f.leaseIsOver(k, r):
 		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
 		k.requesters = append(k.requesters, requester{key, from})
 		f.counts["dispatched again"]++

@@ -57,7 +57,7 @@ func (l *claimLog) reply(key, verdict, status, attempt, value string) {
 	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-claim-status", status, "oncebus-attempt", attempt)
 }
 
-var testClaims = &Claims{Repartition: "repartition", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
+var testClaims = &Claims{Repartition: "repartition", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1, ByClock: true}
 
 // goodRun is a key's life: claimed, one duplicate waits and one gets a reply, failed,
 // claimed again, the lease over, completed, an old outcome refused, replayed.

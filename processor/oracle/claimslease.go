@@ -58,5 +58,8 @@ func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	if since > f.dispatchedAt(duplicate)+60_000 {
 		return up
 	}
+	if !f.ByClock {
+		return since
+	}
 	return max(since, up)
 }

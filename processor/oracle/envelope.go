@@ -22,7 +22,7 @@ type envelope struct {
 }
 
 // Flags of an envelope.
-const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift = 1, 2, 4, 8, 16
+const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift, flagProgress = 1, 2, 4, 8, 16, 32
 
 // openEnvelope reads: version 1 | flags | digest 16 | dedup key 32 | event time, varint |
 // timestamp, varint | topic, partition, offset, uvarints | of an outcome: kind 1, length

@@ -101,7 +101,7 @@ func (c *check) swept(t *task, r *Record) {
 // judge judges the next record with the fold, and stores the expected record and row.
 func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.report.Routed++
-	if len(c.cfg.Claims) > 0 && isOutcome(r) {
+	if len(c.cfg.Claims) > 0 && (isOutcome(r) || isProgress(r)) {
 		return
 	}
 	e, err := openEnvelope(r, c.cfg.RepartitionNumber)
