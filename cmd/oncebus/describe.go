@@ -89,10 +89,14 @@ func describeClaims(r *rules.Route) []fact {
 			request = "header " + x.Header
 		}
 	}
+	lease := shortDuration(c.Lease) + " from the dispatch: an executor that is away for longer gets further attempts; name its consumer group in executor_group"
+	if c.Group != "" {
+		lease = fmt.Sprintf("%s from when group %s has committed the event", shortDuration(c.Lease), c.Group)
+	}
 	return []fact{
 		{"outcomes", c.Outcomes},
 		{"replies", c.Replies},
-		{"lease", shortDuration(c.Lease)},
+		{"lease", lease},
 		{"while in progress", inProgress},
 		{"result limit", plural(c.ResultBytes, "byte")},
 		{"request id", request},

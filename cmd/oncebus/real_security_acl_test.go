@@ -44,6 +44,14 @@ var settingRules = []rule{
 		},
 	},
 	{
+		"topic", "the output of every route with `executor_group`", "Read", "how far its executor has committed shows only with its control records",
+		func(*world) []string { return nil }, // realRoutes have none
+	},
+	{
+		"group", "every `executor_group`", "Describe", "its committed offsets",
+		func(*world) []string { return nil }, // realRoutes have none
+	},
+	{
 		"topic", "every `outcomes` topic", "Read, DescribeConfigs", "a start refuses one that is compacted",
 		func(*world) []string { return nil }, // realRoutes have none
 	},

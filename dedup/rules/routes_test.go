@@ -41,7 +41,7 @@ func TestParseRoutesWithEverything(t *testing.T) {
 	claims := rs.Route("claims")
 	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
 		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].String(), claims.Collision, claims.AdjacentStep(), claims.ClaimRule())
-	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
+	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 HasGroup:false Wait:3 ResultBytes:10}"; got != want {
 		t.Errorf("claims\ngot  %s\nwant %s", got, want)
 	}
 	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.AdjacentStep() != 0 {
@@ -165,7 +165,7 @@ func TestMistakesInRoutes(t *testing.T) {
 			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: the record would be processed again and again"},
 		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, which has every event once; to have duplicates there, write duplicates: forward"},
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
-			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit`},
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, executor_group, while_in_progress, max_waiting or result_limit`},
 		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or forward, found "drop"`},
 		{"fingerprint of a detail of nothing", with("fingerprint: [a, []]"), "r.yaml:3: routes[0].fingerprint[1]: must not be empty"},
 		{"fingerprint with a path twice", with("fingerprint: [[a, b], a, [a, b]]"), `r.yaml:3: routes[0].fingerprint[2]: path "a, else b" is listed twice`},

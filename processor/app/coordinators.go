@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,6 +41,13 @@ func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
 		p := probe{resource: kafka.ResourceGroup, name: GroupName(f.Config.AppID, stage), operation: "Read", fresh: f.fresh(offsetsTopic) && len(groups) == 0}
 		if !p.fresh {
 			p.err = probeGroup(ctx, c, p.name)
+		}
+		f.probes = append(f.probes, p)
+	}
+	for _, group := range slices.Sorted(maps.Keys(f.topology.executors)) {
+		p := probe{resource: kafka.ResourceGroup, name: group, operation: "Describe", fresh: f.fresh(offsetsTopic) && len(groups) == 0}
+		if !p.fresh {
+			_, p.err = kafka.CommittedOffsets(ctx, c.Client, group, map[string][]int32{f.topology.executors[group][0]: {0}})
 		}
 		f.probes = append(f.probes, p)
 	}

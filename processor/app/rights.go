@@ -62,7 +62,7 @@ func (t *Topology) operations(topic string) []string {
 	switch {
 	case slices.Contains(t.internal(), topic):
 		return []string{"Read", "Write", "DescribeConfigs"}
-	case slices.Contains(t.emissions, topic) && (slices.Contains(t.Routed, topic) || slices.Contains(t.Prepartitioned, topic)):
+	case slices.Contains(t.emissions, topic) && (slices.Contains(t.Routed, topic) || slices.Contains(t.Prepartitioned, topic) || t.isExecuted(topic)):
 		return []string{"Read", "Write", "DescribeConfigs"}
 	case slices.Contains(t.emissions, topic):
 		return []string{"Write", "DescribeConfigs"}
@@ -70,6 +70,17 @@ func (t *Topology) operations(topic string) []string {
 		return []string{"Read", "DescribeConfigs"} // for the cleanup policy
 	}
 	return []string{"Read"}
+}
+
+// isExecuted reports whether an executor reads a topic whose group a route names. The
+// routing stage then reads where its committed records end.
+func (t *Topology) isExecuted(topic string) bool {
+	for _, outputs := range t.executors {
+		if slices.Contains(outputs, topic) {
+			return true
+		}
+	}
+	return false
 }
 
 // sameOperation compares Kafka's name of an operation with the protocol's, such as

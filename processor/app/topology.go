@@ -45,6 +45,9 @@ type Topology struct {
 	emissions              []string // output, duplicates and dead-letter topics
 	deadLetters            map[string]bool
 	outcomes               []string // inputs of executors' outcomes, each once
+	// executors are the groups of executors that routes name, with the outputs that each of
+	// them reads.
+	executors map[string][]string
 	Repartition, Manifest  string   // Repartition is "" without a routed topic
 	Verdicts               string   // "" without a route with an http part
 	Topics                 map[string]Topic
@@ -70,7 +73,7 @@ func ChangelogName(app, topic string) string {
 }
 
 func newTopology(app string, routes *rules.Routes) *Topology {
-	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}}
+	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
 	if len(t.Routed) > 0 {
 		t.Repartition = app + "-repartition"
@@ -86,6 +89,9 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 		t.deadLetters[r.DeadLetter] = true
 		if outcomes := r.Claim.Outcomes; outcomes != "" && !slices.Contains(t.outcomes, outcomes) {
 			t.outcomes = append(t.outcomes, outcomes)
+		}
+		if group := r.Claim.Group; group != "" && !slices.Contains(t.executors[group], r.Output) {
+			t.executors[group] = append(t.executors[group], r.Output)
 		}
 		if r.HTTP != nil {
 			t.Verdicts = app + "-verdicts"
