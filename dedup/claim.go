@@ -207,15 +207,18 @@ const clocksApartMax = 60_000
 // leaseBegan returns the broker time at which the lease of a claim began. A claim that
 // began after its duplicate is judged is one of a time when the broker's clock was ahead.
 // Its lease begins with the task, which starts again when it notices that. Without
-// evidence every lease does: an outcome may have been stored while no task ran.
+// evidence every lease does: an outcome may have been stored while no task ran. With it
+// leases begin again after a step of broker time only.
 func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
-	switch {
-	case claim.Since > max(ev.ReceivedAt, ev.DispatchedAt)+clocksApartMax:
-		return ev.TaskStartedAt
-	case ev.Evidence.Written:
-		return claim.Since
+	latest := max(ev.ReceivedAt, ev.DispatchedAt) + clocksApartMax
+	began := ev.TaskStartedAt
+	if stepped := ev.Evidence.SteppedAt; ev.Evidence.Written && stepped <= latest && (stepped > 0 || claim.Since <= latest) {
+		began = stepped
 	}
-	return max(claim.Since, ev.TaskStartedAt)
+	if claim.Since > latest {
+		return began
+	}
+	return max(claim.Since, began)
 }
 
 // requestsMax and requestsBytesMax bound the requests of a claim, because they are

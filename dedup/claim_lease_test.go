@@ -16,9 +16,17 @@ func TestLeaseAfterABrokerClockThatJumps(t *testing.T) {
 	)
 	window := Window{Size: day}
 	rule := ClaimRule{Lease: lease}
-	event := func(received, started int64) ClaimEvent {
-		return ClaimEvent{Event: Event{Digest: Digest{1}, Time: first}, ReceivedAt: received, DispatchedAt: received, TaskStartedAt: started}
+	for _, written := range []bool{false, true} {
+		testLeaseAfterAStep(t, func(received, started int64) ClaimEvent {
+			ev := ClaimEvent{Event: Event{Digest: Digest{1}, Time: first}, ReceivedAt: received, DispatchedAt: received, TaskStartedAt: started}
+			ev.Evidence = LeaseEvidence{Written: written, OutcomesReadTo: received, SteppedAt: started}
+			return ev
+		}, window, rule, day, lease, first)
 	}
+}
+
+func testLeaseAfterAStep(t *testing.T, event func(received, started int64) ClaimEvent, window Window, rule ClaimRule, day, lease, first int64) {
+	t.Helper()
 	claimed, err := DecideClaim(event(first, first-lease), Row{}, false, window, rule, NoStreamTime)
 	if err != nil || !claimed.Dispatch {
 		t.Fatalf("%+v, %v", claimed, err)

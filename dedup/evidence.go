@@ -17,6 +17,9 @@ type LeaseEvidence struct {
 	// executor's group committed at least a lease ago; NoStreamTime if unknown. It
 	// counts for routes that name the group.
 	ExecutorPassedTo int64
+	// SteppedAt is when the task noticed the last step of broker time; 0 for none. Times
+	// before a step say nothing of how long an executor had.
+	SteppedAt int64
 }
 
 // over reports whether the lease of a claim has ended when an event is judged.

@@ -204,8 +204,12 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.Committed.Incomplete {
 		t.StartSweep() // until it ends, no other process can rebuild the state
 	}
-	if steps := s.clock.Steps(); t.StartedAt == 0 || t.clockSteps != steps {
+	switch steps := s.clock.Steps(); {
+	case t.StartedAt == 0:
+		t.SteppedAt = t.Committed.SteppedAt
 		t.StartedAt, t.clockSteps = s.clock.Now(), steps
+	case t.clockSteps != steps:
+		s.stepped(t, steps)
 	}
 	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	return nil
@@ -415,10 +419,16 @@ func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.Unknown
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
+// stepped begins the leases of a task again after a step of broker time.
+func (s *taskSet) stepped(t *task, steps uint64) {
+	now := s.clock.Now()
+	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps
+}
+
 // compareClock compares the estimate of broker time with a fetch, before the task judges
-// it. After a step of the broker time the task's leases begin again, as at its start: those
-// that began before the step would otherwise end too early, or a day too late. A
-// transaction has one start of the task, so an open one is aborted.
+// it. After a step of the broker time the task's leases begin again: those that began
+// before the step would otherwise end too early, or a day too late. A transaction has one
+// start of the task, so an open one is aborted.
 func (s *taskSet) compareClock(t *task, fetched *kgo.FetchTopicPartition) error {
 	if n := len(fetched.Records); n > 0 && (t.Repartitioned || fetched.Records[n-1].Attrs.TimestampType() == kafka.TimestampAppend) {
 		last := fetched.Records[n-1]
@@ -434,7 +444,7 @@ func (s *taskSet) compareClock(t *task, fetched *kgo.FetchTopicPartition) error 
 	case t.InTransaction:
 		return fmt.Errorf("%w: broker time changed by a step", kafka.ErrMustAbort)
 	default:
-		t.StartedAt, t.clockSteps = s.clock.Now(), steps
+		s.stepped(t, steps)
 	}
 	return nil
 }

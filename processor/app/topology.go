@@ -47,11 +47,11 @@ type Topology struct {
 	outcomes               []string // inputs of executors' outcomes, each once
 	// executors are the groups of executors that routes name, with the outputs that each of
 	// them reads.
-	executors map[string][]string
-	Repartition, Manifest  string   // Repartition is "" without a routed topic
-	Verdicts               string   // "" without a route with an http part
-	Topics                 map[string]Topic
-	limits                 map[string]TopicLimits
+	executors             map[string][]string
+	Repartition, Manifest string // Repartition is "" without a routed topic
+	Verdicts              string // "" without a route with an http part
+	Topics                map[string]Topic
+	limits                map[string]TopicLimits
 	// settings has the settings of topics, as far as they were read.
 	settings map[string]map[string]string
 	// brokers is the number of brokers, those that are down included where the

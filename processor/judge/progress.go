@@ -52,9 +52,10 @@ func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	}
 	e := dedup.LeaseEvidence{
 		Written: true, OutcomesReadTo: t.Open.Progress.OutcomesReadTo(t.App.TopicNumbers[route.Claim.Outcomes]), ExecutorPassedTo: dedup.NoStreamTime,
+		SteppedAt: t.SteppedAt,
 	}
 	if route.Rule.HasGroup && e.OutcomesReadTo != dedup.NoStreamTime {
-		e.ExecutorPassedTo = t.Open.Progress.ExecutorPassedTo(route.Name, route.Rule.Lease, e.OutcomesReadTo)
+		e.ExecutorPassedTo = t.Open.Progress.ExecutorPassedTo(route.Name, route.Rule.Lease, t.SteppedAt, e.OutcomesReadTo)
 	}
 	return e
 }

@@ -34,7 +34,9 @@ type State struct {
 	// joinedAt is when the task joined the open transaction, StartedAt when the
 	// task began to judge; broker time, ms.
 	joinedAt, StartedAt int64
-	Counts, OpenCounts  app.Counts // as of Committed, and of Open
+	// SteppedAt is when the task noticed the last step of broker time, ms; 0 for none.
+	SteppedAt          int64
+	Counts, OpenCounts app.Counts // as of Committed, and of Open
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows
@@ -102,6 +104,7 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 // transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
 	t.Open.Sequence++
+	t.Open.SteppedAt = t.SteppedAt
 	if !t.Blind {
 		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
 		t.Open.DropBypassed()

@@ -63,7 +63,7 @@ var claimList = []mutant{
 		name: "submitted-runs-again",
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{
-			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-leaseBegan(&ev, &current)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-leaseBegan(&ev, &current)"},
+			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.Evidence.over(", "	case ClaimInProgress, Submitted:\n		if ev.Evidence.over("},
 			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
@@ -106,7 +106,7 @@ var claimList = []mutant{
 	{
 		name:  "lease-never-ends",
 		does:  "a claim whose executor died is never dispatched again",
-		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {", "if false {"}},
+		edits: []edit{{"dedup/claim.go", "if ev.Evidence.over(&ev, &current, &rule) {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
 	{
@@ -116,10 +116,46 @@ var claimList = []mutant{
 		aims:  inScript("leases", "backlog-uses-up-no-lease"),
 	},
 	{
-		// Outcomes that arrive during the stop may be routed after the duplicates.
-		name:  "lease-over-a-stop",
-		does:  "a lease continues while no task judges: after a stop duplicates are dispatched before the outcomes in Kafka are read",
-		edits: []edit{{"processor/judge/claim.go", "DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request", "DispatchedAt: t.joinedAt, Request"}},
+		name:  "lease-by-the-clock-alone",
+		does:  "a lease ends by the time of the duplicate, whatever was read: an outcome that was stored in time does not count",
+		edits: []edit{{"dedup/evidence.go", "	case e.OutcomesReadTo == NoStreamTime || e.OutcomesReadTo-began <= rule.Lease:\n", "	case ev.ReceivedAt-began <= rule.Lease:\n"}},
+		aims:  inScript("progress", "no-progress-no-takeover"),
+	},
+	{
+		name:  "lease-of-one-partition",
+		does:  "the outcomes count as read when one partition is: those behind an open transaction in another come too late",
+		edits: []edit{{"processor/wire/progress.go", "min(o.CountedAt, slices.Min(o.ReadTo))", "min(o.CountedAt, slices.Max(o.ReadTo))"}},
+		aims:  inScript("progress", "every-partition-counts"),
+	},
+	{
+		name:  "progress-from-the-future",
+		does:  "a progress record counts as its worker estimated it, though the broker stored it before that time",
+		edits: []edit{{"processor/wire/progress.go", "merged.ReadTo[partition] = min(to, stored)", "merged.ReadTo[partition] = to"}, {"processor/wire/progress.go", "NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), ", "NewOutcomesProgress(record.Topic, record.CountedAt, "}},
+		aims:  inScript("progress", "progress-is-not-from-the-future"),
+	},
+	{
+		name:  "lease-of-an-absent-executor",
+		does:  "a lease ends although the executor's group has not committed the event: an executor that was away finds many attempts",
+		edits: []edit{{"dedup/evidence.go", "	return !rule.HasGroup || began < e.ExecutorPassedTo\n", "	return true\n"}},
+		aims:  inScript("progress", "executor-away"),
+	},
+	{
+		name:  "lease-begins-again-with-the-task",
+		does:  "a lease begins again at every restart: with restarts more often than the lease, a dead executor's key never runs again",
+		edits: []edit{{"dedup/claim.go", "		began = stepped\n", "		began = max(stepped, ev.TaskStartedAt)\n"}},
+		aims:  inScript("leases", "restarts-end-no-lease-late"),
+	},
+	{
+		name:  "open-transaction-counts-as-read",
+		does:  "the outcomes behind an open transaction count as read",
+		edits: []edit{{"processor/progress/ends.go", "			return false, nil // a committed record, or an open transaction\n", "			return true, nil\n"}},
+		aims:  inProcessor("^TestHangingTransactionInTheOutcomesHoldsLeases$"),
+	},
+	{
+		name:  "added-partition-counts-as-read",
+		does:  "a partition that was added to the outcomes counts as read before a router knows of it",
+		edits: []edit{{"processor/progress/outcomes.go", "wire.NewOutcomesProgress(o.App.TopicNumbers[topic], now, count)", "wire.NewOutcomesProgress(o.App.TopicNumbers[topic], now, min(count, int(o.App.Topology.Topics[topic].Partitions)))"}},
+		aims:  inProcessor("^TestAddedPartitionOfTheOutcomesHoldsLeases$"),
 	},
 	{
 		name: "re-claim-without-row",

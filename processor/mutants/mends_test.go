@@ -26,8 +26,7 @@ var mendList = []mutant{
 		hazards: []string{"T14"},
 		does:    "leases that began before a step of broker time are compared with the time after it",
 		edits: []edit{
-			{"processor/tasks.go", "	default:\n		t.StartedAt, t.clockSteps = s.clock.Now(), steps", "	default:\n		t.clockSteps = steps"},
-			{"processor/tasks.go", "t.StartedAt == 0 || t.clockSteps != steps", "t.StartedAt == 0"},
+			{"processor/tasks.go", "	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps\n", "	t.clockSteps, now = steps, 0\n	_ = now\n"},
 		},
 		aims:     inProcessor("^TestLeasesBeginAgainAfterAStepOfBrokerTime$"),
 		notInSim: "its brokers' clocks do not step",

@@ -9,6 +9,7 @@ import (
 type checkpoint struct {
 	next, sequence int64
 	floor          int64 // changelog offset below which no row decides
+	stepped        int64 // broker time of its last step; 0 for none
 	// incomplete means that the changelog lacks rows above the floor, and that the task
 	// relied on its local store.
 	incomplete bool
@@ -30,7 +31,7 @@ const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, fla
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor, uvarint |
 // number of fences, uvarint, and for each a uvarint and entries | entries |
 // length of the counts of keys, uvarint, and these | in version 2: when the newest lease
-// began, varint, and what progress records said | for each namespace that has one:
+// began, and the last step of broker time, varints, and what progress records said | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
@@ -76,6 +77,8 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		f.bytes(int(f.unsigned(1 << 31)))
 	}
 	if b[0] == 2 {
+		f.signed()
+		c.stepped = f.signed()
 		f.progress()
 	}
 	for len(f.rest) > 0 {
@@ -90,7 +93,6 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 
 // progress skips what a checkpoint of version 2 has of claims.
 func (f *fields) progress() {
-	f.signed()
 	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
 		f.unsigned(1 << 16)
 		f.signed()

@@ -9,8 +9,9 @@ import (
 
 // leaseTimes decide on leases up to an input offset, together with the records'
 // timestamps. began is when the transaction began: no executor received an event
-// before. up is when the task started. Both are ms of the broker's clock.
-type leaseTimes struct{ next, began, up int64 }
+// before. up is when the task started, stepped when broker time last changed by a step.
+// All are ms of the broker's clock.
+type leaseTimes struct{ next, began, up, stepped int64 }
 
 // leases reads the times of each partition from its checkpoints. A task
 // starts before its transactions begin.
@@ -33,7 +34,7 @@ func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: oncebus-lease is %q: %w", at(r), header, err)
 		}
-		times.next = cp.next
+		times.next, times.stepped = cp.next, cp.stepped
 		all[r.Partition] = append(all[r.Partition], times)
 	}
 	return all, nil
@@ -54,12 +55,13 @@ func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.ti
 // leaseBegan is the broker time at which the lease of a claim begins for a duplicate. A
 // claim more than a minute after its duplicate is of a broker's clock that was set back.
 func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
-	up := f.timesOf(duplicate.Offset).up
-	if since > f.dispatchedAt(duplicate)+60_000 {
-		return up
+	times, latest := f.timesOf(duplicate.Offset), f.dispatchedAt(duplicate)+60_000
+	again := times.up
+	if !f.ByClock && times.stepped <= latest && (times.stepped > 0 || since <= latest) {
+		again = times.stepped
 	}
-	if !f.ByClock {
-		return since
+	if since > latest {
+		return again
 	}
-	return max(since, up)
+	return max(since, again)
 }

@@ -5,6 +5,6 @@
 // been added, and an executor may have been away.
 //
 // Each worker of the routing stage observes the outcomes partitions that it reads. What it
-// observed is a fact about the past: it stays true whoever writes it, and however late. So
+// observed is a fact about the past: it stays true, whichever worker writes it, and however late. So
 // a worker that was replaced cannot do harm with it.
 package progress

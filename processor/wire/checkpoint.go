@@ -61,9 +61,12 @@ type Checkpoint struct {
 	// broker time, in ms, at which a lease began that may not have ended; 0 for none.
 	Progress  Progress
 	ClaimedAt int64
+	// SteppedAt is the broker time, in ms, at which the task noticed the last step of it; 0
+	// for none.
+	SteppedAt int64
 }
 
-// hasClaims reports whether the encoding has Progress and ClaimedAt.
+// hasClaims reports whether the encoding has Progress, ClaimedAt and SteppedAt.
 func (c *Checkpoint) hasClaims() bool { return c.ClaimedAt != 0 || !c.Progress.IsEmpty() }
 
 // OffsetRange is a range of offsets, without its end.
@@ -156,7 +159,7 @@ const (
 //	[fences uvarint | for each: gap to the one before or to the floor, uvarint, entries] |
 //	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
-//	[claimed at varint | progress: version 2 only] |
+//	[claimed at varint | stepped at varint | progress: version 2 only] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -203,7 +206,8 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst = append(dst, c.Counts...)
 	}
 	if version == checkpointVersionClaims {
-		dst = c.Progress.Append(binary.AppendVarint(dst, c.ClaimedAt))
+		dst = binary.AppendVarint(binary.AppendVarint(dst, c.ClaimedAt), c.SteppedAt)
+		dst = c.Progress.Append(dst)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
@@ -295,7 +299,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
 	if version == checkpointVersionClaims {
-		c.ClaimedAt = r.Varint()
+		c.ClaimedAt, c.SteppedAt = r.Varint(), r.Varint()
 		c.Progress = decodeProgress(&r)
 	}
 	for r.Left() > 0 && !r.Bad() {

@@ -66,11 +66,11 @@ func (p *Progress) OutcomesReadTo(topic uint16) int64 {
 
 // ExecutorPassedTo returns the time before which every event was dispatched that the
 // executor of a route committed at least a lease before now; dedup.NoStreamTime if
-// unknown.
-func (p *Progress) ExecutorPassedTo(route string, lease, now int64) int64 {
+// unknown. What it committed before steppedAt counts from then on.
+func (p *Progress) ExecutorPassedTo(route string, lease, steppedAt, now int64) int64 {
 	to := int64(dedup.NoStreamTime)
 	for _, passed := range p.executor(route) {
-		if passed.At+lease < now {
+		if max(passed.At, steppedAt)+lease < now {
 			to = passed.To
 		}
 	}
