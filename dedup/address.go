@@ -18,6 +18,10 @@ type Address struct {
 // IsSet reports whether this is an address, not the zero value.
 func (a Address) IsSet() bool { return a.Ingress != 0 }
 
+// names reports whether two addresses are of one request. The partition may differ: an
+// ingress changes it with the number of partitions.
+func (a Address) names(b Address) bool { return a.Ingress == b.Ingress && a.Request == b.Request }
+
 // AddressTextBytes is the length of an address as text.
 const AddressTextBytes = 2 * addressBytes
 

@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -76,7 +77,13 @@ type ClaimEvent struct {
 	TaskStartedAt int64
 	Evidence      LeaseEvidence
 	Request       Request // gets the outcome
-	AppToken      bool    // the token of an attempt that it starts names the app
+	// Replaces is the address of a request for the key that its client gave up; zero for
+	// none. If it waits, the event takes its place.
+	Replaces Address
+	// Full reports that no further request of the namespace may wait. One may still take
+	// the place of another.
+	Full     bool
+	AppToken bool // the token of an attempt that it starts names the app
 }
 
 // A ClaimDecision is the decision on an event of claim mode.
@@ -94,6 +101,9 @@ type ClaimDecision struct {
 	Added, Carried int
 	// Reply reports that the duplicate gets its reply now, not with the outcome.
 	Reply bool
+	// Replaced is the request whose place the duplicate took; nil for none. It gets its
+	// reply now.
+	Replaced *Request
 	// Claim is the decoded claim of Row.
 	Claim Claim
 }
@@ -135,7 +145,7 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 		claim.Requests = current.Requests
 	}
 	carried := len(claim.Requests)
-	claim.Requests = append(claim.Requests, ev.Request)
+	claim.Requests = append(claim.Requests, ev.Request.dispatched())
 	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
 }
 
@@ -185,7 +195,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 			added := 0
 			// A request over the limit is not stored, so the outcome is not sent to it.
 			if ev.Request.joins(current.Requests, requestsMax) {
-				current.Requests, added = append(current.Requests, ev.Request), 1
+				current.Requests, added = append(current.Requests, ev.Request.dispatched()), 1
 			}
 			return write(ClaimDecision{Verdict: Unique, Dispatch: true, LeaseExpired: true, Added: added, Row: prior, Claim: current}), nil
 		}
@@ -193,10 +203,11 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case Seen, Freed:
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
-	// rule.Wait does not count the first request, which made the claim.
-	if rule.Wait > 0 && ev.Request.joins(current.Requests, rule.Wait+1) {
-		current.Requests = append(current.Requests, ev.Request)
-		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: current}), nil
+	if rule.Wait > 0 {
+		if requests, replaced, ok := ev.placeIn(current.Requests, prior.At, rule); ok {
+			current.Requests = requests
+			return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Replaced: replaced}), nil
+		}
 	}
 	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Reply: true}, nil
 }
@@ -239,7 +250,7 @@ func (r *Request) joins(requests []Request, most int) bool {
 func (r *Request) bytes() int {
 	n := 32 + len(r.Key) + len(r.ID) + len(r.Route) // positions and lengths
 	if r.ReplyTo.IsSet() {
-		n += 1 + AddressBytesMax
+		n += 1 + AddressBytesMax + binary.MaxVarintLen64
 	}
 	return n
 }

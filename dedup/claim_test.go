@@ -185,12 +185,13 @@ func genClaim(t *rapid.T) Claim {
 	})
 	c := Claim{
 		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"), Route: text.Draw(t, "route"),
-		Bypassed: rapid.Bool().Draw(t, "bypassed"),
-		Result:   text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
+		Bypassed: rapid.Bool().Draw(t, "bypassed"), AppToken: rapid.Bool().Draw(t, "app token"),
+		Result: text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id"), Route: text.Draw(t, "route")}
 			if rapid.Bool().Draw(t, "addressed") {
 				r.ReplyTo = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "ingress"), rapid.Uint64().Draw(t, "request")}
+				r.Until = rapid.Int64().Draw(t, "until")
 			}
 			return r
 		}), 0, 4).Draw(t, "requests"),

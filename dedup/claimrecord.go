@@ -88,6 +88,10 @@ type Request struct {
 	Route []byte
 	// ReplyTo is the in-flight request that also gets the outcome; zero for none.
 	ReplyTo Address
+	// Until is the broker time after which the client of that in-flight request waits no
+	// more, in Unix milliseconds; 0 for unknown. It is 0 in a claim whose AppToken is not
+	// set, because earlier builds cannot read it.
+	Until int64
 }
 
 // Header is a record header of a recorded result.
@@ -107,7 +111,8 @@ const (
 	flagAddressed
 	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
 	flagAppToken
-	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken
+	flagTimed       = 1 << 5 // only with flagAppToken, which the manifest allows once no older build runs
+	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagTimed
 )
 
 // setResult records the outcome's value and headers, up to limit bytes.
@@ -143,9 +148,10 @@ func (c *Claim) resultBytes() int {
 //	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
 // A request is topic, partition and offset uvarint, key and id. In a claim with
-// addresses 0 follows, or 1 and the address. A header is its name and value. In a claim
-// with routes the route follows the original, and ends each request. An omitted result has
-// its digest if the token of the claim names the app.
+// addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
+// until varint. A header is its name and value. In a claim with routes the route follows
+// the original, and ends each request. An omitted result has its digest if the token of the
+// claim names the app.
 func (c *Claim) Append(dst []byte) []byte {
 	var flags byte
 	if c.Bypassed {
@@ -156,6 +162,9 @@ func (c *Claim) Append(dst []byte) []byte {
 	}
 	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
 		flags |= flagAddressed
+	}
+	if c.AppToken && slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() && r.Until != 0 }) {
+		flags |= flagTimed
 	}
 	routed := c.Route != nil || slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Route != nil })
 	if routed {
@@ -176,6 +185,9 @@ func (c *Claim) Append(dst []byte) []byte {
 		case flags&flagAddressed == 0:
 		case r.ReplyTo.IsSet():
 			dst = r.ReplyTo.Append(append(dst, 1))
+			if flags&flagTimed != 0 {
+				dst = binary.AppendVarint(dst, r.Until)
+			}
 		default:
 			dst = append(dst, 0)
 		}
@@ -220,6 +232,9 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
 		if flags&flagAddressed != 0 && r.Flag() {
 			request.ReplyTo = r.Address()
+			if flags&flagTimed != 0 {
+				request.Until = r.Varint()
+			}
 		}
 		if flags&flagRouted != 0 {
 			request.Route = r.text()

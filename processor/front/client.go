@@ -55,6 +55,7 @@ type IngressClient struct {
 
 	number   uint64 // in every return address of this process, never 0
 	inFlight *waiters
+	gone     goneRequests
 	buffer   *buffer
 	derivers sync.Pool
 	spread   atomic.Uint32 // next partition number of an event without a key

@@ -80,7 +80,7 @@ func (f *IngressClient) Await(ctx context.Context) error {
 // Submit produces an event and returns once all in-sync replicas have it. d is the
 // result of Derive. Its errors wrap one of those above.
 func (f *IngressClient) Submit(ctx context.Context, s *Submission, d *rules.Derived) error {
-	return f.publish(ctx, s, d, dedup.Address{})
+	return f.publish(ctx, s, d, addresses{})
 }
 
 // Address returns the current return address of one of this client's requests.
@@ -92,22 +92,47 @@ func (f *IngressClient) Address(request uint64) dedup.Address {
 	return address
 }
 
+// addresses are those that an event carries.
+type addresses struct {
+	replyTo  dedup.Address // of its request; zero for none
+	replaces dedup.Address // of a request for its key whose client is gone; zero for none
+}
+
 // SubmitAndWait produces an event and returns the verdict on it. On a route with
 // while_in_progress: wait a duplicate gets the outcome of the first event, or the
-// verdict without it if ctx is done before.
+// verdict without it if ctx is done before. The next request for the key then takes its
+// place among those that wait.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	q := newWaiter(d)
 	id := f.inFlight.begin(q)
 	defer f.inFlight.end(id)
-	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: id}); err != nil {
+	to := addresses{replyTo: dedup.Address{Ingress: f.number, Request: id}}
+	at := f.at.Load()
+	if d.Finding != rules.Keyed || !d.Route.Claim.Wait || at == nil || !at.rt.TokensNameApp {
+		return f.waitForAnswer(ctx, s, d, q, to)
+	}
+	to.replaces = f.gone.take(d.Digest)
+	answer, err := f.waitForAnswer(ctx, s, d, q, to)
+	sent := err == nil || errors.Is(err, ErrNoVerdict)
+	if !sent && to.replaces.IsSet() { // perhaps not in Kafka, then it took no place
+		f.gone.add(d.Digest, to.replaces)
+	}
+	if errors.Is(err, ErrNoVerdict) || errors.Is(err, ErrKafkaUnavailable) || answer.Waits() {
+		f.gone.add(d.Digest, to.replyTo)
+	}
+	return answer, err
+}
+
+// waitForAnswer produces an event and waits for its answer.
+func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rules.Derived, q *waiter, to addresses) (wire.Answer, error) {
+	if err := f.publish(ctx, s, d, to); err != nil {
 		return wire.Answer{}, err
 	}
 	answer, arrived := f.await(ctx, q.answers, wire.Answer{})
 	if !arrived {
 		return wire.Answer{}, ErrNoVerdict
 	}
-	// Only a duplicate waits for the outcome.
-	for more := true; more && answer.OutcomeFollows && answer.Verdict == dedup.InProgress; {
+	for more := true; more && answer.Waits(); {
 		answer, more = f.await(ctx, q.answers, answer)
 	}
 	answer.Key = q.key // an outcome has the first event's key, which may be in an adjacent bucket
@@ -130,15 +155,15 @@ func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, b
 	}
 }
 
-func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, replyTo dedup.Address) error {
+func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, to addresses) error {
 	at, err := f.reach(ctx, s.WaitForBroker)
 	if err != nil {
 		return err
 	}
-	if replyTo.IsSet() {
-		replyTo.Partition = at.partition
+	if to.replyTo.IsSet() {
+		to.replyTo.Partition = at.partition
 	}
-	rec := f.record(at, s, d, replyTo)
+	rec := f.record(at, s, d, to)
 	if err := fits(at, rec, s, d); err != nil {
 		return err
 	}
@@ -176,14 +201,14 @@ func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientS
 // record returns the record of an event. One with a key goes to its task, in the
 // envelope that the router would write. One without a key goes to its raw topic, where
 // the router applies the route's policy.
-func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, replyTo dedup.Address) *kgo.Record {
+func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, to addresses) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
 	switch {
 	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
 		env := wire.Envelope{
 			Route: []byte(d.Route.Name), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
-			Details: wire.DetailsOf(d), ReplyTo: replyTo, FromIngress: true,
+			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces,
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
 		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope
@@ -193,8 +218,8 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
-	if own.Value == nil && replyTo.IsSet() {
-		own.Value = replyTo.AppendText(nil)
+	if own.Value == nil && to.replyTo.IsSet() {
+		own.Value = to.replyTo.AppendText(nil)
 	}
 	if own.Value != nil {
 		rec.Headers = append(rec.Headers, own)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/wire"
 )
@@ -26,10 +27,11 @@ func newWaiter(d *rules.Derived) *waiter {
 }
 
 // deliver sends an answer to the request unless it is for another key: any producer of
-// a raw topic that knows the address can forge it. An outcome may have the key of the
-// first event in an adjacent bucket.
+// a raw topic that knows the address can forge it. After its own verdict a request may get
+// an answer with the key of the first event in an adjacent bucket: the outcome, or
+// in_progress if another request took its place.
 func (q *waiter) deliver(a *wire.Answer) {
-	if a.Key != q.key && !(q.adjacent && q.waits && a.HasOutcome) {
+	if a.Key != q.key && !(q.adjacent && q.waits && (a.HasOutcome || a.Verdict == dedup.InProgress)) {
 		return
 	}
 	q.waits = q.waits || a.OutcomeFollows

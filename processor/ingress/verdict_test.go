@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -265,6 +266,32 @@ func TestWaitForOutcome(t *testing.T) {
 			t.Errorf("%s: body %q, want %q", what, got.text, c.body)
 		}
 	}
+}
+
+// TestClientThatDisconnectsFreesItsPlace: the client that comes again waits, though one
+// place is all there is.
+func TestClientThatDisconnectsFreesItsPlace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(claimRoutes, "    while_in_progress: wait\n    dead_letter: dead\n    http:\n      path: /operations", "    while_in_progress: wait\n    max_waiting: 1\n    dead_letter: dead\n    http:\n      path: /operations", 1))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token-of-executors"}} })
+	i.post("/operations", event("a")).want(t, "first", 201)
+	const polls = 3
+	for n := range polls {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = i.try(b.http, i.request(http.MethodPost, "/operations", strings.NewReader(event("a"))).WithContext(ctx)) // it is cancelled
+		}()
+		b.read("app-verdicts", 2+2*n) // those on the first event and on each poll, and those on the replaced polls
+		cancel()
+		<-ended
+		b.wait("the server to notice", func() bool { return i.count("oncebus_http_requests_in_flight") == 0 })
+	}
+	last := i.later("/operations", event("a"))
+	b.read("app-verdicts", 2+2*polls)
+	i.postOutcome("/operations", b.tokens("operations.unique", 1)[0], "completed", "done").want(t, "outcome", 202)
+	(<-last).want(t, "last", 200, "done")
 }
 
 // TestWaitTimesOut: after the wait the response has the verdict, without an

@@ -13,10 +13,9 @@ import (
 // dispatched; a duplicate gets a reply now, or waits for the outcome.
 func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	route, rule := ev.route, ev.route.Rule
-	if rule.Wait > 0 && !t.mayWait(route) {
-		rule.Wait = 0
-	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, found), found.prior, found.hasPrior, route.Span, rule, found.streamTime)
+	claimed := t.claimEvent(ev, found)
+	claimed.Full = rule.Wait > 0 && !t.mayWait(route)
+	c, err := dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
@@ -45,8 +44,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		}
 		t.dispatch(j, ev, &c, found)
 	case c.Write && t.fits(&c.Row):
-		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits
-		ev.setOutcomeFollows(&c)
+		t.storeWaiting(j, ev, &c, found)
 	default:
 		t.replyToDuplicate(j, ev, &c, c.Verdict)
 	}
@@ -60,7 +58,21 @@ func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	if found.event.Digest != found.digest {
 		key = dedup.CollisionKey(ev.key, ev.Fingerprint)
 	}
-	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), AppToken: t.App.TokensNameApp}
+	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
+}
+
+// storeWaiting stores a duplicate that waits for the outcome. If it took the place of a
+// request whose client is gone, that one gets in_progress.
+func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) {
+	left := 0
+	if c.Replaced != nil {
+		left = 1
+		gone := reply{verdict: dedup.InProgress, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: *c.Replaced, brokerTime: ev.brokerTime}
+		j.reply(t.App.ClaimRoute(gone.to.Route, ev.route), &gone)
+		j.respondWithout(&gone)
+	}
+	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: left, joined: 1})
+	ev.setOutcomeFollows(c)
 }
 
 // replyToDuplicate replies to an event with the stored claim.
@@ -146,6 +158,9 @@ func (ev *event) requester() dedup.Request {
 	}
 	if ev.route.Claim.Wait {
 		r.ReplyTo = ev.replyTo
+		if h := ev.route.HTTP; h != nil && h.Timeout > 0 && r.ReplyTo.IsSet() {
+			r.Until = ev.brokerTime + h.Timeout.Milliseconds()
+		}
 	}
 	return r
 }

@@ -105,6 +105,7 @@ type event struct {
 	outcomeHeaders []kgo.RecordHeader // token and kind, of a refused outcome
 
 	replyTo        dedup.Address        // of the request that waits for the verdict; zero for none
+	replaces       dedup.Address        // of a request that its client gave up; zero for none
 	claimed        *dedup.ClaimDecision // the decision, in claim mode
 	emitted        bool                 // to the output
 	outcomeFollows bool                 // to replyTo, after the verdict

@@ -146,6 +146,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		route:      route,
 		brokerTime: rec.Timestamp.UnixMilli(),
 		replyTo:    env.ReplyTo,
+		replaces:   env.Replaces,
 	}
 	if env.FromIngress {
 		ev.from = t.App.PositionOf(rec)

@@ -51,6 +51,14 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 	e.produceVerdict(&a)
 }
 
+// respondWithout produces the verdict for a request that waited for an outcome and gets
+// none. If its client waits after all, it gets its response.
+func (e *Emitter) respondWithout(r *reply) {
+	e.produceVerdict(&wire.VerdictRecord{
+		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, BrokerTime: r.brokerTime,
+	})
+}
+
 // produceVerdict produces a verdict, without the result if the topic would refuse it.
 func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	topic := e.rt.Topology.Verdicts

@@ -87,8 +87,32 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a duplicate that waits is in the store but not in the changelog: a takeover loses it",
-		edits: []edit{{"processor/judge/claim.go", "		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: left, joined: 1})\n", "	_ = left\n	t.Store.Put(c.Row)\n"}},
 		aims:  inScript("waiting", "answered-once"),
+	},
+	{
+		name:  "gone-client-keeps-its-place",
+		does:  "the ingress stores no request whose client is gone: a client that polls uses all places of a key",
+		edits: []edit{{"processor/front/submit.go", "|| errors.Is(err, ErrKafkaUnavailable) || answer.Waits() {", "&& answer.Waits() {"}},
+		aims:  []suite{processorSuite.aimed("^TestRequestThatComesAgainTakesItsPlace$")},
+	},
+	{
+		name:  "timeout-frees-no-place",
+		does:  "a request keeps its place after its timeout: that of an ingress that ended stays until the outcome",
+		edits: []edit{{"dedup/place.go", "r.Until != 0 && r.Until < ev.ReceivedAt", "r.Until < 0"}},
+		aims:  inDedup("^TestPlaces$"),
+	},
+	{
+		name:  "replaced-without-a-reply",
+		does:  "a request whose place another took gets no reply",
+		edits: []edit{{"processor/judge/claim.go", "		j.reply(t.App.ClaimRoute(gone.to.Route, ev.route), &gone)\n", ""}},
+		aims:  inScript("places", "after-the-timeout"),
+	},
+	{
+		name:  "replaced-still-counted",
+		does:  "a request whose place another took still counts as one that waits, until no duplicate of the namespace may wait",
+		edits: []edit{{"processor/judge/claim.go", "		left = 1\n", "		left = 0\n"}},
+		aims:  inScript("places", "after-the-timeout"),
 	},
 	{
 		name:  "waiting-copies-lost-on-expiry",

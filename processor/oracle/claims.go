@@ -26,6 +26,8 @@ type Claims struct {
 	Wait                       int // duplicates that may wait for an outcome
 	// ByClock reports that the app is of an earlier build, whose leases end by the clock.
 	ByClock bool
+	// Timeout is how long a request by HTTP waits, 0 for a route without HTTP.
+	Timeout int64
 	// ForwardsCollisions is that of a route without adjacent buckets.
 	ForwardsCollisions bool
 
@@ -49,8 +51,10 @@ type claim struct {
 }
 
 type requester struct {
-	key string // of the record
-	at  position
+	key         string // of the record
+	at          position
+	id, replyTo string // the sender's, and of the request by HTTP; "" for none
+	until       int64  // broker time after which that request waits no more; 0 for none
 }
 
 // claimFold is the state of one partition.
@@ -261,7 +265,7 @@ func (f *claimFold) event(r *Record, e *envelope) {
 		if k.status != "freed" {
 			switch {
 			case time >= k.first-f.Window && time <= k.first+f.Window:
-				f.duplicate(r, k, from)
+				f.duplicate(r, k, e)
 				return
 			case time < k.first:
 				f.counts["late"]++
@@ -275,7 +279,7 @@ func (f *claimFold) event(r *Record, e *envelope) {
 	if verdict == "after_window" && k.status != "completed" {
 		fresh.requesters = k.requesters
 	}
-	fresh.requesters = append(slices.Clone(fresh.requesters), requester{key, from})
+	fresh.requesters = append(slices.Clone(fresh.requesters), requester{key: key, at: from, id: e.request, replyTo: e.replyTo})
 	f.keys[d] = fresh
 	if collided {
 		verdict = "collision"
@@ -289,7 +293,7 @@ func (f *claimFold) dispatch(r *Record, verdict string, attempt uint64) {
 }
 
 // duplicate judges a duplicate within the window.
-func (f *claimFold) duplicate(r *Record, k *claim, from position) {
+func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 	key := string(r.Key)
 	switch {
 	case k.status == "completed":
@@ -297,12 +301,11 @@ func (f *claimFold) duplicate(r *Record, k *claim, from position) {
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
 	case k.status == "in_progress" && f.leaseIsOver(k, r):
 		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
-		k.requesters = append(k.requesters, requester{key, from})
+		k.requesters = append(k.requesters, requester{key: key, at: e.from, id: e.request, replyTo: e.replyTo})
 		f.counts["dispatched again"]++
 		f.dispatch(r, "unique", k.attempt)
-	case len(k.requesters)-1 < f.Wait:
+	case f.waitAt(k, r, e):
 		f.counts["waited"]++
-		k.requesters = append(k.requesters, requester{key, from})
 	default:
 		f.counts["in progress"]++
 		f.reply(key, "in_progress", k.status, k.attempt, content(nil, nil))

@@ -19,23 +19,26 @@ type envelope struct {
 	outcome         []byte // of an outcome: its kind and token
 	route           []byte
 	fingerprint     uint64
+	request         string // the sender's id; "" for none
+	replaces        string // address of a request for the key whose client is gone; "" for none
 }
 
 // Flags of an envelope.
-const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift, flagProgress = 1, 2, 4, 8, 16, 32
+const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift, flagProgress, flagReplaces = 1, 2, 4, 8, 16, 32, 64
 
 // openEnvelope reads: version 1 | flags | digest 16 | dedup key 32 | event time, varint |
 // timestamp, varint | topic, partition, offset, uvarints | of an outcome: kind 1, length
 // of token 1, token | address: partition, uvarint, ingress 8, request 8 | details:
 // fingerprint 8, 0 or 1 and two digests, length of the request id, uvarint, request id |
-// shift, varint | route's name. repartition is the number of the topic, for the
-// position of a record that the ingress wrote: it is its own source.
+// shift, varint | address of the request that it replaces | route's name. repartition is
+// the number of the topic, for the position of a record that the ingress wrote: it is its
+// own source.
 func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	if len(r.Headers) == 0 || r.Headers[0].Key != "oncebus-envelope" {
 		return e, errors.New("has no envelope as its first header")
 	}
 	b := r.Headers[0].Value
-	if len(b) < 50 || b[0] != 1 || b[1]&^(flagOutcome|flagReplyTo|flagIngress|flagDetails|flagShift) != 0 {
+	if len(b) < 50 || b[0] != 1 || b[1]&^(flagOutcome|flagReplyTo|flagIngress|flagDetails|flagShift|flagReplaces) != 0 {
 		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	copy(e.digest[:], b[2:])
@@ -58,10 +61,13 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		if f.byte() == 1 {
 			f.bytes(2 * len(e.digest))
 		}
-		f.bytes(int(f.unsigned(1 << 31)))
+		e.request = string(f.bytes(int(f.unsigned(1 << 31))))
 	}
 	if flags&flagShift != 0 {
 		f.signed()
+	}
+	if flags&flagReplaces != 0 {
+		e.replaces = f.address()
 	}
 	if e.ingress = flags&flagIngress != 0; e.ingress {
 		e.from = position{repartition, r.Partition, r.Offset}

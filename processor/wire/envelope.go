@@ -32,6 +32,9 @@ type Envelope struct {
 	Outcome *OutcomeEnvelope // of an outcome, which also has Route, Timestamp and From; nil for an event
 
 	ReplyTo dedup.Address // of the request that gets the verdict; zero for none
+	// Replaces is the address of a request for the key that its client gave up; zero for
+	// none. Earlier builds refuse it, so only an app whose tokens name it has one.
+	Replaces dedup.Address
 	// FromIngress reports that the ingress wrote the record. It has no raw record,
 	// and From is its own position.
 	FromIngress bool
@@ -79,6 +82,9 @@ func (e *Envelope) Size() int {
 	if e.Shift != 0 {
 		n += binary.MaxVarintLen64
 	}
+	if e.Replaces.IsSet() {
+		n += dedup.AddressBytesMax
+	}
 	if e.Outcome != nil {
 		n += 2 + dedup.TokenBytesMax
 	}
@@ -95,7 +101,8 @@ const (
 	flagDetails
 	flagShift
 	flagProgress // without a field
-	flagsKnown   = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift | flagProgress
+	flagReplaces
+	flagsKnown = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift | flagProgress | flagReplaces
 )
 
 func (e *Envelope) flags() (flags byte) {
@@ -109,6 +116,7 @@ func (e *Envelope) flags() (flags byte) {
 		{flagDetails, e.Details.any()},
 		{flagShift, e.Shift != 0},
 		{flagProgress, e.IsProgress},
+		{flagReplaces, e.Replaces.IsSet()},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -122,7 +130,7 @@ func (e *Envelope) flags() (flags byte) {
 //	version 1 | flags 1 | digest 16 | key 32 | event time varint |
 //	timestamp varint | topic, partition, offset uvarint |
 //	[kind of outcome 1 | length of token 1 | token] | [address] | [details] |
-//	[shift varint] | name of the route
+//	[shift varint] | [address of the request that it replaces] | name of the route
 func (e *Envelope) Append(dst []byte) []byte {
 	flags := e.flags()
 	dst = append(dst, EnvelopeVersion, flags)
@@ -147,6 +155,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 	}
 	if flags&flagShift != 0 {
 		dst = binary.AppendVarint(dst, e.Shift)
+	}
+	if flags&flagReplaces != 0 {
+		dst = e.Replaces.Append(dst)
 	}
 	return append(dst, e.Route...)
 }
@@ -232,6 +243,9 @@ func (e *Envelope) decode(b []byte) error {
 	}
 	if flags&flagShift != 0 {
 		e.Shift = c.Varint()
+	}
+	if flags&flagReplaces != 0 {
+		e.Replaces = c.Address()
 	}
 	e.Route = c.Rest()
 	if c.Bad() {

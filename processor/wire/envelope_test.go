@@ -78,6 +78,8 @@ var envelopeVectors = []struct {
 		From:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "0118000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff9693056f7264657273"},
 	{"of the ingress", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "0104000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef9620000007369676e616c73"},
+	{"of the ingress, in place of another request", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
+		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}, Replaces: dedup.Address{Partition: 2, Ingress: 0x1122334455667788, Request: 7}}, "0146000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000" + "ac0288776655443322110900000000000000" + "0288776655443322110700000000000000" + "7369676e616c73"},
 	{"of the ingress, with address and details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "010e000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
@@ -116,7 +118,7 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	good := envelopeVectors[0].envelope.Append(nil)
 	tests := map[string][]byte{
 		"another version":        append([]byte{2}, good[1:]...),
-		"unknown flag":           append([]byte{1, 64}, good[2:]...),
+		"unknown flag":           append([]byte{1, 128}, good[2:]...),
 		"topic out of range":     append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "808004 00 00")...),
 		"partition out of range": append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 8080808008 00")...),
 		"offset out of range":    append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 00 80808080808080808001")...),

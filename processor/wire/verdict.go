@@ -108,6 +108,10 @@ type Answer struct {
 	OutcomeFollows bool // a further record with the outcome follows
 }
 
+// Waits reports whether the request waits for an outcome: of those whose outcome follows,
+// only a duplicate does.
+func (a *Answer) Waits() bool { return a.OutcomeFollows && a.Verdict == dedup.InProgress }
+
 // AddressOf reads the address of a verdict; false if it has none.
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
 	// The last one is the task's; headers of the outcome precede it.

@@ -1,0 +1,63 @@
+package dedup
+
+import (
+	"bytes"
+	"slices"
+)
+
+// A client by HTTP waits for the outcome until it disconnects or its timeout is over. Its
+// request in the claim cannot notice that, and would use one of the places of Wait until
+// the outcome arrives: a client that polls would use them all. So a duplicate that needs
+// a place takes that of a request whose client is gone:
+//
+//  1. The one that the event names. The ingress knows which of its own clients are gone,
+//     and which key they asked for. So a client that comes again takes its place, and
+//     uses no second one. A request whose client still waits keeps its place, also if
+//     another has the same request id: a client may send one request twice at a time.
+//  2. If no place is free: the first whose deadline is over. Its client was one of
+//     another ingress process, or of one that ended.
+//  3. If no deadline is over: the first with the event's own request id. It is the same
+//     sender, which then waits by its latest request.
+//
+// Only requests by HTTP give their place up. A sender by Kafka reads its replies whenever
+// it wants to.
+
+// placeIn returns the requests of a claim after the event's request got a place among
+// them, and the request whose place it took, nil for a free one. It returns false if there
+// is no place. first is the position of the event that made the claim, whose request uses no
+// place.
+func (ev *ClaimEvent) placeIn(requests []Request, first Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
+	gives := func(holds func(r *Request) bool) int {
+		return slices.IndexFunc(requests, func(r Request) bool { return r.ReplyTo.IsSet() && r.At != first && holds(&r) })
+	}
+	at := -1
+	if ev.Replaces.IsSet() {
+		at = gives(func(r *Request) bool { return r.ReplyTo.names(ev.Replaces) })
+	}
+	if at < 0 {
+		// rule.Wait does not count the first request, which made the claim.
+		if !ev.Full && ev.Request.joins(requests, rule.Wait+1) {
+			return append(requests, ev.Request), nil, true
+		}
+		at = gives(func(r *Request) bool { return r.Until != 0 && r.Until < ev.ReceivedAt })
+	}
+	if at < 0 && ev.Request.ReplyTo.IsSet() && ev.Request.ID != nil {
+		at = gives(func(r *Request) bool { return bytes.Equal(r.ID, ev.Request.ID) })
+	}
+	if at < 0 {
+		return nil, nil, false
+	}
+	gone := requests[at]
+	rest := slices.Concat(requests[:at], requests[at+1:])
+	if !ev.Request.joins(rest, requestsMax) {
+		return nil, nil, false
+	}
+	return append(rest, ev.Request), &gone, true
+}
+
+// dispatched returns the request of an event that is dispatched. Its client has a response,
+// so it has no deadline.
+func (r Request) dispatched() Request {
+	r.Until = 0
+	return r
+}
