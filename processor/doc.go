@@ -66,7 +66,8 @@
 // the address of the request. Emitter.conclude produces every verdict in the same
 // transaction, to the client's partition of <app>-verdicts. A duplicate that waits
 // for an outcome adds its address to the claim. The client stores nothing and
-// decides nothing. The sender may retry an event with a key that has no verdict.
+// decides nothing. The sender may retry an event with a key that has no verdict: the retry
+// is a duplicate, unless the route may forward events unchecked.
 //
 // # Ownership
 //

@@ -140,7 +140,7 @@ func TestIngressClientWithoutABroker(t *testing.T) {
 	if err := f.Ready(); err == nil {
 		t.Error("an ingress client without a broker says it is ready")
 	}
-	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
+	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, front.ErrUnacknowledged) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -192,13 +192,13 @@ func TestFullIngressClientRefuses(t *testing.T) {
 		}()
 	}
 	for range 7 {
-		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, context.Canceled) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, front.ErrUnacknowledged) {
 			t.Errorf("got %v", err)
 		}
 	}
 	cancel()
 	for range 3 {
-		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || !errors.Is(err, context.Canceled) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || !errors.Is(err, context.Canceled) || !errors.Is(err, front.ErrUnacknowledged) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -367,6 +367,13 @@ func (r *Route) ForwardsCollisions() bool {
 	return r.Mode == ClaimMode && r.Collision == Forward && r.Fingerprint != nil
 }
 
+// MayForwardUnchecked reports whether the route may emit an event with a key that was not
+// looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
+func (r *Route) MayForwardUnchecked() bool {
+	collisions := r.Collision == Forward && r.Fingerprint != nil && !r.ForwardsCollisions()
+	return r.FailOpen || r.OnLate == Forward || collisions || r.Limits.LiveKeys > 0 && r.Limits.OnLimit == Forward
+}
+
 // RetentionMS returns how far behind stream time a row is retained, in ms; see
 // dedup.Window.Retention.
 func (r *Route) RetentionMS() int64 { return r.Span().Retention() }

@@ -15,7 +15,8 @@
 // # Invariants
 //
 //   - A request without a verdict can be sent again, as long as its event has a key:
-//     at most it is a duplicate.
+//     at most it is a duplicate. On a route that may forward events unchecked it may be
+//     emitted twice.
 //   - No path and no partition can use up what may wait for Kafka (buffer).
 //   - Request ids are random, and a verdict on another key is ignored, because any
 //     producer of a raw topic can forge a return address.

@@ -16,12 +16,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Errors of Submit and SubmitAndWait. After each of them except ErrMissingKey it is
-// safe to send the event again: if Kafka has it, the second one is a duplicate.
+// Errors of Submit and SubmitAndWait. If Kafka has the event after one of them, a second
+// one is a duplicate, with two exceptions: after ErrMissingKey, and after ErrUnacknowledged
+// or ErrNoVerdict on a route that may forward events unchecked
+// (rules.Route.MayForwardUnchecked). Then both may be emitted.
 var (
 	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time,
 	// or that too many events of all paths wait. Kafka may still receive it.
 	ErrKafkaUnavailable = errors.New("kafka did not acknowledge the event")
+	// ErrUnacknowledged comes with ErrKafkaUnavailable for an event that was sent: Kafka
+	// may have it. Without it Kafka never gets the event.
+	ErrUnacknowledged = errors.New("kafka may have the event")
 	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if
 	// it is sent again, it may be emitted twice.
 	ErrMissingKey = errors.New("an event without a key")
@@ -250,13 +255,13 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, path string, 
 	for {
 		why, changed := f.brokers.get()
 		if why != nil && !waitForBroker {
-			return fmt.Errorf("%w: not acknowledged: %w", ErrKafkaUnavailable, why)
+			return fmt.Errorf("%w: %w: %w", ErrKafkaUnavailable, ErrUnacknowledged, why)
 		}
 		select {
 		case err := <-sent:
 			return f.sent(sender, rec, err)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: not acknowledged in time: %w", ErrKafkaUnavailable, ctx.Err())
+			return fmt.Errorf("%w: %w: %w", ErrKafkaUnavailable, ErrUnacknowledged, ctx.Err())
 		case <-changed:
 		}
 	}
@@ -279,7 +284,10 @@ func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) err
 		// reads it again.
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
-	return fmt.Errorf("%w: produce to %s: %w", ErrKafkaUnavailable, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+	if errors.Is(err, kgo.ErrMaxBuffered) { // it was never sent
+		return fmt.Errorf("%w: produce to %s: %w", ErrKafkaUnavailable, rec.Topic, err)
+	}
+	return fmt.Errorf("%w: %w: produce to %s: %w", ErrKafkaUnavailable, ErrUnacknowledged, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 }
 
 // SubmitOutcome produces the outcome of an attempt to the route's outcomes topic, for

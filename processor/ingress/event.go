@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -81,6 +82,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	if route.HTTP.Verdict && derived.Finding == rules.Keyed {
 		submitted := time.Now()
 		answer, err := s.front.SubmitAndWait(ctx, event, derived)
+		err = markUnchecked(err, route, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 		if err != nil {
 			return s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
@@ -88,7 +90,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 		return respondToVerdict(route, &answer)
 	}
 	if err := s.front.Submit(ctx, event, derived); err != nil {
-		return s.respondToError(r, rq, err, route.HTTP)
+		return s.respondToError(r, rq, markUnchecked(err, route, derived), route.HTTP)
 	}
 	if derived.Finding == rules.KeyMissing {
 		return respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
@@ -124,6 +126,22 @@ func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rule
 	return disconnected()
 }
 
+// errUnchecked says that the event of a failed request may be in Kafka, and that its route
+// may forward events unchecked. A retry of it may be emitted a second time.
+var errUnchecked = errors.New("the route may forward the event unchecked")
+
+// markUnchecked wraps errUnchecked if it is true of a request with an event that has a key.
+func markUnchecked(err error, route *rules.Route, derived *rules.Derived) error {
+	perhapsStored := errors.Is(err, front.ErrNoVerdict) || errors.Is(err, front.ErrUnacknowledged)
+	if perhapsStored && derived.Finding == rules.Keyed && route.MayForwardUnchecked() {
+		return fmt.Errorf("%w: %w", errUnchecked, err)
+	}
+	return err
+}
+
+// uncheckedRetry is the detail of a problem after errUnchecked.
+const uncheckedRetry = "the route may forward events unchecked: sent again, the event may be emitted a second time"
+
 // errorResponse returns the response to a connected client.
 func errorResponse(err error, h *rules.HTTP) *response {
 	retry := "the request can be retried safely"
@@ -135,11 +153,16 @@ func errorResponse(err error, h *rules.HTTP) *response {
 		return problemTooLarge.respond(overTopicLimit + strings.TrimPrefix(err.Error(), front.ErrTooLarge.Error()))
 	case errors.Is(err, front.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
+	case errors.Is(err, front.ErrNoVerdict) && errors.Is(err, errUnchecked):
+		return problemVerdictTimeoutUnchecked.respond("Kafka stored the event; " + uncheckedRetry)
 	case errors.Is(err, front.ErrNoVerdict):
 		return problemVerdictTimeout.respond("Kafka stored the event; "+retry).with("Retry-After", retryAfter(retrySoon))
 	}
 	// Senders must not see the error's text: it names brokers.
 	response := problemKafkaUnavailable.respond(retry).with("Retry-After", retryAfter(retrySoon))
+	if errors.Is(err, errUnchecked) {
+		response = problemKafkaUnavailableUnchecked.respond("Kafka may have stored the event; " + uncheckedRetry)
+	}
 	response.reason = err.Error()
 	return response
 }

@@ -202,6 +202,64 @@ func TestRetryWithoutAKeyIsNotCalledSafe(t *testing.T) {
 	}
 }
 
+// withRoute adds lines to the route of signalRoutes.
+func withRoute(lines ...string) string {
+	return strings.Replace(signalRoutes, "\n    output:", "\n    "+strings.Join(lines, "\n    ")+"\n    output:", 1)
+}
+
+// TestRetryOfAnUncheckedEventIsNotCalledSafe: where the route may forward the event
+// unchecked and Kafka may have it, the problem has a type of its own and no Retry-After.
+func TestRetryOfAnUncheckedEventIsNotCalledSafe(t *testing.T) {
+	const claimed = "\n    mode: claim\n    outcomes: outcomes\n    replies: replies\n    lease: 1m\n    output:"
+	for _, c := range []struct {
+		name, routes string
+		unchecked    bool
+	}{
+		{"by default", signalRoutes, false},
+		{"fail_open", withRoute("on_state_failure: fail_open"), true},
+		{"late", withRoute("on_late: forward"), true},
+		{"late, dropped", withRoute("on_late: drop"), false},
+		{"limit", withRoute("limits: {live_keys: 1, on_limit: forward}"), true},
+		{"limit, dead letter", withRoute("limits: {live_keys: 1}"), false},
+		{"collision", withRoute("fingerprint: [price]", "collision: forward"), true},
+		{"collision, dead letter", withRoute("fingerprint: [price]"), false},
+		{"collision of claims", strings.Replace(strings.Replace(withRoute("fingerprint: [price]", "collision: forward"), "\n    output:", claimed, 1), "    duplicates: drop\n", "", 1), false},
+	} {
+		route := parseRoutes(t, c.routes).Routes[0]
+		for _, e := range []struct {
+			err  error
+			name string
+			sent bool // Kafka may have the event
+		}{
+			{front.ErrNoVerdict, "verdict-timeout", true},
+			{fmt.Errorf("%w: %w", front.ErrKafkaUnavailable, front.ErrUnacknowledged), "kafka-unavailable", true},
+			{front.ErrKafkaUnavailable, "kafka-unavailable", false},
+		} {
+			r := errorResponse(markUnchecked(e.err, route, &rules.Derived{Finding: rules.Keyed, Route: route}), route.HTTP)
+			want, safe := e.name, "safely"
+			if c.unchecked && e.sent {
+				want, safe = e.name+"-unchecked", "sent again, the event may be emitted a second time"
+			}
+			if r.problem.name != want || !strings.Contains(string(r.body), safe) || (r.header.Get("Retry-After") == "") != strings.HasSuffix(want, "-unchecked") {
+				t.Errorf("%s: after %v: %s, %v, want %s", c.name, e.err, r.body, r.header, want)
+			}
+		}
+	}
+}
+
+// TestTimeoutOfARouteThatFailsOpen has the type by HTTP too.
+func TestTimeoutOfARouteThatFailsOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(withHTTP("timeout: 1s"), "\n    output:", "\n    on_state_failure: fail_open\n    output:", 1))
+	i := b.serve(nil)
+	b.stop()
+	got := i.post("/signals", event("a"))
+	got.header(t, "no verdict", "Retry-After", "").problem(t, "no verdict", "verdict-timeout-unchecked", 504)
+	if len(got.Header.Get("Oncebus-Key")) != 64 {
+		t.Errorf("no key: %v", got.Header)
+	}
+}
+
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

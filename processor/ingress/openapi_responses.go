@@ -3,6 +3,7 @@ package ingress
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -42,10 +43,17 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	}
 	failed(front.ErrTooLarge)
 	failed(front.ErrKafkaUnavailable)
-	if h.Verdict {
-		failed(front.ErrNoVerdict)
-	} else {
-		samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
+	for _, r := range routes {
+		lost := front.ErrNoVerdict
+		if r.MayForwardUnchecked() {
+			failed(fmt.Errorf("%w: %w", errUnchecked, front.ErrKafkaUnavailable))
+			lost = fmt.Errorf("%w: %w", errUnchecked, lost)
+		}
+		if h.Verdict {
+			failed(lost)
+		} else {
+			samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
+		}
 	}
 	for _, r := range routes {
 		for _, a := range verdictAnswers(r) {

@@ -79,10 +79,14 @@ var (
 	problemTransferEncoding = problem{"transfer-encoding", http.StatusNotImplemented, "The transfer encoding is unknown"}
 	// the HTTP version is another than 1.0, 1.1 and 2
 	problemVersion = problem{"http-version", http.StatusHTTPVersionNotSupported, "The HTTP version is not supported"}
-	// Kafka did not accept the event in time; sending again is safe, unless the event has no key; with Retry-After
+	// Kafka did not accept the event in time; sending again is safe: at most it is a duplicate, unless the event has no key; with Retry-After
 	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time"}
-	// Kafka has the event, the verdict did not arrive in time; sending again is safe; with Retry-After
+	// Kafka has the event, the verdict did not arrive in time; sending again is safe: it is a duplicate; with Retry-After
 	problemVerdictTimeout = problem{"verdict-timeout", http.StatusGatewayTimeout, "The verdict did not arrive in time"}
+	// as kafka-unavailable, but Kafka may have the event, and the route may forward events unchecked: sent again, it may be emitted a second time
+	problemKafkaUnavailableUnchecked = problem{"kafka-unavailable-unchecked", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time, and a retry may be emitted too"}
+	// as verdict-timeout, but the route may forward events unchecked: sent again, it may be emitted a second time
+	problemVerdictTimeoutUnchecked = problem{"verdict-timeout-unchecked", http.StatusGatewayTimeout, "The verdict did not arrive in time, and a retry may be emitted too"}
 )
 
 // problems lists them all.
@@ -91,6 +95,7 @@ var problems = []problem{
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
+	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }
 
 // problemBody is the JSON of a problem.

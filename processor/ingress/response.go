@@ -47,6 +47,12 @@ func accepted(name string) *response {
 	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted"}`)}
 }
 
+// forwardedUnchecked is the response to an event that was forwarded although it was not
+// looked up, or not stored. If it is sent again, it is forwarded again.
+func forwardedUnchecked(name string) *response {
+	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted","type":"/responses/forwarded-unchecked"}`)}
+}
+
 // configured is a response from the routes file.
 func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}

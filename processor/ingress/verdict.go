@@ -82,8 +82,10 @@ func routeResponse(route *rules.Route, a *wire.Answer) *response {
 // verdict without a response.
 func defaultResponse(a *wire.Answer) *response {
 	switch a.Verdict {
-	case dedup.Unique, dedup.AfterWindow, dedup.Bypassed:
+	case dedup.Unique, dedup.AfterWindow:
 		return accepted(a.Verdict.String())
+	case dedup.Bypassed:
+		return forwardedUnchecked(a.Verdict.String())
 	case dedup.Duplicate:
 		return problemDuplicate.respondTo(a, a.Reason)
 	case dedup.InProgress:
@@ -98,19 +100,25 @@ func defaultResponse(a *wire.Answer) *response {
 	case dedup.Late:
 		return unlessForwarded(a, problemLate.respondTo(a, a.Reason))
 	case dedup.MissingKey:
-		return unlessForwarded(a, problemMissingKey.respondTo(a, a.Reason))
+		if a.Forwarded {
+			return accepted(a.Verdict.String())
+		}
+		return problemMissingKey.respondTo(a, a.Reason)
 	case dedup.Limited:
 		return unlessForwarded(a, problemLimited.respondTo(a, a.Reason).with("Retry-After", retryAfter(retryLimited)))
 	case dedup.Collision:
+		if a.Forwarded && a.Attempt > 0 { // in claim mode it has a claim of its own
+			return accepted(a.Verdict.String())
+		}
 		return unlessForwarded(a, problemCollision.respondTo(a, a.Reason))
 	}
 	panic(fmt.Sprintf("no response for verdict %d", a.Verdict))
 }
 
-// unlessForwarded returns r, or a 202 if the route's policy forwarded the event.
+// unlessForwarded returns r, or a 202 if the route's policy forwarded the event unchecked.
 func unlessForwarded(a *wire.Answer, r *response) *response {
 	if a.Forwarded {
-		return accepted(a.Verdict.String())
+		return forwardedUnchecked(a.Verdict.String())
 	}
 	return r
 }

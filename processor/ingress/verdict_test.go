@@ -111,6 +111,8 @@ func (r reply) isVerdict(t *testing.T, what, want, verdict string) {
 	switch {
 	case isProblem:
 		r.problem(t, what, name, status)
+	case status == http.StatusAccepted && (verdict == "late" || verdict == "limited" || verdict == "collision"):
+		r.want(t, what, status, `{"status":"accepted","type":"/responses/forwarded-unchecked"}`)
 	case status == http.StatusAccepted:
 		r.want(t, what, status, `{"status":"accepted"}`)
 	default:
@@ -118,13 +120,32 @@ func (r reply) isVerdict(t *testing.T, what, want, verdict string) {
 	}
 }
 
-// TestResponseToUnchecked: an event that was forwarded without a look-up is
-// accepted, with that verdict.
+// TestResponseToUnchecked: an event that was forwarded unchecked is accepted, with its
+// verdict and a type of its own. One that has a claim, or no key, has no such type.
 func TestResponseToUnchecked(t *testing.T) {
 	route := parseRoutes(t, signalRoutes).Routes[0]
-	r := respondToVerdict(route, &wire.Answer{Verdict: dedup.Bypassed, Forwarded: true})
-	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "bypassed" {
-		t.Errorf("%d %v", r.status, r.header)
+	for _, c := range []struct {
+		answer    wire.Answer
+		unchecked bool
+	}{
+		{wire.Answer{Verdict: dedup.Bypassed}, true},
+		{wire.Answer{Verdict: dedup.Late}, true},
+		{wire.Answer{Verdict: dedup.Limited}, true},
+		{wire.Answer{Verdict: dedup.Collision}, true},
+		{wire.Answer{Verdict: dedup.Collision, Status: "in_progress", Attempt: 1}, false},
+		{wire.Answer{Verdict: dedup.MissingKey}, false},
+		{wire.Answer{Verdict: dedup.Unique}, false},
+		{wire.Answer{Verdict: dedup.AfterWindow}, false},
+	} {
+		c.answer.Forwarded = true
+		r := respondToVerdict(route, &c.answer)
+		want := `{"status":"accepted"}`
+		if c.unchecked {
+			want = `{"status":"accepted","type":"/responses/forwarded-unchecked"}`
+		}
+		if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != c.answer.Verdict.String() || string(r.body) != want || r.contentType != jsonType {
+			t.Errorf("%v: %d %v %s", c.answer.Verdict, r.status, r.header, r.body)
+		}
 	}
 }
 

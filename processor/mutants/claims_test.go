@@ -115,6 +115,12 @@ var claimList = []mutant{
 		aims:  inScript("places", "after-the-timeout"),
 	},
 	{
+		name:  "unchecked-retry-called-safe",
+		does:  "after a timeout the response says that a retry is safe, on a route that may forward both events unchecked",
+		edits: []edit{{"processor/ingress/event.go", "if perhapsStored && derived.Finding == rules.Keyed && route", "if perhapsStored && derived == nil && route"}},
+		aims:  []suite{ingressSuite.aimed("^TestRetryOfAnUncheckedEventIsNotCalledSafe$")},
+	},
+	{
 		name:  "waiting-copies-lost-on-expiry",
 		does:  "an event after the window replaces a claim without an outcome and loses its requesters",
 		edits: []edit{{"dedup/claim.go", "		claim.Requests = current.Requests\n", "		_ = current\n"}},
