@@ -17,10 +17,12 @@ const (
 	StepComplete             // outcome completed: the result is recorded
 	StepFree                 // outcome failed or rejected: the key is free
 	StepForget               // outcome forget: erased
+	StepStart                // an executor asked before it runs: the lease no longer ends the claim
+	StepRenew                // an executor still runs: the lease begins again
 	steps
 )
 
-var stepNames = [steps]string{"claim", "expire", "submit", "complete", "free", "forget"}
+var stepNames = [steps]string{"claim", "expire", "submit", "complete", "free", "forget", "start", "renew"}
 
 // String returns the step's name.
 func (s Step) String() string { return stepNames[s] }
@@ -29,15 +31,15 @@ func (s Step) String() string { return stepNames[s] }
 //
 //	          claim                submit             complete
 //	freed ------------> in progress ------> submitted ---------> completed
-//	  ^                 |  ^ | expire           |                  ^ |
-//	  |                 |  \_/                  |                  | |
+//	  ^                 |  ^ | expire, start,   |                  ^ |
+//	  |                 |  \_/ renew            |                  | |
 //	  |                 \_______________________|___ complete _____/ |
 //	  \____ free, forget _______________________/_____ forget ______/
 //
 // A key without a row counts as freed.
 var claimMoves = map[Status]map[Step]Status{
 	Freed:           {StepClaim: ClaimInProgress},
-	ClaimInProgress: {StepExpire: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	ClaimInProgress: {StepExpire: ClaimInProgress, StepStart: ClaimInProgress, StepRenew: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Submitted:       {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Completed:       {StepForget: Freed},
 }
@@ -275,13 +277,15 @@ const (
 	OutcomeFailed                       // not done: frees the key
 	OutcomeRejected                     // refused: frees the key
 	OutcomeForget                       // erases the record
+	OutcomeStart                        // asks before the work: see start
+	OutcomeRenew                        // asks during the work: see renew
 	outcomeKinds
 )
 
-var outcomeNames = [outcomeKinds]string{"submitted", "completed", "failed", "rejected", "forget"}
+var outcomeNames = [outcomeKinds]string{"submitted", "completed", "failed", "rejected", "forget", "start", "renew"}
 
 // OutcomeKinds lists every kind, for metrics.
-var OutcomeKinds = [...]OutcomeKind{OutcomeSubmitted, OutcomeCompleted, OutcomeFailed, OutcomeRejected, OutcomeForget}
+var OutcomeKinds = [...]OutcomeKind{OutcomeSubmitted, OutcomeCompleted, OutcomeFailed, OutcomeRejected, OutcomeForget, OutcomeStart, OutcomeRenew}
 
 // String returns the kind as in headers and metric labels.
 func (k OutcomeKind) String() string {
@@ -309,7 +313,7 @@ func ParseOutcomeKind(text []byte) (OutcomeKind, bool) {
 	return 0, false
 }
 
-var outcomeSteps = [outcomeKinds]Step{StepSubmit, StepComplete, StepFree, StepFree, StepForget}
+var outcomeSteps = [outcomeKinds]Step{StepSubmit, StepComplete, StepFree, StepFree, StepForget, StepStart, StepRenew}
 
 // An Outcome is an executor's message about an attempt, or an operator's.
 type Outcome struct {
@@ -317,6 +321,10 @@ type Outcome struct {
 	Token   Token
 	Value   []byte // nil is null
 	Headers []Header
+	// StartID names the executor that asks, and ReceivedAt is when the broker received its
+	// repartition record, in broker time. Only a kind that asks has them.
+	StartID    []byte
+	ReceivedAt int64
 }
 
 // An OutcomeDecision is the decision on an outcome.
@@ -324,7 +332,7 @@ type OutcomeDecision struct {
 	// Refused is the reason why the outcome has no effect; "" if it was applied,
 	// now or before.
 	Refused string
-	// Repeated reports that the same outcome was applied before.
+	// Repeated reports that the same outcome was applied before. A start is granted again.
 	Repeated bool
 	// Conflicting reports that Refused is because the same attempt was completed with
 	// another result before: it was executed twice.
@@ -356,6 +364,10 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 	}
 	if claim.AppToken && o.Token.App == 0 {
 		s.Refused = "token names no app, the token of this claim does: it is of another app, or of an older attempt"
+		return s, nil
+	}
+	if o.Kind.Asks() {
+		s.decideQuestion(o)
 		return s, nil
 	}
 	step := outcomeSteps[o.Kind]

@@ -21,7 +21,8 @@ import (
 //	event KEY ID [print=N] [time=N] [dispatched=N] [started=N]
 //	                                        judge an event; its event time is broker time unless set
 //	bypassed KEY ID [print=N] [time=N]      store one that was forwarded unchecked
-//	outcome KEY KIND ATTEMPT [VALUE]        apply an outcome of that attempt of the key's current claim
+//	outcome KEY KIND ATTEMPT [VALUE] [id=START_ID] [at=N]
+//	                                        apply an outcome of that attempt of the key's current claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
 	w      Window
@@ -34,6 +35,9 @@ type claimPlay struct {
 
 func (p *claimPlay) run(line string) (string, error) {
 	field := strings.Fields(line)
+	if field[0] == "outcome" {
+		return p.outcome(field[1:])
+	}
 	named := map[string]int64{}
 	var plain []string
 	for _, f := range field[1:] {
@@ -70,8 +74,6 @@ func (p *claimPlay) run(line string) (string, error) {
 			return p.bypassed(plain[0], ev)
 		}
 		return p.event(plain[0], ev)
-	case "outcome":
-		return p.outcome(plain)
 	case "restart":
 		for key, row := range p.rows {
 			back, err := DecodeValue(row.Digest, row.AppendValue(nil))
@@ -152,10 +154,19 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	if !ok || err != nil {
 		return "", fmt.Errorf("outcome %v: %w", args, err)
 	}
-	o := Outcome{Kind: kind, Token: TokenOf(&prior, 3)}
+	o := Outcome{Kind: kind, Token: TokenOf(&prior, 3), ReceivedAt: p.now}
 	o.Token.Attempt = uint32(attempt)
-	if len(args) > 3 {
-		o.Value = []byte(args[3])
+	for _, arg := range args[3:] {
+		switch name, text, _ := strings.Cut(arg, "="); name {
+		case "id":
+			o.StartID = []byte(text)
+		case "at":
+			if o.ReceivedAt, err = strconv.ParseInt(text, 10, 64); err != nil {
+				return "", err
+			}
+		default:
+			o.Value = []byte(arg)
+		}
 	}
 	s, err := ApplyOutcome(&o, prior, found, p.w, p.rule, p.stream)
 	switch {
@@ -165,6 +176,9 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 		return "refused: " + s.Refused, nil
 	case s.Repeated:
 		return "repeated", nil
+	case kind.Asks():
+		p.rows[args[0]] = s.Row
+		return fmt.Sprintf("granted, since %d", s.Claim.Since), nil
 	}
 	p.rows[args[0]] = s.Row
 	out := s.Row.Status.String()
@@ -185,7 +199,7 @@ func genClaim(t *rapid.T) Claim {
 	})
 	c := Claim{
 		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"), Route: text.Draw(t, "route"),
-		Bypassed: rapid.Bool().Draw(t, "bypassed"), AppToken: rapid.Bool().Draw(t, "app token"),
+		Bypassed: rapid.Bool().Draw(t, "bypassed"), AppToken: rapid.Bool().Draw(t, "app token"), StartID: text.Draw(t, "start id"),
 		Result: text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id"), Route: text.Draw(t, "route")}

@@ -32,6 +32,9 @@ type Claim struct {
 	// AppToken reports that the token of the current attempt names the app. Then a
 	// token without one is not of this claim.
 	AppToken bool
+	// StartID names the executor to which the start of the current attempt was granted;
+	// nil if none was. Then the lease does not end the claim.
+	StartID []byte
 
 	// Result and Headers are the recorded outcome of a completed claim.
 	Result  []byte // nil is null
@@ -111,8 +114,9 @@ const (
 	flagAddressed
 	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
 	flagAppToken
-	flagTimed       = 1 << 5 // only with flagAppToken, which the manifest allows once no older build runs
-	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagTimed
+	flagStarted
+	flagTimed       // only with flagAppToken, which the manifest allows once no older build runs
+	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed
 )
 
 // setResult records the outcome's value and headers, up to limit bytes.
@@ -144,7 +148,8 @@ func (c *Claim) resultBytes() int {
 // Append appends the encoding of c. A text is its length plus one and its bytes,
 // or 0 for nil:
 //
-//	version 1 | flags 1 | key 32 | since varint | original | requests uvarint |
+//	version 1 | flags 1 | key 32 | since varint | original | [route] |
+//	[start id] | requests uvarint |
 //	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
 // A request is topic, partition and offset uvarint, key and id. In a claim with
@@ -159,6 +164,9 @@ func (c *Claim) Append(dst []byte) []byte {
 	}
 	if c.AppToken {
 		flags |= flagAppToken
+	}
+	if c.StartID != nil {
+		flags |= flagStarted
 	}
 	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
 		flags |= flagAddressed
@@ -175,6 +183,9 @@ func (c *Claim) Append(dst []byte) []byte {
 	dst = appendText(dst, c.Original)
 	if routed {
 		dst = appendText(dst, c.Route)
+	}
+	if c.StartID != nil {
+		dst = appendText(dst, c.StartID)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
 	for i := range c.Requests {
@@ -227,6 +238,9 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	c.Original = r.text()
 	if flags&flagRouted != 0 {
 		c.Route = r.text()
+	}
+	if flags&flagStarted != 0 {
+		c.StartID = r.text()
 	}
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}

@@ -26,6 +26,8 @@ type LeaseEvidence struct {
 func (e *LeaseEvidence) over(ev *ClaimEvent, claim *Claim, rule *ClaimRule) bool {
 	began := leaseBegan(ev, claim)
 	switch {
+	case claim.StartID != nil:
+		return false // no lease ends a started claim
 	case !e.Written:
 		return ev.ReceivedAt-began > rule.Lease
 	case e.OutcomesReadTo == NoStreamTime || e.OutcomesReadTo-began <= rule.Lease:
