@@ -96,6 +96,7 @@ func describeClaims(r *rules.Route) []fact {
 	return []fact{
 		{"outcomes", c.Outcomes},
 		{"replies", c.Replies},
+		{"answers", c.Answers},
 		{"lease", lease},
 		{"while in progress", inProgress},
 		{"result limit", plural(c.ResultBytes, "byte")},

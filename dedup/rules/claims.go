@@ -12,6 +12,7 @@ import (
 type Claims struct {
 	Outcomes string // topic to which executors produce outcomes
 	Replies  string // topic of the replies to every sender
+	Answers  string // topic of the answers to start and renew; "" for none
 	// Lease is how long a claim without an outcome prevents the dispatch of a
 	// duplicate, in broker time.
 	Lease time.Duration
@@ -59,7 +60,7 @@ func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
 }
 
 // claimOnly are the fields that only claim mode has.
-var claimOnly = []string{"outcomes", "replies", "lease", "executor_group", "while_in_progress", "max_waiting", "result_limit", "request"}
+var claimOnly = []string{"outcomes", "replies", "answers", "lease", "executor_group", "while_in_progress", "max_waiting", "result_limit", "request"}
 
 func (d *decoder) validateClaim(r *draft) {
 	if r.Mode != ClaimMode {
@@ -73,6 +74,9 @@ func (d *decoder) validateClaim(r *draft) {
 	d.require(r.node, r.at, r.nodes, "outcomes", "replies")
 	d.checkTopic(r, "outcomes", r.Claim.Outcomes)
 	d.checkTopic(r, "replies", r.Claim.Replies)
+	if r.nodes["answers"] != nil {
+		d.checkTopic(r, "answers", r.Claim.Answers)
+	}
 	if r.Prepartitioned {
 		d.failAt(r, "prepartitioned", "a claim's outcome reaches its task through the repartition topic only: leave prepartitioned out")
 	}
@@ -87,6 +91,13 @@ func (d *decoder) validateClaim(r *draft) {
 	}
 	if r.Claim.Outcomes != "" && r.Claim.Outcomes == r.Claim.Replies {
 		d.failAt(r, "replies", "%s is the route's outcomes topic: oncebus would read its replies as outcomes", r.Claim.Replies)
+	}
+	switch r.Claim.Answers {
+	case "":
+	case r.Claim.Outcomes:
+		d.failAt(r, "answers", "%s is the route's outcomes topic: oncebus would read its answers as outcomes", r.Claim.Answers)
+	case r.Claim.Replies:
+		d.failAt(r, "answers", "%s is the route's replies topic: senders would read the answers to executors as replies", r.Claim.Answers)
 	}
 }
 

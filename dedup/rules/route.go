@@ -159,6 +159,7 @@ var routeFields = []fieldOf[Route]{
 		r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
 	}},
 	{"outcomes", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Outcomes, _ = d.text(n, at) }},
+	{"answers", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Answers, _ = d.text(n, at) }},
 	{"replies", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Replies, _ = d.text(n, at) }},
 	{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Claim.Lease = d.duration(n, at, time.Millisecond)

@@ -166,7 +166,7 @@ func (d *decoder) validateShared(r, other *draft) {
 		d.failAt(r, field, "%s, which derives keys in another way", with)
 	}
 	if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
-		d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, executor_group, while_in_progress, max_waiting or result_limit", with)
+		d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, answers, lease, executor_group, while_in_progress, max_waiting or result_limit", with)
 	}
 	if r.FailOpen != other.FailOpen {
 		d.failAt(r, field, "%s, which has another on_state_failure", with)
@@ -230,7 +230,7 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 	}
 	for _, r := range drafts {
 		for _, out := range []struct{ field, topic string }{
-			{"output", r.Output}, {"duplicates", r.Duplicates.Topic}, {"dead_letter", r.DeadLetter}, {"replies", r.Claim.Replies},
+			{"output", r.Output}, {"duplicates", r.Duplicates.Topic}, {"dead_letter", r.DeadLetter}, {"replies", r.Claim.Replies}, {"answers", r.Claim.Answers},
 		} {
 			if out.topic == "" {
 				continue

@@ -37,9 +37,33 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 	case !ok:
 		reason = fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaimToken, rec.Topic)
 	default:
-		reason = rt.refuseToken(&read)
+		if reason = rt.refuseToken(&read); reason == "" && outcome.Asks() {
+			reason = rt.readQuestion(rec, route, &read)
+		}
 	}
 	return route, read, reason
+}
+
+// readQuestion reads the start id of a start or renewal. It returns why the question has no
+// answer; "" if it has one.
+func (rt *App) readQuestion(rec *kgo.Record, route *Route, read *wire.OutcomeEnvelope) string {
+	headers := wire.Headers(rec.Headers)
+	id, _ := headers.Own(wire.HeaderStartID)
+	switch {
+	case !rt.TokensNameApp:
+		return fmt.Sprintf("outcome %v: processes of an earlier build may run, which cannot read it: stop all processes of the app once, then send it again", read.Kind)
+	case len(id) > dedup.StartIDMax:
+		return fmt.Sprintf("header %s: %d bytes, want at most %d", wire.HeaderStartID, len(id), dedup.StartIDMax)
+	case read.Kind != dedup.OutcomeStart:
+	case len(id) == 0:
+		return "header " + wire.HeaderStartID + " is missing: name the process that runs the attempt"
+	case route.Claim.Answers == "" && !route.ReplyAddress(rec).IsSet():
+		return fmt.Sprintf("outcome start has no answer: add `answers: TOPIC` to route %s, or send it by HTTP", route.Name)
+	}
+	if len(id) > 0 {
+		read.StartID = id
+	}
+	return ""
 }
 
 // refuseToken returns why the token of a namespace with outcomes is invalid; "" if it is

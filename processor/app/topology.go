@@ -80,7 +80,7 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 	}
 	seen := map[string]bool{}
 	for _, r := range routes.Routes {
-		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies} {
+		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies, r.Claim.Answers} {
 			if topic != "" && !seen[topic] {
 				seen[topic] = true
 				t.emissions = append(t.emissions, topic)

@@ -298,13 +298,44 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	if err != nil {
 		return err
 	}
+	own := []kgo.RecordHeader{{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())}}
+	return f.sendOutcome(ctx, at, route, value, wire.AppendForeign(own, headers))
+}
+
+// AskAndWait produces a start or renewal of an attempt to the route's outcomes topic and
+// returns the answer. token is the claim token of the event, startID names the executor; a
+// renewal may have none. If it is sent again, the answer is the same, unless the claim has
+// changed since. Its errors are those of SubmitOutcome, or ErrNoVerdict.
+func (f *IngressClient) AskAndWait(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, startID []byte) (wire.Answer, error) {
+	at, err := f.reach(ctx, false)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	q := &waiter{answers: make(chan wire.Answer, 2), token: string(token)}
+	id := f.inFlight.begin(q)
+	defer f.inFlight.end(id)
+	address := dedup.Address{Partition: at.partition, Ingress: f.number, Request: id}
+	headers := []kgo.RecordHeader{
+		{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
+		{Key: wire.HeaderStartID, Value: startID}, {Key: wire.HeaderReplyTo, Value: address.AppendText(nil)},
+	}
+	if err := f.sendOutcome(ctx, at, route, nil, headers); err != nil {
+		return wire.Answer{}, err
+	}
+	answer, arrived := f.await(ctx, q.answers, wire.Answer{})
+	if !arrived {
+		return wire.Answer{}, ErrNoVerdict
+	}
+	return answer, nil
+}
+
+// sendOutcome produces an outcome to the route's outcomes topic. The error wraps ErrOutcome
+// if the outcome is invalid.
+func (f *IngressClient) sendOutcome(ctx context.Context, at *clientState, route *rules.Route, value []byte, headers []kgo.RecordHeader) error {
 	if route.Mode != rules.ClaimMode {
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
 	}
-	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
-	}}
-	rec.Headers = wire.AppendForeign(rec.Headers, headers)
+	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: headers}
 	found, read, reason := at.rt.ReadOutcome(rec)
 	switch {
 	case reason != "":

@@ -14,6 +14,7 @@ type waiter struct {
 	// answers has a capacity of two: the verdict and the outcome.
 	answers  chan wire.Answer
 	key      string // the event's dedup key as text; "" for a missing key
+	token    string // of a start or renewal, which has no key; "" for an event
 	adjacent bool   // its first event may be in an adjacent bucket
 	waits    bool   // the verdict said that the outcome follows; only deliver reads and writes it
 }
@@ -27,11 +28,12 @@ func newWaiter(d *rules.Derived) *waiter {
 }
 
 // deliver sends an answer to the request unless it is for another key: any producer of
-// a raw topic that knows the address can forge it. After its own verdict a request may get
-// an answer with the key of the first event in an adjacent bucket: the outcome, or
-// in_progress if another request took its place.
+// a raw topic that knows the address can forge it. The answer to a start or renewal has
+// the token of its attempt instead. After its own verdict a request may get an answer with
+// the key of the first event in an adjacent bucket: the outcome, or in_progress if another
+// request took its place.
 func (q *waiter) deliver(a *wire.Answer) {
-	if a.Key != q.key && !(q.adjacent && q.waits && (a.HasOutcome || a.Verdict == dedup.InProgress)) {
+	if a.Token != q.token || q.token == "" && a.Key != q.key && !(q.adjacent && q.waits && (a.HasOutcome || a.Verdict == dedup.InProgress)) {
 		return
 	}
 	q.waits = q.waits || a.OutcomeFollows

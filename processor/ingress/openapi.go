@@ -262,6 +262,8 @@ func outcomeParameters() []parameter {
 	return []parameter{
 		{Name: headerClaimToken, In: "header", Required: true, Description: "The claim token of the dispatched event.", Schema: schema{"type": "string"}},
 		{Name: headerOutcome, In: "header", Required: true, Description: "The kind of the outcome.", Schema: schema{"type": "string", "enum": kinds}},
+		{Name: headerStartID, In: "header", Description: "Names the process that asks: required for start, and for renew of a started attempt.",
+			Schema: schema{"type": "string", "minLength": 1, "maxLength": dedup.StartIDMax}},
 		{Name: headerResultStatus, In: "header", Description: "The status of the response to duplicates. Default: 200, or 204 for a null result.",
 			Schema: schema{"type": "integer", "minimum": statusMin, "maximum": statusMax}},
 		{Name: headerEmpty, In: "header", Description: "Makes an empty body an empty result instead of null.", Schema: schema{"type": "string", "const": "true"}},

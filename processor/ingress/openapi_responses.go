@@ -153,7 +153,8 @@ func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 func outcomeSamples(h *rules.HTTP) []sample {
 	samples := receiveSamples(h.Outcomes)
 	for _, response := range []*response{
-		accepted("accepted"), problemOutcome.respond(""), errorResponse(front.ErrTooLarge, h), errorResponse(front.ErrKafkaUnavailable, h),
+		accepted("accepted"), respondToQuestion(&wire.Answer{Granted: true}), respondToQuestion(&wire.Answer{Key: "key", Attempt: 1, StartedBy: "other"}),
+		problemOutcome.respond(""), errorResponse(front.ErrNoVerdict, h), errorResponse(front.ErrTooLarge, h), errorResponse(front.ErrKafkaUnavailable, h),
 	} {
 		samples = append(samples, sample{response: response})
 	}
@@ -369,6 +370,7 @@ func problemSchema() schema {
 			"first":         text("The record of the first event: topic/partition/offset."),
 			"first_time":    schema{"type": "string", "format": "date-time", "description": "The event time of the first event."},
 			"first_request": text("The sender's id of the first request with the key."),
+			"started_by":    text("The start id to which the attempt of the key was granted."),
 		},
 	}
 }

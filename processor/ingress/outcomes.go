@@ -11,12 +11,14 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/front"
+	"oncebus/processor/wire"
 )
 
 // Request headers of an outcome.
 const (
 	headerClaimToken   = "Oncebus-Claim-Token"   // the token of the dispatched event
 	headerOutcome      = "Oncebus-Outcome"       // the kind
+	headerStartID      = "Oncebus-Start-Id"      // names the executor that asks: start and renew
 	headerResultStatus = "Oncebus-Result-Status" // the status of the response to duplicates
 	// headerEmpty with the value true makes an empty body an empty result;
 	// otherwise an empty body is a null result.
@@ -44,17 +46,28 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	if len(body) == 0 && r.Header.Get(headerEmpty) != "true" {
 		body = nil
 	}
+	if kind.Asks() && (body != nil || r.Header.Get(headerResultStatus) != "") {
+		return problemOutcome.respond(fmt.Sprintf("outcome %v has no result: send it without a body and without the header %s", kind, headerResultStatus))
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), e.http.Timeout)
 	defer cancel()
+	token := []byte(r.Header.Get(headerClaimToken))
+	var answer wire.Answer
 	for _, route := range e.routes {
 		// The token names the namespace; a route accepts only its own.
-		err = s.front.SubmitOutcome(ctx, route, []byte(r.Header.Get(headerClaimToken)), kind, body, headers)
+		if kind.Asks() {
+			answer, err = s.front.AskAndWait(ctx, route, token, kind, []byte(r.Header.Get(headerStartID)))
+		} else {
+			err = s.front.SubmitOutcome(ctx, route, token, kind, body, headers)
+		}
 		if !errors.Is(err, front.ErrOutcome) {
 			rq.route = route.Name
 			break
 		}
 	}
 	switch {
+	case err == nil && kind.Asks():
+		return respondToQuestion(&answer)
 	case err == nil:
 		return accepted(kind.String())
 	case errors.Is(err, front.ErrOutcome):
@@ -65,11 +78,19 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	return s.respondToError(r, rq, err, e.http)
 }
 
+// respondToQuestion returns the response to a start or renewal.
+func respondToQuestion(a *wire.Answer) *response {
+	if !a.Granted {
+		return problemSuperseded.response(&problemBody{Detail: a.Reason, Key: a.Key, Attempt: a.Attempt, StartedBy: a.StartedBy})
+	}
+	return &response{status: http.StatusOK, name: wire.AnswerGranted, contentType: jsonType, body: []byte(`{"answer":"granted"}`)}
+}
+
 // readOutcomeHeaders reads the headers of an outcome. It refuses what is
 // ambiguous or could not be replayed unchanged: only now can the executor
 // correct it.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
-	for _, name := range []string{headerClaimToken, headerOutcome, headerResultStatus, headerEmpty, headerContentType} {
+	for _, name := range []string{headerClaimToken, headerOutcome, headerStartID, headerResultStatus, headerEmpty, headerContentType} {
 		if n := len(in.Values(name)); n > 1 {
 			return 0, nil, fmt.Errorf("header %s: it came %d times, want one", name, n)
 		}

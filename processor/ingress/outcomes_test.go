@@ -89,3 +89,37 @@ func TestOutcomeProducedToKafka(t *testing.T) {
 		got.want(t, c.status, c.want, "done").header(t, c.status, "Content-Type", c.wantType)
 	}
 }
+
+// TestStartByHTTP: one start id gets the grant of an attempt, and again if its response was
+// lost. A renewal of it is granted to that id. After the outcome nothing is granted.
+func TestStartByHTTP(t *testing.T) {
+	t.Parallel()
+	b, i := claimBench(t)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
+	token := b.tokens("orders.unique", 1)[0]
+	for range 2 {
+		i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", "one").want(t, "start", 200, `{"answer":"granted"}`)
+	}
+	p := i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", "two").problem(t, "second start", "superseded", 409)
+	if p.Detail != "attempt 1 was started with another start id" || p.StartedBy != "one" || p.Attempt != 1 || p.Key == "" {
+		t.Errorf("second start: %+v", p)
+	}
+	i.postOutcome("/orders", token, "renew", "", "Oncebus-Start-Id", "one").want(t, "renew", 200)
+	i.postOutcome("/orders", token, "renew", "").problem(t, "renewal of another", "superseded", 409)
+	for what, got := range map[string]reply{
+		"no start id":      i.postOutcome("/orders", token, "start", ""),
+		"a long start id":  i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", strings.Repeat("x", 129)),
+		"two start ids":    i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", "one", "Oncebus-Start-Id", "two"),
+		"a body":           i.postOutcome("/orders", token, "start", "{}", "Oncebus-Start-Id", "one"),
+		"a status":         i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", "one", "Oncebus-Result-Status", "201"),
+		"of another route": i.postOutcome("/operations", token, "start", "", "Oncebus-Start-Id", "one"),
+	} {
+		if p := got.problem(t, what, "outcome", 400); p.Detail == "" {
+			t.Errorf("%s: no detail", what)
+		}
+	}
+	i.postOutcome("/orders", token, "completed", "{}").want(t, "completed", 202)
+	b.wait("the key to be completed", func() bool {
+		return strings.Contains(i.postOutcome("/orders", token, "start", "", "Oncebus-Start-Id", "one").text, "start is too late: the key is completed")
+	})
+}

@@ -69,6 +69,8 @@ var (
 	problemErased = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
 	// at /outcomes: a header is missing, wrong or repeated, or the claim is that of another route
 	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
+	// at /outcomes: start or renew, and the attempt is not to run: another attempt or another start id has the key, or it has its outcome
+	problemSuperseded = problem{"superseded", http.StatusConflict, "The attempt is superseded"}
 	// the request is not HTTP, has no Host or several, or the server speaks TLS
 	problemMalformed = problem{"malformed", http.StatusBadRequest, "The request is malformed"}
 	// the header Expect has another value than 100-continue
@@ -94,7 +96,7 @@ var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemVerdictTimeout,
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }
 
@@ -112,6 +114,7 @@ type problemBody struct {
 	First        string `json:"first,omitempty"`
 	FirstTime    string `json:"first_time,omitempty"`
 	FirstRequest string `json:"first_request,omitempty"`
+	StartedBy    string `json:"started_by,omitempty"`
 }
 
 // respond returns the response for a problem without a verdict.

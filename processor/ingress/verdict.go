@@ -156,7 +156,7 @@ func outcomeProblem(a *wire.Answer) *response {
 		return problemRejected.respondTo(a, "")
 	case dedup.OutcomeFailed:
 		return problemFailed.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
-	case dedup.OutcomeForget, dedup.OutcomeSubmitted: // submitted is not final, so it never ends a wait
+	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // the last three never end a wait
 	}
 	return problemErased.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
 }

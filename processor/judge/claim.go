@@ -138,8 +138,8 @@ func (t *Judge) rowBytes(row *dedup.Row) int {
 }
 
 // rowBytesMax is at least the longest row without its claim, plus the length of an
-// omitted result and its digest.
-const rowBytesMax = 80
+// omitted result and its digest, and a start id.
+const rowBytesMax = 80 + 2 + dedup.StartIDMax
 
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
@@ -168,7 +168,7 @@ func (ev *event) requester() dedup.Request {
 // outcome applies the outcome of a claim.
 func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
-	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
+	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value, StartID: read.StartID, ReceivedAt: ev.brokerTime}
 	for i := range ev.headers {
 		if !wire.IsReserved(ev.headers[i].Key) {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
@@ -180,6 +180,9 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	switch {
 	case err != nil:
 		return err
+	case o.Kind.Asks():
+		t.answer(j, ev, read, &prior, &s)
+		return nil
 	case s.Repeated:
 		j.countOutcome(route, o.Kind, outcomeRepeated)
 		return nil
@@ -229,7 +232,9 @@ func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Ro
 		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if s.Refused == "" && !t.fits(&s.Row) {
-		s.OmitResult()
+		if o.Kind == dedup.OutcomeCompleted {
+			s.OmitResult()
+		}
 		if !t.fits(&s.Row) { // max.message.bytes was higher when the row was stored
 			s.Refused = t.misfit(&s.Row)
 		}

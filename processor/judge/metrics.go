@@ -24,7 +24,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
-			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice), refused (old token, too late, unreadable) or conflicting (refused: its attempt has another result)."}, []string{"route", "kind", "result"}),
+			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice), refused (old token, too late, unreadable), conflicting (refused: its attempt has another result) or superseded (answer to a start or renewal)."}, []string{"route", "kind", "result"}),
 		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
 			Help: "Claims without an outcome within their lease, taken over by the next event. Executors die, or the lease is too short."}, []string{"route"}),
 		keyDerivationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_derivation_seconds",
@@ -71,10 +71,11 @@ const (
 	outcomeRepeated                  // the same outcome was applied before
 	outcomeRefused                   // its token is old, or it is too late
 	outcomeConflicting               // its attempt was completed with another result
+	outcomeSuperseded                // a start or renewal of an attempt that is not to run
 	outcomeResults
 )
 
-var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused", "conflicting"}
+var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused", "conflicting", "superseded"}
 
 // unreadableOutcome is the label of an outcome without a kind or a token.
 const unreadableOutcome = "unreadable"

@@ -100,6 +100,9 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	route, read, reason := r.App.ReadOutcome(rec)
 	if reason == "" {
 		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read}
+		if read.Kind.Asks() {
+			env.ReplyTo = route.ReplyAddress(rec)
+		}
 		reason = r.send(e, rec, &env, read.Token.Partition)
 	}
 	if reason == "" {

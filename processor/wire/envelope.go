@@ -61,8 +61,9 @@ func (d *Details) any() bool { return d.Fingerprint != 0 || d.Request != "" || d
 
 // OutcomeEnvelope has the values that the router read from an outcome.
 type OutcomeEnvelope struct {
-	Kind  dedup.OutcomeKind
-	Token dedup.Token
+	Kind    dedup.OutcomeKind
+	Token   dedup.Token
+	StartID []byte // of a kind that asks; nil for none
 }
 
 // Headers returns token and kind as headers.
@@ -86,7 +87,7 @@ func (e *Envelope) Size() int {
 		n += dedup.AddressBytesMax
 	}
 	if e.Outcome != nil {
-		n += 2 + dedup.TokenBytesMax
+		n += 3 + dedup.TokenBytesMax + len(e.Outcome.StartID)
 	}
 	return n
 }
@@ -129,8 +130,10 @@ func (e *Envelope) flags() (flags byte) {
 //
 //	version 1 | flags 1 | digest 16 | key 32 | event time varint |
 //	timestamp varint | topic, partition, offset uvarint |
-//	[kind of outcome 1 | length of token 1 | token] | [address] | [details] |
+//	[kind of outcome 1 | length of token 1 | token | [start id]] | [address] | [details] |
 //	[shift varint] | [address of the request that it replaces] | name of the route
+//
+// Only a kind that asks has a start id: its length 1, and its bytes.
 func (e *Envelope) Append(dst []byte) []byte {
 	flags := e.flags()
 	dst = append(dst, EnvelopeVersion, flags)
@@ -146,6 +149,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 		mark := len(dst)
 		dst = e.Outcome.Token.Append(dst)
 		dst[mark-1] = byte(len(dst) - mark)
+		if e.Outcome.Kind.Asks() {
+			dst = append(append(dst, byte(len(e.Outcome.StartID))), e.Outcome.StartID...)
+		}
 	}
 	if flags&flagReplyTo != 0 {
 		dst = e.ReplyTo.Append(dst)
@@ -197,6 +203,11 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 	}
 	if o.Token, err = dedup.ParseToken(token); err != nil {
 		return fmt.Errorf("%w: %w", errEnvelope, err)
+	}
+	if o.Kind.Asks() {
+		if id := c.Bytes(int(c.Byte())); len(id) > 0 {
+			o.StartID = id
+		}
 	}
 	return nil
 }

@@ -43,12 +43,12 @@ const (
 	// of the batch's last record; oncebus-source is its first
 	HeaderBatchLast = "oncebus-batch-last"
 
-	// output in claim mode, and dead letters of outcomes: token of the attempt,
-	// for its outcome; of a dead letter as the outcome had it, at most 256 bytes
+	// output in claim mode, answers, and dead letters of outcomes: token of the
+	// attempt, for its outcome; of a dead letter as the outcome had it, at most 256 bytes
 	HeaderClaimToken = "oncebus-claim-token"
-	// output in claim mode, and replies: how often the key was claimed
+	// output in claim mode, replies and answers: how often the key was claimed
 	HeaderAttempt = "oncebus-attempt"
-	// outcomes, and dead letters of outcomes: kind of the outcome, from the
+	// outcomes, answers, and dead letters of outcomes: kind of the outcome, from the
 	// executor; of a dead letter at most 256 bytes
 	HeaderOutcome = "oncebus-outcome"
 	// replies: in_progress, submitted, completed, failed, rejected, erased or
@@ -58,6 +58,13 @@ const (
 	HeaderRequestID = "oncebus-request-id"
 	// replies: the sender's id of the request that claimed the key
 	HeaderFirstRequest = "oncebus-first-request"
+	// outcomes start and renew, and their answers: name of the executor that asks, 1
+	// to 128 bytes; required for start
+	HeaderStartID = "oncebus-start-id"
+	// answers: granted or superseded
+	HeaderAnswer = "oncebus-answer"
+	// answers: the start id to which the current attempt was granted
+	HeaderStartedBy = "oncebus-started-by"
 
 	headerPrefix = "oncebus-"
 )
@@ -154,10 +161,10 @@ func InputOf(rec *kgo.Record) rules.Input {
 // producer may send one as long as the whole record.
 const outcomeHeaderMax = 256
 
-// OutcomeHeaders returns the token and kind headers of an outcome, each shortened to
+// OutcomeHeaders returns the token, kind and start id headers of an outcome, each shortened to
 // outcomeHeaderMax bytes.
 func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
-	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome} {
+	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome, HeaderStartID} {
 		if value, ok := (*Headers)(&rec.Headers).Own(name); ok {
 			headers = append(headers, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
 		}
@@ -176,7 +183,7 @@ const HeaderSweep = "oncebus-sweep" // internal, rows of the changelog: the row 
 // HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
 // only selects the recipient of a verdict. An ingress ignores a verdict on another
 // key.
-const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, repartition topic, verdicts: address of the request that waits for the verdict
+const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, outcomes topics, repartition topic, verdicts: address of the request that waits for the verdict
 
 // Headers that only a verdict has. They are flags without a value.
 const (

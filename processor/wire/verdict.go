@@ -106,6 +106,13 @@ type Answer struct {
 	Forwarded bool
 
 	OutcomeFollows bool // a further record with the outcome follows
+
+	// Token is that of a start or renewal, and Granted the answer to it; "" and false
+	// in a verdict.
+	Token   string
+	Granted bool
+	// StartedBy is the start id to which the current attempt was granted; "" for none.
+	StartedBy string
 }
 
 // Waits reports whether the request waits for an outcome: of those whose outcome follows,
@@ -123,7 +130,8 @@ func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
 	return dedup.Address{}, false
 }
 
-// ReadAnswer reads a verdict; false for a verdict unknown to this build.
+// ReadAnswer reads a verdict, or the answer to a start or renewal; false for one that is
+// unknown to this build.
 func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 	a := Answer{Value: rec.Value}
 	known := false
@@ -141,6 +149,12 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 					a.Verdict, known = v, true
 				}
 			}
+		case HeaderAnswer:
+			a.Granted, known = text == AnswerGranted, text == AnswerGranted || text == AnswerSuperseded
+		case HeaderClaimToken:
+			a.Token = text
+		case HeaderStartedBy:
+			a.StartedBy = text
 		case HeaderClaimStatus:
 			a.Status = text
 		case HeaderKey:

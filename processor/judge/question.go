@@ -1,0 +1,81 @@
+package judge
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+// answer stores what a start or renewal changes, and answers it: by a verdict for the
+// request that asked, else on the route's answers topic. It becomes no dead letter if it
+// is superseded, because its sender knows.
+func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior *dedup.Row, s *dedup.OutcomeDecision) {
+	result := outcomeApplied
+	switch {
+	case s.Refused != "":
+		result = outcomeSuperseded
+	case s.Repeated:
+		result = outcomeRepeated
+	default:
+		t.put(j, &change{row: &s.Row, replaced: prior})
+	}
+	j.countOutcome(ev.route, read.Kind, result)
+	a := wire.QuestionAnswer{
+		To: ev.replyTo, Route: ev.route.NameBytes, Outcome: read, Attempt: s.Row.Attempt, Reason: s.Refused,
+	}
+	if s.Row.HasResult {
+		a.Key, a.StartedBy = &s.Claim.Key, s.Claim.StartID
+	}
+	switch {
+	case ev.replyTo.IsSet():
+		j.respondToQuestion(ev, &a)
+	case ev.route.Claim.Answers != "":
+		j.produceAnswer(ev, &a)
+	}
+}
+
+// produceAnswer produces an answer to the answers topic, with the record key and the foreign
+// headers of its question. If the topic would refuse it, or has refused it, it becomes a dead
+// letter.
+func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
+	r := j.NewRecord()
+	timestamp := j.timestamp(ev.route.Claim.Answers, ev.brokerTime)
+	r.Topic, r.Key, r.Timestamp = ev.route.Claim.Answers, ev.rec.Key, time.UnixMilli(timestamp)
+	if r.Key == nil {
+		r.Partition = wire.PartitionByDigest(&a.Outcome.Token.Digest)
+	}
+	r.Headers = j.headers.take(len(ev.headers) + wire.QuestionHeadersMax)[:0]
+	for i := range ev.headers {
+		if !wire.IsReserved(ev.headers[i].Key) {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
+		}
+	}
+	r.Headers = a.AppendHeaders(r.Headers)
+	reason, _ := j.refused(ev.from, r.Topic)
+	if misfit := cmp.Or(j.misfit(r, timestamp), reason); misfit != "" {
+		ev.verdict, ev.reason, ev.key = dedup.Invalid, "answer "+misfit, a.Key
+		ev.outcomeHeaders = append(a.Outcome.Headers(), kgo.RecordHeader{Key: wire.HeaderAnswer, Value: []byte(a.Text())})
+		j.deadLetter(ev)
+		return
+	}
+	j.produce(r, ev.from)
+}
+
+// respondToQuestion produces an answer for the request that asked.
+func (e *Emitter) respondToQuestion(ev *event, a *wire.QuestionAnswer) {
+	topic := e.rt.Topology.Verdicts
+	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
+		return // the address is forged or of another app
+	}
+	r := e.NewRecord()
+	timestamp := e.timestamp(topic, ev.brokerTime)
+	r.Topic, r.Partition, r.Timestamp = topic, a.To.Partition, time.UnixMilli(timestamp)
+	r.Headers = a.AppendHeaders(e.headers.take(wire.QuestionHeadersMax)[:0])
+	if e.misfit(r, timestamp) == "" { // else an operator gave the topic too low a limit: the request asks again
+		e.produce(r, dedup.Position{})
+	}
+}

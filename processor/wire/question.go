@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// The texts of HeaderAnswer.
+const (
+	AnswerGranted    = "granted"
+	AnswerSuperseded = "superseded"
+)
+
+// QuestionHeadersMax is the most oncebus headers of the answer to a start or renewal.
+const QuestionHeadersMax = 10
+
+// QuestionAnswer is the answer to a start or a renewal: a record on the route's answers
+// topic, or a verdict for the request that asked.
+type QuestionAnswer struct {
+	To      dedup.Address // zero for the answers topic
+	Route   []byte
+	Outcome *OutcomeEnvelope
+	Key     *[32]byte // the dedup key; nil without a claim
+	Attempt uint32    // the current one of the key; 0 without a claim
+	Reason  string    // why it is superseded; "" if it is granted
+	// StartedBy is the start id to which the current attempt was granted; nil for none.
+	StartedBy []byte
+}
+
+// Text returns the answer as in its header.
+func (a *QuestionAnswer) Text() string {
+	if a.Reason != "" {
+		return AnswerSuperseded
+	}
+	return AnswerGranted
+}
+
+// AppendHeaders appends the headers of the answer.
+func (a *QuestionAnswer) AppendHeaders(headers []kgo.RecordHeader) []kgo.RecordHeader {
+	headers = append(headers, kgo.RecordHeader{Key: HeaderRoute, Value: a.Route})
+	headers = append(headers, a.Outcome.Headers()...)
+	headers = append(headers, kgo.RecordHeader{Key: HeaderAnswer, Value: []byte(a.Text())})
+	if a.Outcome.StartID != nil {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderStartID, Value: a.Outcome.StartID})
+	}
+	if a.Key != nil {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderKey, Value: []byte(KeyText(a.Key))})
+	}
+	if a.Attempt > 0 {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.Attempt), 10)})
+	}
+	if a.Reason != "" {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderReason, Value: []byte(a.Reason)})
+	}
+	if a.StartedBy != nil {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderStartedBy, Value: a.StartedBy})
+	}
+	if a.To.IsSet() {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderReplyTo, Value: a.To.AppendText(nil)})
+	}
+	return headers
+}
