@@ -20,7 +20,7 @@ const claimsShare = 3
 // drawClaims draws the one route of a seed with claims.
 func drawClaims(r *rand.Rand) *oracle.Claims {
 	c := &oracle.Claims{
-		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Dead: "dead",
+		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Answers: "ops.answers", Dead: "dead",
 		Window: pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds(), Grace: pick(r, 0, 10*time.Minute).Milliseconds(),
 		Skew: pick(r, time.Minute, time.Hour).Milliseconds(), Lease: pick(r, time.Second, 10*time.Second, time.Minute).Milliseconds(), Wait: pick(r, 0, 2, 16),
 		ForwardsCollisions: r.IntN(2) == 0,
@@ -49,6 +49,7 @@ func claimsFile(c *oracle.Claims) string {
     output: ops.run
     outcomes: ops.outcomes
     replies: ops.replies
+    answers: ops.answers
     lease: %dms
     while_in_progress: %s
     dead_letter: dead
@@ -88,10 +89,18 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 	c.read += len(fresh)
 	for _, event := range fresh {
 		c.taken = append(c.taken, event)
-		switch r.IntN(10) {
+		if r.IntN(3) == 0 { // asks before it runs, perhaps twice, or as two executors
+			records = append(records, g.question(event, "start", pick(r, "a", "a", "b")))
+			if r.IntN(2) == 0 {
+				records = append(records, g.question(event, "start", pick(r, "a", "a", "b")))
+			}
+		}
+		switch r.IntN(12) {
 		case 0: // dies
 		case 1:
 			records = append(records, g.outcome(event, "failed"))
+		case 10, 11:
+			records = append(records, g.question(event, "renew", pick(r, "", "a")))
 		case 2:
 			records = append(records, g.outcome(event, "rejected"), g.outcome(event, "rejected"))
 		case 3:
@@ -106,8 +115,17 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 	}
 	if len(c.taken) > 0 && r.IntN(3) == 0 { // from long ago, or once more
 		records = append(records, g.outcome(c.taken[r.IntN(len(c.taken))], pick(r, "completed", "completed", "failed", "submitted", "forget", "nonsense")))
+		records = append(records, g.question(c.taken[r.IntN(len(c.taken))], pick(r, "start", "renew"), pick(r, "a", "b")))
 	}
 	return records
+}
+
+// question is a start or a renewal of an event's attempt.
+func (g *rawTraffic) question(event oracle.Record, kind, id string) *kgo.Record {
+	record := g.outcome(event, kind)
+	record.Value = nil
+	record.Headers = append(record.Headers, kgo.RecordHeader{Key: wire.HeaderStartID, Value: []byte(id)})
+	return record
 }
 
 func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {

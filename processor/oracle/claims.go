@@ -22,6 +22,7 @@ type Claims struct {
 	Repartition, Changelog     string
 	RepartitionNumber          uint16 // as in Config
 	Output, Replies, Dead      string
+	Answers                    string // of start and renew; "" for none
 	Window, Grace, Skew, Lease int64
 	Wait                       int // duplicates that may wait for an outcome
 	// ByClock reports that the app is of an earlier build, whose leases end by the clock.
@@ -48,6 +49,7 @@ type claim struct {
 	requesters []requester // the requesters of the outcome; the first has the claim
 	result     string      // as content returns it
 	details    uint64      // fingerprint
+	startID    string      // to which the start of the attempt was granted; "" for none
 }
 
 type requester struct {
@@ -112,7 +114,7 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 		}
 	}
 	counts["keys"] = len(rows)
-	for _, topic := range []string{c.Output, c.Replies, c.Dead} {
+	for _, topic := range []string{c.Output, c.Replies, c.Dead, c.Answers} {
 		for i := range live[topic] {
 			if r := &live[topic][i]; c.Route == "" || text(r, headerRoute) == c.Route {
 				got = append(got, c.line(r))
@@ -161,6 +163,9 @@ func (c *Claims) line(r *Record) string {
 	switch r.Topic {
 	case c.Output:
 		return fmt.Sprintf("dispatch %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
+	case c.Answers:
+		n, _ := strconv.ParseUint(attempt, 10, 32) // 0 without a claim
+		return answerLine(string(r.Key), text(r, "oncebus-outcome"), text(r, "oncebus-answer"), n, text(r, "oncebus-start-id"), text(r, "oncebus-started-by"), content(r.Value, r.Headers))
 	case c.Replies:
 		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-claim-status"), attempt, content(r.Value, r.Headers))
 	}
@@ -208,7 +213,7 @@ func (f *claimFold) take(r *Record) error {
 	case f.Route != "" && f.Route != string(e.route):
 		return nil
 	case e.outcome != nil:
-		return errors.Join(f.arrived(r, e.from), f.outcome(r, e.outcome))
+		return errors.Join(f.arrived(r, e.from), f.outcome(r, &e))
 	}
 	f.counts["events"]++
 	if e.ingress {
@@ -299,7 +304,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
-	case k.status == "in_progress" && f.leaseIsOver(k, r):
+	case k.status == "in_progress" && k.startID == "" && f.leaseIsOver(k, r):
 		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
 		k.requesters = append(k.requesters, requester{key: key, at: e.from, id: e.request, replyTo: e.replyTo})
 		f.counts["dispatched again"]++
@@ -312,12 +317,17 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 	}
 }
 
-// outcome applies an outcome that an executor sent. b: kind 1 | length 1 | token.
-func (f *claimFold) outcome(r *Record, b []byte) error {
-	if len(b) < 2 || len(b) < 2+int(b[1]) || b[0] > 4 {
+// outcomeKinds are the kinds by their number.
+var outcomeKinds = [...]string{"submitted", "completed", "failed", "rejected", "forget", "start", "renew"}
+
+// outcome applies an outcome that an executor sent: kind 1 | length 1 | token | of a start or
+// renewal: length 1 | start id.
+func (f *claimFold) outcome(r *Record, e *envelope) error {
+	b := e.outcome
+	if len(b) < 2 || len(b) < 2+int(b[1]) || int(b[0]) >= len(outcomeKinds) {
 		return fmt.Errorf("has an invalid outcome: %x", b)
 	}
-	kind := [...]string{"submitted", "completed", "failed", "rejected", "forget"}[b[0]]
+	kind := outcomeKinds[b[0]]
 	raw, err := base64.RawURLEncoding.DecodeString(string(b[2 : 2+int(b[1])]))
 	if err == nil && len(raw) >= 30 && raw[0] == 2 { // with the app after the namespace
 		raw = append(raw[:2:2], raw[10:]...)
@@ -333,7 +343,12 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 		return fmt.Errorf("is an outcome of a claim in partition %d, which another task reads", home)
 	}
 	k := f.keys[digest(raw[2:18])]
-	if !f.isRetained(k) || attempt != k.attempt || first != k.at || !f.apply(k, kind, content(r.Value, r.Headers)) {
+	current := f.isRetained(k) && attempt == k.attempt && first == k.at
+	if b[0] >= kindStart {
+		f.question(r, kind, string(b[3+int(b[1]):]), k, current, e.replyTo != "")
+		return nil
+	}
+	if !current || !f.apply(k, kind, content(r.Value, r.Headers)) {
 		f.counts["refused"]++
 		f.dead(r, "invalid")
 	}

@@ -49,6 +49,70 @@ func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) 
 	l.add("repartition", key, value, "oncebus-envelope", l.envelope(flagOutcome, append([]byte{kind, byte(len(token))}, token+"ops"...)))
 }
 
+// ask adds a start or renewal of the claim that the record at offset first made.
+func (l *claimLog) ask(key string, kind, first, attempt byte, id string) {
+	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
+	token := base64.RawURLEncoding.EncodeToString(raw)
+	tail := append([]byte{kind, byte(len(token))}, token...)
+	tail = append(append(tail, byte(len(id))), id+"ops"...)
+	l.add("repartition", key, "", "oncebus-envelope", l.envelope(flagOutcome, tail))
+}
+
+func (l *claimLog) answer(key, kind, answer, attempt, id, startedBy string) {
+	l.add("answers", key, "", "oncebus-outcome", kind, "oncebus-answer", answer, "oncebus-attempt", attempt, "oncebus-start-id", id, "oncebus-started-by", startedBy)
+}
+
+// TestClaimsCheckerForetellsStarts: one start id gets the grant of an attempt, and no lease
+// ends it then. A renewal moves the lease.
+func TestClaimsCheckerForetellsStarts(t *testing.T) {
+	rules := *testClaims
+	rules.Answers, rules.Wait = "answers", 0
+	const start, renew = kindStart, kindStart + 1
+	asked := func() *claimLog {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.event("a")
+		l.run("a", "1")
+		l.now += 90
+		l.ask("q1", renew, 1, 1, "")
+		l.answer("q1", "renew", "granted", "1", "", "")
+		l.now += 90
+		l.event("b")
+		l.reply("b", "in_progress", "in_progress", "1", "")
+		l.now += 11
+		l.event("c")
+		l.run("c", "2")
+		l.ask("q2", start, 1, 1, "x")
+		l.answer("q2", "start", "superseded", "2", "x", "")
+		for range 2 {
+			l.ask("q3", start, 1, 2, "y")
+			l.answer("q3", "start", "granted", "2", "y", "y")
+		}
+		l.ask("q4", start, 1, 2, "z")
+		l.answer("q4", "start", "superseded", "2", "z", "y")
+		l.now += 500
+		l.event("d")
+		l.reply("d", "in_progress", "in_progress", "2", "")
+		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, 2)}}
+		return l
+	}
+	if wrong, counts := CheckClaims(&rules, asked().live); len(wrong) > 0 || counts["start granted"] != 2 || counts["start superseded"] != 2 || counts["renew granted"] != 1 {
+		t.Fatalf("%q, %v", wrong, counts)
+	}
+	for name, change := range map[string]func(*claimLog){
+		"two start ids got the grant": func(l *claimLog) { l.live["answers"][4].Headers[1].Value = []byte("granted") },
+		"an old attempt was granted":  func(l *claimLog) { l.live["answers"][1].Headers[1].Value = []byte("granted") },
+		"an answer is missing":        func(l *claimLog) { l.live["answers"] = l.live["answers"][1:] },
+		"a started attempt ran again": func(l *claimLog) { l.run("d", "3") },
+		"a renewed lease ended":       func(l *claimLog) { l.run("b", "2") },
+	} {
+		l := asked()
+		change(l)
+		if wrong, _ := CheckClaims(&rules, l.live); len(wrong) == 0 {
+			t.Errorf("%s: nothing is found", name)
+		}
+	}
+}
+
 func (l *claimLog) run(key, attempt string) {
 	l.add("run", key, "", "oncebus-verdict", "unique", "oncebus-attempt", attempt)
 }

@@ -39,7 +39,7 @@ func (c *check) readClaims() {
 	read := map[string]bool{"": true}
 	for i := range c.cfg.Claims {
 		claims := &c.cfg.Claims[i]
-		for _, topic := range []string{claims.Output, claims.Replies, claims.Dead, claims.Outcomes} {
+		for _, topic := range []string{claims.Output, claims.Replies, claims.Dead, claims.Answers, claims.Outcomes} {
 			if !read[topic] {
 				read[topic] = true
 				c.log(topic, whole)

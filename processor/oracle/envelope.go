@@ -16,7 +16,7 @@ type envelope struct {
 	from            position
 	ingress         bool   // the ingress wrote the record: it has no raw record
 	replyTo         string // return address of the request, as in the verdict; "" for none
-	outcome         []byte // of an outcome: its kind and token
+	outcome         []byte // of an outcome: its kind, token and start id
 	route           []byte
 	fingerprint     uint64
 	request         string // the sender's id; "" for none
@@ -26,9 +26,12 @@ type envelope struct {
 // Flags of an envelope.
 const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift, flagProgress, flagReplaces = 1, 2, 4, 8, 16, 32, 64
 
+// kindStart is the first kind of outcome that asks.
+const kindStart = 5
+
 // openEnvelope reads: version 1 | flags | digest 16 | dedup key 32 | event time, varint |
 // timestamp, varint | topic, partition, offset, uvarints | of an outcome: kind 1, length
-// of token 1, token | address: partition, uvarint, ingress 8, request 8 | details:
+// of token 1, token, of a start or renewal the length of its id 1 and the id | address: partition, uvarint, ingress 8, request 8 | details:
 // fingerprint 8, 0 or 1 and two digests, length of the request id, uvarint, request id |
 // shift, varint | address of the request that it replaces | route's name. repartition is
 // the number of the topic, for the position of a record that the ingress wrote: it is its
@@ -49,8 +52,11 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	flags := b[1]
 	if flags&flagOutcome != 0 {
 		start := f.rest
-		f.bytes(1)
+		kind := f.byte()
 		f.bytes(int(f.byte()))
+		if kind >= kindStart {
+			f.bytes(int(f.byte()))
+		}
 		e.outcome = start[:len(start)-len(f.rest)]
 	}
 	if flags&flagReplyTo != 0 {

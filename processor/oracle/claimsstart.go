@@ -1,0 +1,49 @@
+package oracle
+
+import "fmt"
+
+// An executor asks before it runs (start) and while it runs (renew). One start id gets the
+// grant of an attempt, and then no lease ends the attempt.
+
+// question answers a start or a renewal with the token of an attempt. current reports that
+// the attempt is the key's. byHTTP reports that a request gets the answer as a verdict.
+func (f *claimFold) question(r *Record, kind, id string, k *claim, current, byHTTP bool) {
+	answer, startedBy, attempt := "superseded", "", uint64(0)
+	if f.isRetained(k) {
+		attempt = k.attempt
+		if k.status != "freed" {
+			startedBy = k.startID
+		}
+		if current && k.status == "in_progress" && (startedBy == "" || startedBy == id) {
+			answer = "granted"
+			f.grant(r, kind, id, k)
+			startedBy = k.startID
+		}
+	}
+	f.counts[kind+" "+answer]++
+	if f.Answers != "" && !byHTTP {
+		f.emit("%s", answerLine(string(r.Key), kind, answer, attempt, id, startedBy, content(nil, r.Headers)))
+	}
+}
+
+// grant applies a question that was granted.
+func (f *claimFold) grant(r *Record, kind, id string, k *claim) {
+	if k.startID != "" {
+		return // granted again; a started attempt has no lease
+	}
+	if kind == "start" {
+		k.startID = id
+	}
+	if r.Timestamp > k.since || k.since > r.Timestamp+60_000 {
+		k.since = r.Timestamp
+	}
+}
+
+// answerLine describes an answer, in the log and in the fold.
+func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content string) string {
+	shown := ""
+	if attempt > 0 {
+		shown = fmt.Sprint(attempt)
+	}
+	return fmt.Sprintf("answer to %s: %s %s, attempt %s, start id %q, started by %q, %s", key, kind, answer, shown, id, startedBy, content)
+}
