@@ -149,7 +149,7 @@ func (s *simSettings) edges(n int) string {
 // outputs returns the topics that oncebus emits to.
 func (s *simSettings) outputs() []string {
 	if s.claims != nil {
-		return []string{s.claims.Dead, s.claims.Output, s.claims.Replies}
+		return []string{s.claims.Dead, s.claims.Output, s.claims.Replies, s.claims.Answers}
 	}
 	topics := []string{"dead"}
 	duplicates := false

@@ -23,6 +23,10 @@ type settings struct {
 	input, outcomes string
 	group           string
 	instance        string // transactional id of this process
+	// answers is the topic of the answers to starts; "" to execute without asking. journal is
+	// the file of what was started and executed.
+	answers, journal string
+	renewEvery       time.Duration
 }
 
 func main() {
@@ -31,7 +35,14 @@ func main() {
 	flag.StringVar(&s.input, "input", "economy.run", "output topic of the route")
 	flag.StringVar(&s.outcomes, "outcomes", "economy.outcomes", "outcomes topic of the route")
 	flag.StringVar(&s.instance, "instance", "executor-1", "transactional id of this process, different for each")
+	flag.StringVar(&s.answers, "answers", "", "answers topic of the route: each event is executed only after its start was granted, and never twice; needs -journal")
+	flag.StringVar(&s.journal, "journal", "", "file of what this process started and executed, different for each, kept across restarts")
+	flag.DurationVar(&s.renewEvery, "renew", 10*time.Second, "time between renewals of an event that is being executed")
 	flag.Parse()
+	if (s.answers == "") != (s.journal == "") || s.renewEvery <= 0 {
+		fmt.Fprintln(os.Stderr, "want -answers and -journal together, and a positive -renew")
+		os.Exit(exitSettings)
+	}
 	s.brokers = strings.Split(*brokers, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := s.run(ctx, grant)
@@ -64,6 +75,9 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 // run processes events until ctx is done. After an aborted transaction this process sends
 // the same outcomes again; a new owner of the partition processes the same events again.
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
+	if s.answers != "" {
+		return s.runStarted(ctx, work)
+	}
 	o := outbox{settings: s, work: work, executed: map[eventID]*outcome{}}
 	session, err := kgo.NewGroupTransactSession(
 		kgo.OnPartitionsRevoked(o.dropLost), kgo.OnPartitionsLost(o.dropLost),
@@ -113,14 +127,7 @@ const (
 // outcomeOf executes an event and returns the outcome. An event without a
 // token was forwarded without a claim, so it has no outcome.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
-	result, err := work(ctx, event)
-	kind := "completed"
-	switch {
-	case errors.Is(err, errRejected):
-		kind, result = "rejected", []byte(err.Error())
-	case err != nil:
-		kind, result = "failed", []byte(err.Error())
-	}
+	kind, result := outcomeOfWork(work(ctx, event))
 	token := headerOf(event, "oncebus-claim-token")
 	if token == nil {
 		slog.Warn("event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
@@ -130,6 +137,17 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 		Topic: s.outcomes, Key: event.Key, Value: result,
 		Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
 	}
+}
+
+// outcomeOfWork returns the kind of the outcome and its value.
+func outcomeOfWork(result []byte, err error) (string, []byte) {
+	switch {
+	case errors.Is(err, errRejected):
+		return "rejected", []byte(err.Error())
+	case err != nil:
+		return "failed", []byte(err.Error())
+	}
+	return "completed", result
 }
 
 func headerOf(r *kgo.Record, name string) []byte {

@@ -29,10 +29,14 @@ const reasonHeader = "executor-reason"
 // errRefused says that the outcomes topic refuses an outcome for good.
 var errRefused = errors.New("outcome refused")
 
+// exitSettings is the exit code for settings, of the process or of a topic, with which every
+// start fails.
+const exitSettings = 2
+
 // exitCode returns the exit code for an error. After 2 a restart fails again.
 func exitCode(err error) int {
 	if errors.Is(err, errRefused) {
-		return 2
+		return exitSettings
 	}
 	return 1
 }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// answerStarts answers the questions of executors in the place of oncebus: answer returns
+// "" to grant, else the reason.
+func (w *workbench) answerStarts(t *testing.T, answer func(kind, token, id string) string) {
+	t.Helper()
+	w.CreateTopic("answers", 2)
+	w.answers, w.journal, w.renewEvery = "answers", filepath.Join(t.TempDir(), "journal"), time.Hour
+	client := w.Client(kgo.ConsumeTopics("out"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	t.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+				kind := string(headerOf(r, "oncebus-outcome"))
+				if kind != "start" && kind != "renew" {
+					return
+				}
+				given, reason := "granted", answer(kind, string(headerOf(r, "oncebus-claim-token")), string(headerOf(r, "oncebus-start-id")))
+				if reason != "" {
+					given = "superseded"
+				}
+				headers := append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "oncebus-answer", Value: []byte(given)}, kgo.RecordHeader{Key: "oncebus-reason", Value: []byte(reason)})
+				client.Produce(ctx, &kgo.Record{Topic: "answers", Key: r.Key, Headers: headers}, nil)
+			})
+		}
+	}()
+}
+
+// firstID grants the start of an attempt to the first id that asks. The executor "dead"
+// has two.
+func firstID() func(kind, token, id string) string {
+	granted := map[string]string{"token-0": "dead", "token-2": "dead"}
+	return func(_, token, id string) string {
+		if granted[token] == "" {
+			granted[token] = id
+		}
+		if granted[token] != id {
+			return "started by " + granted[token]
+		}
+		return ""
+	}
+}
+
+// outcomesSent reads n outcomes that ask nothing, as "token kind value".
+func (w *workbench) outcomesSent(t *testing.T, ctx context.Context, n int) (sent []string) { //nolint:revive // t first, as in every helper
+	t.Helper()
+	for len(sent) < n {
+		fetches := w.client.PollFetches(ctx)
+		must(t, fetches.Err())
+		fetches.EachRecord(func(r *kgo.Record) {
+			if kind := string(headerOf(r, "oncebus-outcome")); kind != "start" && kind != "renew" {
+				sent = append(sent, fmt.Sprintf("%s %s %s", headerOf(r, "oncebus-claim-token"), kind, r.Value))
+			}
+		})
+	}
+	return sent
+}
+
+// TestSupersededIsNotExecuted: an event whose start is not granted is not executed, and the
+// others are.
+func TestSupersededIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 5)
+	w.answerStarts(t, func(_, token, _ string) string {
+		if token == "token-2" {
+			return "token is for attempt 1, current is 2"
+		}
+		return ""
+	})
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
+	}()
+	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 4)), "[token-0 completed 0 token-1 completed 1 token-3 completed 3 token-4 completed 4]"; got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	stop()
+	must(t, <-ended)
+	for n := range 5 {
+		if got := w.worked[n].Load(); got != 1 && n != 2 || got != 0 && n == 2 {
+			t.Errorf("event %d was executed %d times", n, got)
+		}
+	}
+}
+
+// TestStartsAcrossCrashes: an executor dies after it asked, or after the work. Its next start
+// executes what it did not, sends what it did not, and executes nothing twice. Another
+// executor that reads the same events executes none of them.
+func TestStartsAcrossCrashes(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 5)
+	w.answerStarts(t, firstID())
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	// The journal of a process that was killed in its second event, and in a line. It had
+	// ended the third one.
+	must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
+{"state":"asked","token":"token-0","value":"MA=="}
+{"state":"asked","token":"token-1","value":"MQ=="}
+{"state":"asked","token":"token-2","value":"Mg=="}
+{"state":"sent","token":"token-2"}
+{"state":"done","token":"token-0","outcome":"completed","result":"MA=="}
+{"state":"done","tok`), 0o600))
+	work := func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil }
+	s, err := openJournal(w.journal)
+	must(t, err)
+	if _, err := openJournal(w.journal); err == nil || !strings.Contains(err.Error(), "another process has it") {
+		t.Errorf("a second process opened the journal: %v", err)
+	}
+	must(t, s.close())
+	running, kill := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(running, work) }()
+	sent := w.outcomesSent(t, ctx, 4)
+	kill()
+	must(t, <-ended)
+	if got, want := fmt.Sprint(sent), "[token-0 completed 0 token-1 completed 1 token-3 completed 3 token-4 completed 4]"; got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	other := w.settings
+	other.journal, other.group = filepath.Join(t.TempDir(), "other"), "others"
+	running, kill = context.WithCancel(ctx)
+	go func() {
+		ended <- other.run(running, func(_ context.Context, event *kgo.Record) ([]byte, error) {
+			t.Errorf("event %s was executed by another executor", event.Value)
+			return nil, nil
+		})
+	}()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ; ctx.Err() == nil; <-tick.C {
+		if text, err := os.ReadFile(other.journal); err == nil && strings.Count(string(text), `"sent"`) == 5 {
+			break
+		}
+	}
+	kill()
+	must(t, <-ended)
+	for n, want := range []int32{0, 1, 0, 1, 1} {
+		if got := w.worked[n].Load(); got != want {
+			t.Errorf("event %d was executed %d times, want %d", n, got, want)
+		}
+	}
+}
+
+// TestSupersededWhileItRuns: a renewal of an attempt whose claim was erased ends its work.
+func TestSupersededWhileItRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 1)
+	var renewals atomic.Int32
+	w.answerStarts(t, func(kind, _, _ string) string {
+		if kind == "renew" && renewals.Add(1) == 3 {
+			return "the key is freed"
+		}
+		return ""
+	})
+	w.renewEvery = time.Millisecond
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(ctx, func(running context.Context, _ *kgo.Record) ([]byte, error) {
+			<-running.Done()
+			return nil, context.Cause(running)
+		})
+	}()
+	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-0 failed superseded: the key is freed]"; got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	stop()
+	must(t, <-ended)
+}
+
+// TestJournalOfAnotherProgram: a file that is no journal is not used, and stays.
+func TestJournalOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"hello\n":                         "line 1 has no id",
+		"{}\n":                            "line 1 has no id",
+		"{\"id\":\"x\"}\nhello\n{}\n":     "line 2: ",
+		"{\"id\":\"x\"}\n{\"state\":1}\n": "line 2: ",
+	} {
+		path := filepath.Join(t.TempDir(), "journal")
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		if _, err := openJournal(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if kept, err := os.ReadFile(path); err != nil || string(kept) != text {
+			t.Errorf("%q became %q, %v", text, kept, err)
+		}
+	}
+	if _, err := openJournal(t.TempDir()); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory: %v", err)
+	}
+}
