@@ -164,8 +164,15 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: oncebus would read its replies as outcomes\n" +
 			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: the record would be processed again and again"},
 		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, which has every event once; to have duplicates there, write duplicates: forward"},
+		{"answers on an input", claim("answers: in"), "r.yaml:3: routes[0].answers: in is an input topic of the route in line 2: the record would be processed again and again"},
+		{"answers on outcomes", claim("answers: o"), "r.yaml:3: routes[0].answers: o is the route's outcomes topic: oncebus would read its answers as outcomes\n" +
+			"r.yaml:3: routes[0].answers: o is an input topic of the route in line 2: the record would be processed again and again"},
+		{"answers on replies", claim("answers: r"), "r.yaml:3: routes[0].answers: r is the route's replies topic: senders would read the answers to executors as replies"},
+		{"answers of a plain route", with("answers: x"), "r.yaml:3: routes[0].answers: belongs to mode: claim"},
+		{"namespace of other answers", claim("answers: x}\n- {name: b, namespace: a, topics: [x2], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, answers, lease, executor_group, while_in_progress, max_waiting or result_limit`},
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
-			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, executor_group, while_in_progress, max_waiting or result_limit`},
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, answers, lease, executor_group, while_in_progress, max_waiting or result_limit`},
 		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or forward, found "drop"`},
 		{"fingerprint of a detail of nothing", with("fingerprint: [a, []]"), "r.yaml:3: routes[0].fingerprint[1]: must not be empty"},
 		{"fingerprint with a path twice", with("fingerprint: [[a, b], a, [a, b]]"), `r.yaml:3: routes[0].fingerprint[2]: path "a, else b" is listed twice`},

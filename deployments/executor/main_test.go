@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,8 +24,18 @@ import (
 )
 
 // TestExecutorBehindOperations: each operation is sent twice and executed once; both
-// senders get the result.
+// senders get the result. Also if the executor asks for the start of each.
 func TestExecutorBehindOperations(t *testing.T) {
+	t.Run("executes at once", func(t *testing.T) {
+		behindOperations(t, &settings{})
+	})
+	t.Run("asks before", func(t *testing.T) {
+		behindOperations(t, &settings{answers: "economy.answers", journal: filepath.Join(t.TempDir(), "journal"), renewEvery: time.Millisecond})
+	})
+}
+
+func behindOperations(t *testing.T, s *settings) {
+	t.Helper()
 	file, err := os.ReadFile("../routes/operations.yaml")
 	must(t, err)
 	routes, err := rules.ParseRoutes("operations.yaml", file)
@@ -66,7 +77,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 		case <-tick.C:
 		}
 	}
-	s := settings{brokers: brokers, input: "economy.run", outcomes: "economy.outcomes", group: "executor", instance: "executor-1"}
+	s.brokers, s.input, s.outcomes, s.group, s.instance = brokers, "economy.run", "economy.outcomes", "executor", "executor-1"
 	go func() { ended <- s.run(running, grant) }()
 
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("economy.replies"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

@@ -43,7 +43,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			t.markCollision(ev, found.collided)
 		}
 		t.dispatch(j, ev, &c, found)
-	case c.Write && t.fits(&c.Row):
+	case c.Write && t.fitsStarted(&c.Row):
 		t.storeWaiting(j, ev, &c, found)
 	default:
 		t.replyToDuplicate(j, ev, &c, c.Verdict)
@@ -87,10 +87,10 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 // for the request, it stores the claim without the request and replies in_progress.
 func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) {
 	route := ev.route
-	if !t.fits(&c.Row) {
+	if !t.fitsStarted(&c.Row) {
 		c.DropRequest()
 	}
-	if !t.fits(&c.Row) {
+	if !t.fitsStarted(&c.Row) {
 		ev.verdict, ev.reason = dedup.Invalid, t.misfit(&c.Row)
 		j.deadLetter(ev)
 		return
@@ -130,6 +130,15 @@ func (t *Judge) fits(row *dedup.Row) bool {
 	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.App.Limit(t.Changelog).MaxBytes)
 }
 
+// fitsStarted reports whether the changelog accepts a row of a claim in progress, also after
+// its start.
+func (t *Judge) fitsStarted(row *dedup.Row) bool {
+	return len(row.Result)+startBytes <= dedup.MaxResultBytes && t.rowBytes(row)+startBytes <= int(t.App.Limit(t.Changelog).MaxBytes)
+}
+
+// startBytes is the most bytes of a start id in a row.
+const startBytes = 2 + dedup.StartIDMax
+
 // rowBytes returns the bytes that a row takes of the changelog's max.message.bytes: the
 // encoded claim, and the other fields at their longest. So a row that fits still fits
 // with fewer requests, another status or attempt, or an omitted result.
@@ -138,8 +147,8 @@ func (t *Judge) rowBytes(row *dedup.Row) int {
 }
 
 // rowBytesMax is at least the longest row without its claim, plus the length of an
-// omitted result and its digest, and a start id.
-const rowBytesMax = 80 + 2 + dedup.StartIDMax
+// omitted result and its digest.
+const rowBytesMax = 80
 
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
