@@ -39,6 +39,27 @@ func TestAnswerOfAnotherKeyIsIgnored(t *testing.T) {
 	}
 }
 
+// TestAnswerOfAnotherTokenIsIgnored: any producer of the outcomes topic can write the address
+// of a request. A start gets the answer to its own token only, and an event gets none.
+func TestAnswerOfAnotherTokenIsIgnored(t *testing.T) {
+	for _, c := range []struct {
+		name, token string
+		want        int
+	}{{"start", "mine", 1}, {"event", "", 0}} {
+		q := &waiter{answers: make(chan wire.Answer, 2), token: c.token}
+		for _, token := range []string{"other", "mine", "other"} {
+			q.deliver(&wire.Answer{Token: token, Granted: true})
+		}
+		if len(q.answers) != c.want {
+			t.Errorf("%s: %d answers, want %d", c.name, len(q.answers), c.want)
+		}
+	}
+	q := &waiter{answers: make(chan wire.Answer, 2), token: "mine"}
+	if q.deliver(&wire.Answer{}); len(q.answers) != 0 {
+		t.Error("a start got the verdict on an event without a key")
+	}
+}
+
 // TestRequestIDs: an id is unused, and does not follow from earlier ones.
 func TestRequestIDs(t *testing.T) {
 	a := newWaiters([32]byte{1})

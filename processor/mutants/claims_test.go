@@ -9,7 +9,7 @@ func inScript(file, scenario string) []suite {
 
 func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
 
-// claimList has the defects of claim mode, which have no ids in HAZARDS.md.
+// claimList has the defects of claim mode; most have no id in HAZARDS.md.
 var claimList = []mutant{
 	{
 		name:  "old-token-accepted",
@@ -214,6 +214,40 @@ var claimList = []mutant{
 		does:  "failed and rejected are stored like a result and replayed forever",
 		edits: []edit{{"dedup/claim.go", "StepComplete: Completed, StepFree: Freed, StepForget: Freed},\n	Submitted:", "StepComplete: Completed, StepFree: Completed, StepForget: Freed},\n	Submitted:"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
+	},
+	{
+		name:    "start-granted-twice",
+		hazards: []string{"D31"},
+		does:    "a start is granted to each start id that asks: two executors run one attempt",
+		edits:   []edit{{"dedup/start.go", "	case started && !bytes.Equal(claim.StartID, o.StartID):", "	case started && bytes.Equal(nil, o.StartID):"}},
+		aims:    inScript("starts", "one-start-is-granted"),
+	},
+	{
+		name:    "started-attempt-taken-over",
+		hazards: []string{"D31"},
+		does:    "the lease ends a started attempt: the next event under the key runs too",
+		edits:   []edit{{"dedup/claim.go", "current.StartID == nil && ", ""}},
+		aims:    inScript("starts", "one-start-is-granted"),
+	},
+	{
+		name:    "start-of-an-ended-attempt",
+		hazards: []string{"D31"},
+		does:    "a start is granted for a key that was completed or freed",
+		edits:   []edit{{"dedup/start.go", "	case !legal:", "	case !legal && s.Row.Status == Submitted:"}},
+		aims:    inScript("starts", "one-start-is-granted|old-attempt-is-superseded"),
+	},
+	{
+		name:  "renewal-without-effect",
+		does:  "a renewal is granted, and the lease goes on as before",
+		edits: []edit{{"dedup/start.go", "			claim.Since = o.ReceivedAt\n", "			claim.Since = max(claim.Since, 0)\n"}},
+		aims:  inScript("starts", "renewed-lease"),
+	},
+	{
+		name:    "answer-to-another-token",
+		hazards: []string{"D32"},
+		does:    "a request that asks for a start takes the answer to another token",
+		edits:   []edit{{"processor/front/waiters.go", "a.Token != q.token || q.token", "q.token"}},
+		aims:    []suite{frontSuite.aimed("^TestAnswerOfAnotherTokenIsIgnored$")},
 	},
 	{
 		// An outcome must be in the task's partition, after the claim. One

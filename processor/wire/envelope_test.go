@@ -72,6 +72,14 @@ var envelopeVectors = []struct {
 		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeCompleted, Token: dedup.Token{
 			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
 		}}}, "01010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
+	{"start", Envelope{Route: []byte("orders"), Timestamp: vectorTime + 1, From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
+		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeStart, StartID: []byte("x7"), Token: dedup.Token{
+			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
+		}}}, "01010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b05264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266510278376f7264657273"},
+	{"renewal without a start id", Envelope{Route: []byte("orders"), Timestamp: vectorTime + 1, From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
+		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeRenew, Token: dedup.Token{
+			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
+		}}}, "01010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b06264151494843416b4b4377774e44673851455249544642555742414d463241514a446777526651006f7264657273"},
 	{"with an address", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}}, "0102000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4bac02887766554433221109000000000000007369676e616c73"},
 	{"details with a shift", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
