@@ -226,7 +226,7 @@ var claimList = []mutant{
 		name:    "started-attempt-taken-over",
 		hazards: []string{"D31"},
 		does:    "the lease ends a started attempt: the next event under the key runs too",
-		edits:   []edit{{"dedup/claim.go", "current.StartID == nil && ", ""}},
+		edits:   []edit{{"dedup/evidence.go", "	case claim.StartID != nil:\n", "	case claim.StartID != nil && claim.Since < 0:\n"}},
 		aims:    inScript("starts", "one-start-is-granted"),
 	},
 	{
