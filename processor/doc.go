@@ -54,6 +54,9 @@
 // task's partition from the claim token and sends the outcome through the
 // repartition topic. So the events and outcomes of a key have one order.
 //
+// An executor may ask before it runs: an outcome start or renew is a question, and its
+// answer is a record of the transaction that stores the grant. A started claim has no lease.
+//
 // A lease runs in broker time from dispatch to the duplicate's append, without
 // backlog. It restarts with the task: outcomes that arrived while no task judged
 // may be behind a duplicate. The requests that wait for an outcome are part of

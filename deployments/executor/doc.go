@@ -7,8 +7,15 @@
 // If the outcomes topic refuses a result, the outcome is sent without it: the header
 // executor-reason says why. If the topic refuses that too, the executor ends.
 //
-// Exit codes: 0 stopped by a signal, 1 failed, 2 the outcomes topic refuses an outcome:
-// change the topic before the next start.
+// For work that must never run twice, -answers and -journal make it ask for the start of each
+// event and execute what is granted, renew it while it runs, and write all of that to the
+// journal. After a crash it finishes what the journal has. The outcome is then sent before
+// the offset is committed. A journal belongs to one process; a lost one leaves the events
+// that it had started in progress, until an operator ends them.
+//
+// Exit codes: 0 stopped by a signal, 1 failed, 2 the outcomes topic refuses an outcome, or
+// the flags are wrong: change the topic or the flags before the next start.
 //
 //	go run ./deployments/executor -brokers localhost:9092 -input economy.run -outcomes economy.outcomes
+//	go run ./deployments/executor -answers economy.answers -journal executor-1.journal
 package main
