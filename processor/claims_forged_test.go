@@ -39,6 +39,9 @@ func (b *bench) forgery(i *instance) dedup.Token {
 func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range dedup.OutcomeKinds {
+		if kind.Asks() {
+			continue // it gets an answer: TestScripts/starts
+		}
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			b := newHTTPBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))

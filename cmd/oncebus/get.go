@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -124,7 +125,8 @@ type shownEntry struct {
 	Attempt       uint32 `json:"attempt,omitempty"`
 	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
-	LeaseUntil    int64  `json:"lease_until,omitempty"` // while in progress
+	LeaseUntil    int64  `json:"lease_until,omitempty"` // while in progress and not started
+	StartedBy     string `json:"started_by,omitempty"`  // start id to which the attempt was granted
 	Request       string `json:"request,omitempty"`
 	Waiting       int    `json:"waiting,omitempty"` // requests of duplicates
 	ResultBytes   *int   `json:"result_bytes,omitempty"`
@@ -156,7 +158,9 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	}
 	switch e.Row.Status {
 	case dedup.ClaimInProgress:
-		s.LeaseUntil = e.Claim.Since + r.ClaimRule().Lease
+		if e.Claim.StartID == nil {
+			s.LeaseUntil = e.Claim.Since + r.ClaimRule().Lease
+		}
 		fallthrough
 	case dedup.Submitted:
 		s.Waiting = max(0, len(e.Claim.Requests)-1)
@@ -166,6 +170,9 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	case dedup.Seen, dedup.Freed:
 	}
 	s.ClaimedAt = e.Claim.Since
+	if len(e.Claim.StartID) > 0 {
+		s.StartedBy = strings.ToValidUTF8(string(e.Claim.StartID), "\uFFFD")
+	}
 	if utf8.Valid(e.Claim.Original) {
 		s.Request = string(e.Claim.Original)
 	}
@@ -229,6 +236,9 @@ func (s *shownLookup) write(to io.Writer) error {
 	}
 	if s.LeaseUntil > 0 {
 		facts = append(facts, fact{"lease until", "at least " + when(s.LeaseUntil)})
+	}
+	if s.StartedBy != "" {
+		facts = append(facts, fact{"started by", fmt.Sprintf("%q, so no lease ends the attempt", s.StartedBy)})
 	}
 	if s.Waiting > 0 {
 		facts = append(facts, fact{"waiting", plural(s.Waiting, "duplicate")})

@@ -58,3 +58,27 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		}
 	}
 }
+
+// TestGetOfAStartedAttempt: no lease ends it, so get shows none, and who has the grant.
+func TestGetOfAStartedAttempt(t *testing.T) {
+	routes, err := settings.ReadRoutes("../../deployments/routes/operations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	derived := rules.Derived{Route: routes.Route("operations")}
+	for id, want := range map[string]string{"": "lease until", "a\xff\n": `"a` + "\uFFFD" + `\n", so no lease ends the attempt`} {
+		entry := front.Entry{Row: dedup.Row{Status: dedup.ClaimInProgress, Attempt: 1}, Claim: dedup.Claim{Since: 5}}
+		if id != "" {
+			entry.Claim.StartID = []byte(id)
+		}
+		shown := showLookup(&derived)
+		shown.Found, shown.shownEntry = true, showEntry(&derived, &entry)
+		var text strings.Builder
+		if err := shown.write(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), want) || (shown.LeaseUntil == 0) != (id != "") {
+			t.Errorf("start id %q: want %q in\n%s", id, want, &text)
+		}
+	}
+}

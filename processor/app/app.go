@@ -168,6 +168,20 @@ func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
 	}
+	return addressOf(rec)
+}
+
+// QuestionAddress returns the address of the request that gets the answer to a start or
+// renewal; zero if the app has no http part, or the record no valid address. Any route of the
+// namespace may have the http part.
+func (rt *App) QuestionAddress(rec *kgo.Record) dedup.Address {
+	if rt.Topology.Verdicts == "" {
+		return dedup.Address{}
+	}
+	return addressOf(rec)
+}
+
+func addressOf(rec *kgo.Record) dedup.Address {
 	text, _ := (*wire.Headers)(&rec.Headers).Header(wire.HeaderReplyTo)
 	address, ok := dedup.ParseAddress(text)
 	if !ok {

@@ -57,7 +57,7 @@ func (rt *App) readQuestion(rec *kgo.Record, route *Route, read *wire.OutcomeEnv
 	case read.Kind != dedup.OutcomeStart:
 	case len(id) == 0:
 		return "header " + wire.HeaderStartID + " is missing: name the process that runs the attempt"
-	case route.Claim.Answers == "" && !route.ReplyAddress(rec).IsSet():
+	case route.Claim.Answers == "" && !rt.QuestionAddress(rec).IsSet():
 		return fmt.Sprintf("outcome start has no answer: add `answers: TOPIC` to route %s, or send it by HTTP", route.Name)
 	}
 	if len(id) > 0 {

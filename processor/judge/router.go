@@ -101,7 +101,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	if reason == "" {
 		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read}
 		if read.Kind.Asks() {
-			env.ReplyTo = route.ReplyAddress(rec)
+			env.ReplyTo = r.App.QuestionAddress(rec)
 		}
 		reason = r.send(e, rec, &env, read.Token.Partition)
 	}
