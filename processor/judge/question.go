@@ -22,6 +22,9 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 		result = outcomeRepeated
 	default:
 		t.put(j, &change{row: &s.Row, replaced: prior})
+		if s.Claim.StartID == nil {
+			t.leaseBegan(s.Claim.Since) // begun again
+		}
 	}
 	j.countOutcome(ev.route, read.Kind, result)
 	a := wire.QuestionAnswer{
