@@ -65,7 +65,7 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 // unlessStopped returns err, nil if ctx is done.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the work was cut off by the stop
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,7 +37,7 @@ func (w *workbench) answerStarts(t *testing.T, answer func(kind, token, id strin
 				if reason != "" {
 					given = "superseded"
 				}
-				headers := append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "oncebus-answer", Value: []byte(given)}, kgo.RecordHeader{Key: "oncebus-reason", Value: []byte(reason)})
+				headers := slices.Concat(r.Headers, []kgo.RecordHeader{{Key: "oncebus-answer", Value: []byte(given)}, {Key: "oncebus-reason", Value: []byte(reason)}})
 				client.Produce(ctx, &kgo.Record{Topic: "answers", Key: r.Key, Headers: headers}, nil)
 			})
 		}

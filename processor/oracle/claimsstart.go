@@ -1,6 +1,9 @@
 package oracle
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // An executor asks before it runs (start) and while it runs (renew). One start id gets the
 // grant of an attempt, and then no lease ends the attempt.
@@ -43,7 +46,7 @@ func (f *claimFold) grant(r *Record, kind, id string, k *claim) {
 func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content string) string {
 	shown := ""
 	if attempt > 0 {
-		shown = fmt.Sprint(attempt)
+		shown = strconv.FormatUint(attempt, 10)
 	}
 	return fmt.Sprintf("answer to %s: %s %s, attempt %s, start id %q, started by %q, %s", key, kind, answer, shown, id, startedBy, content)
 }
