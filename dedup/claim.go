@@ -6,6 +6,10 @@ import (
 	"math"
 )
 
+// StatusForwarded is the claim status of an event that was forwarded without a claim: no
+// outcome of it can arrive.
+const StatusForwarded = "forwarded"
+
 // Step is a change of a claim's status.
 type Step uint8
 

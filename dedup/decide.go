@@ -26,6 +26,17 @@ var verdictNames = [...]string{"unique", "duplicate", "after_window", "late", "m
 // String returns the verdict as in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
 
+// HasClaim reports whether a verdict on an event of claim mode is about a claim, or about a
+// bypass. All other events get their reply with the verdict, because no outcome follows.
+func (v Verdict) HasClaim() bool {
+	switch v {
+	case Unique, Duplicate, AfterWindow, Collision, InProgress, Replayed, Bypassed:
+		return true
+	case Late, MissingKey, Invalid, Limited:
+	}
+	return false
+}
+
 // Event is an admitted event with a key, as Decide needs it.
 type Event struct {
 	Digest      Digest

@@ -126,3 +126,43 @@ func TestDuplicateGetsTheOutcomeOfTheFirst(t *testing.T) {
 		t.Errorf("%d events went to the executor", n)
 	}
 }
+
+// TestEverySenderGetsAReply: an event that claims no key gets a reply like all others, also
+// after a restart, and one whose key was erased while it ran.
+func TestEverySenderGetsAReply(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    limits: {live_keys: 3}\n    on_late: forward\n")
+	cfg := b.onePartition("one")
+	i := b.ready(b.start(cfg))
+	at := func(id, request string, after time.Duration) *kgo.Record {
+		r := operation(id, request, 0)
+		r.Timestamp = r.Timestamp.Add(after)
+		return r
+	}
+	b.produce(at("1", "first", 0), at("1", "waits", time.Millisecond), at("2", "erased", 0), at("3", "tick", 71*time.Minute))
+	b.drainClaims(i)
+	run := b.read("ops.run")
+	b.produce(outcomeOf(run[0], "completed", []byte("the result")), outcomeOf(run[1], "forget", nil))
+	b.drainClaims(i)
+	must(t, i.stop())
+	i = b.ready(b.start(cfg))
+	nameless := &kgo.Record{Topic: "ops.raw", Key: []byte("k"), Timestamp: time.UnixMilli(testTime), Value: []byte(`{"account":"a","request":"nokey"}`)}
+	b.produce(at("1", "retry", 0), at("4", "late", 0), at("5", "fits", 71*time.Minute), at("6", "limited", 71*time.Minute), at("7", "future", 50*365*24*time.Hour), nameless)
+	b.drainClaims(i)
+	replies := b.replies("ops.replies")
+	for offset, want := range []string{
+		"first unique completed", "waits replayed completed", "erased unique erased", "", "retry replayed completed", "late late forwarded", "",
+		"limited limited ", "future invalid ", "nokey missing_key ",
+	} {
+		got := ""
+		if r := replies[fmt.Sprint("ops.raw/0/", offset)]; r != nil {
+			got = header(r, wire.HeaderRequestID) + " " + header(r, wire.HeaderVerdict) + " " + header(r, wire.HeaderClaimStatus)
+		}
+		if got != want {
+			t.Errorf("the event at offset %d got %q, want %q", offset, got, want)
+		}
+	}
+	if n := len(b.read("ops.run")); n != 5 {
+		t.Errorf("%d events went to the executor, want 5: one for each key, and the late one", n)
+	}
+}

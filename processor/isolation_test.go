@@ -201,8 +201,12 @@ func TestRefusedEventTakesNoClaim(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("%d events were dispatched, want 2", n)
 	}
-	if n := len(b.read("ops.replies")); n != 0 {
-		t.Errorf("%d replies, want none: the claim was never taken", n)
+	replies := b.read("ops.replies")
+	for _, r := range replies {
+		assertHeaders(t, r, map[string]string{wire.HeaderVerdict: "invalid", wire.HeaderClaimStatus: "", wire.HeaderAttempt: "0"})
+	}
+	if len(replies) != 2 {
+		t.Errorf("%d replies, want 2: the claim was never taken, and the third event waits for its outcome", len(replies))
 	}
 }
 

@@ -155,6 +155,9 @@ func (d *Deriver) Derive(in *Input) Derived {
 	case bad:
 		out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
+	if out.Finding != Keyed && route.Claim.Request != nil {
+		out.Request = d.request(route.Claim.Request) // its sender gets a reply too
+	}
 	return out
 }
 

@@ -99,6 +99,7 @@ type event struct {
 	brokerTime int64      // ms
 	last       int64      // last offset of a batch that was not decompressed; else 0
 
+	digest dedup.Digest // of key; zero without one
 	wire.Details
 	claim          *dedup.Row         // the claim of a dispatched event
 	token          dedup.Token        // of claim
@@ -278,10 +279,13 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	e.produce(r, ev.from)
 }
 
-// conclude counts an event and, if a request waits for the verdict, produces it. It runs
-// once for each event.
+// conclude counts an event, replies to it if it is of claim mode and has no claim and, if a
+// request waits for the verdict, produces it. It runs once for each event.
 func (e *Emitter) conclude(ev *event) {
 	e.count(ev.route, counterIndex(ev.verdict))
+	if ev.route.Mode == rules.ClaimMode && !ev.verdict.HasClaim() && e.rt.Outcomes[ev.rec.Topic] == nil {
+		e.replyWithoutClaim(ev)
+	}
 	if ev.replyTo.IsSet() {
 		e.respondToEvent(ev)
 	}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/wire"
 )
 
 // TestEventThatGrewTooOldForItsTopic: a broker measures a timestamp against its
@@ -46,6 +49,37 @@ func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 		stamp := e.timestamp(c.topic, c.present)
 		if c.stamp != 0 && stamp != c.stamp || c.stamp == 0 && (stamp < now || stamp > now+hour) {
 			t.Errorf("%s: an answer to an event of %d bears %d", c.topic, c.present-now, stamp-now)
+		}
+	}
+}
+
+// TestReplyToABatch: the senders of a batch that was not decompressed get one reply, which
+// names its first and its last record. A batch of outcomes has no senders.
+func TestReplyToABatch(t *testing.T) {
+	route := &app.Route{NameBytes: []byte("ops"), Route: &rules.Route{
+		Name: "ops", Mode: rules.ClaimMode, Topics: []string{"ops.raw"}, DeadLetter: "dead",
+		Claim: rules.Claims{Outcomes: "ops.outcomes", Replies: "ops.replies"},
+	}}
+	rt := &app.App{Clock: app.NewBrokerClock(), Routes: []*app.Route{route}, Outcomes: map[string][]*app.Route{"ops.outcomes": {route}}, TopicNumbers: map[string]uint16{"ops.raw": 7}}
+	limits := app.TopicLimits{MaxBytes: 1 << 20, BeforeMaxMS: app.Forever, AfterMaxMS: app.Forever}
+	rt.Limits.Store(&map[string]app.TopicLimits{"dead": limits, "ops.replies": limits})
+	for topic, want := range map[string]string{
+		"ops.raw":      "[dead invalid topic#7/3/10 topic#7/3/12 ops.replies invalid topic#7/3/10 topic#7/3/12]",
+		"ops.outcomes": "[dead invalid topic#0/3/10 topic#0/3/12]",
+	} {
+		var sent []string
+		e := NewEmitter(rt, func(r *kgo.Record) error {
+			headers := wire.Headers(r.Headers)
+			sent = append(sent, r.Topic)
+			for _, name := range []string{wire.HeaderVerdict, wire.HeaderSource, wire.HeaderBatchLast} {
+				value, _ := headers.Header(name)
+				sent = append(sent, string(value))
+			}
+			return nil
+		})
+		e.DeadLetterBatch(&kgo.ErrDecompressTooLarge{Topic: topic, Partition: 3, Offset: 10, NextOffset: 13}, 1000, 1<<20)
+		if fmt.Sprint(sent) != want {
+			t.Errorf("a batch of %s: %v, want %s", topic, sent, want)
 		}
 	}
 }

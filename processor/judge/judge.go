@@ -161,7 +161,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if turn == turnSkip || turn == turnDeadLettered {
 		return nil
 	}
-	ev.key, ev.Details = &env.Key, env.Details
+	ev.key, ev.digest, ev.Details = &env.Key, env.Digest, env.Details
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
@@ -323,7 +323,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", admitted, route.Skew, ev.brokerTime)
 		j.byPolicy(ev, rules.DeadLetter)
 		return nil
-	case verdict == dedup.Late:
+	case verdict == dedup.Late && (turn == turnUnchecked || route.Mode != rules.ClaimMode):
 		j.applyLatePolicy(ev, admitted, c.streamTime)
 		return nil
 	case turn == turnUnchecked:
@@ -332,6 +332,12 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	}
 	if err := t.lookUp(ev, &c); err != nil {
 		return err
+	}
+	// A late event of claim mode may repeat one whose claim is stored. A retained row has no
+	// late event behind its window, so DecideClaim dispatches none but that of an expired lease.
+	if verdict == dedup.Late && c.replaced == nil {
+		j.applyLatePolicy(ev, admitted, c.streamTime)
+		return nil
 	}
 	var err error
 	switch {

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,9 +17,12 @@ import (
 // reply is the reply to one request.
 type reply struct {
 	verdict    dedup.Verdict
-	status     string
-	row        *dedup.Row
+	status     string     // "" for none
+	key        *[32]byte  // nil for a missing key
+	row        *dedup.Row // of the first event; without a claim, of the event itself
 	claim      *dedup.Claim
+	reason     string // why the event has no claim, or the reply no result
+	last       int64  // as in event
 	to         dedup.Request
 	value      []byte
 	headers    []dedup.Header
@@ -28,59 +32,88 @@ type reply struct {
 // reply produces a reply: key as in the request, value and foreign headers as in the
 // outcome. If the replies topic would refuse them, or has, it produces the reply without
 // them. If the topic has refused that too, the reply becomes a dead letter.
-func (j *Judging) reply(route *app.Route, a *reply) {
-	r := j.NewRecord()
+func (e *Emitter) reply(route *app.Route, a *reply) {
+	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
-	timestamp := j.timestamp(r.Topic, a.brokerTime)
+	timestamp := e.timestamp(r.Topic, a.brokerTime)
 	r.Timestamp = time.UnixMilli(timestamp)
 	if r.Key == nil {
 		r.Partition = wire.PartitionByDigest(&a.row.Digest)
 	}
-	own := j.replyHeaders(route, a)
-	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]
+	a.reason = cmp.Or(a.reason, a.omitted(route))
+	own := e.replyHeaders(route, a)
+	r.Headers = e.headers.take(len(a.headers) + len(own))[:0]
 	for _, h := range a.headers {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	r.Headers = append(r.Headers, own...)
-	omitted := a.omitted(route)
-	reason, forms := j.refused(a.to.At, r.Topic)
+	reason, forms := e.refused(a.to.At, r.Topic)
 	if forms > 1 {
-		j.deadLetterReply(route, a, reason)
+		e.deadLetterReply(route, a, reason)
 		return
 	}
-	if misfit := cmp.Or(j.misfit(r, timestamp), reason); misfit != "" {
-		omitted, r.Value, r.Headers = misfit, nil, own
-		if r.Key == nil {
-			r.Key = j.rt.PositionText(a.to.At)
+	if misfit := cmp.Or(e.misfit(r, timestamp), reason); misfit != "" {
+		short := *a
+		short.reason = misfit
+		if a.reason != "" {
+			short.reason = a.reason + "; not carried whole: " + misfit
 		}
-		if misfit := j.misfit(r, timestamp); misfit != "" {
-			j.deadLetterReply(route, a, misfit) // the record key alone is too long
+		r.Value, r.Headers = nil, e.replyHeaders(route, &short)
+		if r.Key == nil {
+			r.Key = e.rt.PositionText(a.to.At)
+		}
+		if misfit := e.misfit(r, timestamp); misfit != "" {
+			e.deadLetterReply(route, a, misfit) // the record key alone is too long
 			return
 		}
 	}
-	if omitted != "" {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})
+	e.produce(r, a.to.At)
+}
+
+// replyWithoutClaim replies to the sender of an event of claim mode that has no claim. It
+// needs no row, so the router replies too.
+func (e *Emitter) replyWithoutClaim(ev *event) {
+	a := reply{
+		verdict: ev.verdict, key: ev.key, row: &dedup.Row{Digest: ev.digest, First: ev.timestamp, At: ev.from},
+		reason: ev.reason, last: ev.last, to: ev.requester(), brokerTime: ev.brokerTime,
 	}
-	j.produce(r, a.to.At)
+	if ev.key == nil {
+		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
+	}
+	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // late, before the window of this claim
+		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Row.Status.String()
+	}
+	if ev.emitted {
+		a.status = dedup.StatusForwarded
+	}
+	e.reply(ev.route, &a)
 }
 
 // deadLetterReply emits a reply that its topic refused, as a dead letter of the event that
 // it replies to.
-func (j *Judging) deadLetterReply(route *app.Route, a *reply, reason string) {
-	headers := j.headers.take(len(a.headers))[:0]
+func (e *Emitter) deadLetterReply(route *app.Route, a *reply, reason string) {
+	headers := e.headers.take(len(a.headers))[:0]
 	for _, h := range a.headers {
 		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
-	j.deadLetter(&event{
+	e.deadLetter(&event{
 		original: original{rec: &kgo.Record{Key: a.to.Key, Value: a.value}, headers: headers, timestamp: a.brokerTime, from: a.to.At},
-		route:    route, verdict: a.verdict, key: &a.claim.Key, first: a.row, brokerTime: a.brokerTime, reason: "reply " + reason,
+		route:    route, verdict: a.verdict, key: a.dedupKey(), first: a.row, brokerTime: a.brokerTime, reason: "reply " + reason,
 	})
+}
+
+// dedupKey returns the key of the claim, else that of the event; nil for a missing key.
+func (a *reply) dedupKey() *[32]byte {
+	if a.claim != nil {
+		return &a.claim.Key
+	}
+	return a.key
 }
 
 // omitted returns why a duplicate does not get the result; "" if it does.
 func (a *reply) omitted(route *app.Route) string {
 	switch {
-	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
+	case a.claim == nil || a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
 		return ""
 	case a.claim.Omitted > route.Claim.ResultBytes:
 		return fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
@@ -88,25 +121,37 @@ func (a *reply) omitted(route *app.Route) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
-func (j *Judging) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
-	own := j.headers.take(replyHeadersMax)[:0]
+func (e *Emitter) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
+	own := e.headers.take(replyHeadersMax)[:0]
 	own = append(own,
 		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
 		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
-		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
-		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: j.rt.PositionText(a.to.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: j.rt.PositionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: e.rt.PositionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: e.rt.PositionText(a.row.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
+	if a.status != "" {
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)})
+	}
+	if key := a.dedupKey(); key != nil {
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(key))})
+	}
+	if a.reason != "" {
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(a.reason)})
+	}
+	if a.last > 0 {
+		last := a.to.At
+		last.Offset = a.last
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.PositionText(last)})
+	}
 	if a.to.ID != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
 	}
-	if a.claim.Original != nil {
+	if a.claim != nil && a.claim.Original != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderFirstRequest, Value: a.claim.Original})
 	}
 	return own
 }
 
 // replyHeadersMax is the highest number of oncebus headers on a reply.
-const replyHeadersMax = 11
+const replyHeadersMax = 12

@@ -49,7 +49,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec),
+			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec), Details: wire.DetailsOf(&derived),
 		}
 		e.applyKeyPolicy(&ev, &derived)
 		return
@@ -62,7 +62,8 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	if misfit := r.send(e, rec, &env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
+			route:    route, key: &derived.Key, digest: derived.Digest, Details: env.Details,
+			verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
 		}
 		e.byPolicy(&ev, rules.DeadLetter)
 	}

@@ -204,6 +204,24 @@ var claimList = []mutant{
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{
+		name:  "no-reply-without-a-claim",
+		does:  "an event of claim mode that claims no key gets no reply: its sender waits for ever",
+		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Mode == rules.ClaimMode && !ev.verdict.HasClaim()", "	if ev.route.Mode == rules.ClaimMode && ev.key != nil && !ev.verdict.HasClaim()"}},
+		aims:  inScript("replies", "missing-key"),
+	},
+	{
+		name:  "no-reply-from-the-judge",
+		does:  "a late event of claim mode gets no reply: its sender waits for ever",
+		edits: []edit{{"dedup/decide.go", "	case Late, MissingKey, Invalid, Limited:\n	}\n	return false", "	case MissingKey, Invalid, Limited:\n		return false\n	case Late:\n	}\n	return true"}},
+		aims:  inScript("replies", "late-dead-letter"),
+	},
+	{
+		name:  "late-retry-runs-again",
+		does:  "a late retry of a completed operation is not looked up: on_late: forward executes it again",
+		edits: []edit{{"processor/judge/judge.go", "	if verdict == dedup.Late && c.replaced == nil {", "	if verdict == dedup.Late {"}},
+		aims:  inScript("replies", "late-retry-of-a-completed-operation"),
+	},
+	{
 		name:  "row-without-reply",
 		does:  "failed and rejected free the key, and no requester gets a reply",
 		edits: []edit{{"dedup/claim.go", "		s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},

@@ -253,10 +253,10 @@ func (f *claimFold) event(r *Record, e *envelope) {
 	switch {
 	case time > r.Timestamp+f.Skew:
 		f.dead(r, "invalid")
+		f.reply(key, "invalid", "", 0, content(nil, nil))
 		return
 	case f.seen && time < f.last-f.Window-f.Grace:
-		f.counts["late"]++
-		f.dead(r, "late")
+		f.late(r, e)
 		return
 	}
 	defer func() { f.last, f.seen = max(f.last, time), true }()
@@ -269,12 +269,13 @@ func (f *claimFold) event(r *Record, e *envelope) {
 		attempt = k.attempt + 1
 		if k.status != "freed" {
 			switch {
-			case time >= k.first-f.Window && time <= k.first+f.Window:
+			case f.covers(k, time):
 				f.duplicate(r, k, e)
 				return
 			case time < k.first:
 				f.counts["late"]++
 				f.dead(r, "late")
+				f.reply(key, "late", k.status, k.attempt, content(nil, nil))
 				return
 			}
 			verdict = "after_window"
@@ -291,6 +292,30 @@ func (f *claimFold) event(r *Record, e *envelope) {
 		f.counts["collided"]++
 	}
 	f.dispatch(r, verdict, attempt)
+}
+
+// covers reports whether an event at a time is a duplicate of a claim.
+func (f *claimFold) covers(k *claim, time int64) bool {
+	return time >= k.first-f.Window && time <= k.first+f.Window
+}
+
+// late judges an event too far behind stream time. It is a duplicate if the claim of its
+// key is still stored.
+func (f *claimFold) late(r *Record, e *envelope) {
+	d, _ := f.keyOf(e)
+	k := f.keys[d]
+	status, attempt := "", uint64(0)
+	if f.isRetained(k) && k.status != "freed" {
+		if f.covers(k, e.time) {
+			f.counts["late duplicates"]++
+			f.duplicate(r, k, e)
+			return
+		}
+		status, attempt = k.status, k.attempt
+	}
+	f.counts["late"]++
+	f.dead(r, "late")
+	f.reply(string(r.Key), "late", status, attempt, content(nil, nil))
 }
 
 func (f *claimFold) dispatch(r *Record, verdict string, attempt uint64) {

@@ -15,6 +15,9 @@ type claimLog struct {
 	live map[string][]Record
 	now  int64
 	n    int64
+
+	after int64 // event time of the next event, ms after the first one
+	id    byte  // of its key
 }
 
 func (l *claimLog) add(topic string, key, value string, headers ...string) {
@@ -30,9 +33,9 @@ func (l *claimLog) add(topic string, key, value string, headers ...string) {
 
 func (l *claimLog) envelope(flags byte, tail []byte) string {
 	l.n++
-	b := append(make([]byte, 0, 64), 1, flags)
-	b = append(b, make([]byte, 48)...)
-	b = binary.AppendVarint(b, 1000) // all have one event time
+	b := append(make([]byte, 0, 64), 1, flags, l.id)
+	b = append(b, make([]byte, 47)...)
+	b = binary.AppendVarint(b, 1000+l.after) // event time
 	b = binary.AppendVarint(b, 1000)
 	b = append(b, 0, 0, byte(l.n))
 	return string(append(b, tail...))
@@ -235,6 +238,56 @@ func TestClaimsCheckerFindsDefects(t *testing.T) {
 	l.live["repartition"][0].Headers = nil
 	if wrong, _ := CheckClaims(testClaims, l.live); !strings.Contains(fmt.Sprint(wrong), "no envelope") {
 		t.Errorf("a record without an envelope: %v", wrong)
+	}
+}
+
+// TestClaimsCheckerRepliesWithoutAClaim: late and invalid events get a reply each, and a late
+// one whose claim is stored gets its result.
+func TestClaimsCheckerRepliesWithoutAClaim(t *testing.T) {
+	claims := *testClaims
+	claims.Window, claims.Grace, claims.Skew = 100, 10, 500
+	play := func() *claimLog {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.event("a")
+		l.run("a", "1")
+		l.outcome("o", 1, 1, 1, "yes")
+		l.reply("a", "unique", "completed", "1", "yes")
+		l.id, l.after = 1, 501
+		l.event("future")
+		l.add("dead", "future", "", "oncebus-verdict", "invalid")
+		l.reply("future", "invalid", "", "0", "")
+		l.after = 111
+		l.event("tick")
+		l.run("tick", "1")
+		l.id, l.after = 0, 0
+		l.event("retry")
+		l.reply("retry", "replayed", "completed", "1", "yes")
+		l.id = 2
+		l.event("late")
+		l.add("dead", "late", "", "oncebus-verdict", "late")
+		l.reply("late", "late", "", "0", "")
+		l.id, l.after = 0, 205 // after the window
+		l.event("b")
+		l.run("b", "2")
+		l.live["run"][2].Headers[0].Value = []byte("after_window")
+		l.after = 100 // before that of b
+		l.event("before")
+		l.add("dead", "before", "", "oncebus-verdict", "late")
+		l.reply("before", "late", "in_progress", "2", "")
+		one := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1205), 0, 0, 7, 2)
+		two := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1111), 0, 0, 4, 1)
+		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: one}, {Topic: "log", Key: append([]byte{1}, make([]byte, 15)...), Value: two}}
+		return l
+	}
+	if wrong, counts := CheckClaims(&claims, play().live); len(wrong) > 0 || counts["late"] != 2 || counts["late duplicates"] != 1 {
+		t.Fatalf("%v: %s", counts, strings.Join(wrong, "\n"))
+	}
+	for n := range play().live["replies"] {
+		l := play()
+		l.live["replies"] = slices.Delete(l.live["replies"], n, n+1)
+		if wrong, _ := CheckClaims(&claims, l.live); len(wrong) != 1 {
+			t.Errorf("without reply %d: %q", n, wrong)
+		}
 	}
 }
 

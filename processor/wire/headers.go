@@ -21,8 +21,8 @@ const (
 	HeaderKey = "oncebus-key"
 	// every record: the verdict
 	HeaderVerdict = "oncebus-verdict"
-	// duplicates, dead letters, events that were not judged, replies without their
-	// result: why, in words
+	// duplicates, dead letters, events that were not judged, replies without a
+	// claim or without their result: why, in words
 	HeaderReason = "oncebus-reason"
 	// as oncebus-reason: topic/partition/offset of the first record of the key;
 	// for an outcome, of the event that claimed the key; of the record itself if
@@ -39,20 +39,23 @@ const (
 	HeaderValueHash = "oncebus-value-sha256"
 	// dead letters that did not fit whole: size of the original's value
 	HeaderValueSize = "oncebus-value-bytes"
-	// dead letters of batches that were not decompressed: topic/partition/offset
-	// of the batch's last record; oncebus-source is its first
+	// dead letters of batches that were not decompressed, and replies to them:
+	// topic/partition/offset of the batch's last record; oncebus-source is its
+	// first
 	HeaderBatchLast = "oncebus-batch-last"
 
 	// output in claim mode, answers, and dead letters of outcomes: token of the
 	// attempt, for its outcome; of a dead letter as the outcome had it, at most 256 bytes
 	HeaderClaimToken = "oncebus-claim-token"
-	// output in claim mode, replies and answers: how often the key was claimed
+	// output in claim mode, replies and answers: how often the key was claimed; 0 in
+	// a reply without a claim
 	HeaderAttempt = "oncebus-attempt"
 	// outcomes, answers, and dead letters of outcomes: kind of the outcome, from the
 	// executor; of a dead letter at most 256 bytes
 	HeaderOutcome = "oncebus-outcome"
-	// replies: in_progress, submitted, completed, failed, rejected, erased or
-	// bypassed
+	// replies with a claim: in_progress, submitted, completed, failed, rejected or
+	// erased; without one: bypassed or forwarded if the event went to the output,
+	// no header if it did not
 	HeaderClaimStatus = "oncebus-claim-status"
 	// replies: the sender's id of the request that gets the reply
 	HeaderRequestID = "oncebus-request-id"
