@@ -110,8 +110,19 @@ type ClaimDecision struct {
 	// Replaced is the request whose place the duplicate took; nil for none. It gets its
 	// reply now.
 	Replaced *Request
+	// Recipients are the requests that wait for an outcome that can no longer arrive,
+	// because a forwarded event took over their key.
+	Recipients []Request
 	// Claim is the decoded claim of Row.
 	Claim Claim
+}
+
+// Status returns the claim status of the reply to the event.
+func (c *ClaimDecision) Status() string {
+	if c.Row.Status == Submitted && c.Claim.Forwarded() {
+		return StatusForwarded
+	}
+	return c.Row.Status.String()
 }
 
 // DecideClaim decides on an event of claim mode that Admit admitted. prior is the
@@ -168,15 +179,16 @@ func (c *ClaimDecision) DropRequest() {
 // that of a claim before it.
 //
 // The event had no token, so no outcome can arrive: the key becomes submitted, and
-// its duplicates are not dispatched. A claim before it keeps its attempt and gets
-// its outcome, but a failure no longer frees the key.
+// its duplicates are not dispatched, nor do they wait. A claim before it keeps its attempt
+// and gets its outcome, but a failure no longer frees the key.
 func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, found, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
 	case err != nil:
 		return ClaimDecision{}, err
 	case c.Dispatch:
-		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its sender already has a reply
+		c.Recipients, c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], nil, 0 // its sender already has a reply
+		c.Claim.setForwarded()
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
 		c.Claim.Bypassed = true
 	default:
@@ -206,6 +218,9 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 			return write(ClaimDecision{Verdict: Unique, Dispatch: true, LeaseExpired: true, Added: added, Row: prior, Claim: current}), nil
 		}
 	case Submitted:
+		if current.Forwarded() {
+			return ClaimDecision{Verdict: Duplicate, Row: prior, Claim: current, Reply: true}, nil
+		}
 	case Seen, Freed:
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
@@ -341,6 +356,9 @@ type OutcomeDecision struct {
 	// Conflicting reports that Refused is because the same attempt was completed with
 	// another result before: it was executed twice.
 	Conflicting bool
+	// KeyKept reports that a failure did not free the key, because an event of it was also
+	// forwarded unchecked.
+	KeyKept bool
 	// Row is the row to write. With Refused and Repeated it is the stored row,
 	// zero without one.
 	Row Row
@@ -390,10 +408,7 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 		return s, nil
 	}
 	if claim.Bypassed && step == StepFree {
-		// The key stays: the executor may have processed the event that was forwarded
-		// unchecked.
-		s.Recipients, s.Claim.Requests = claim.Requests, nil
-		s.Row.setClaim(&s.Claim)
+		s.keepKey()
 		return s, nil
 	}
 	s.Row.Status = next
@@ -408,6 +423,18 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 	}
 	s.Row.setClaim(&s.Claim)
 	return s, nil
+}
+
+// keepKey applies a failure without freeing the key: the executor may have processed the
+// event that was forwarded unchecked.
+func (s *OutcomeDecision) keepKey() {
+	if s.Claim.Forwarded() {
+		s.Repeated = true
+		return
+	}
+	s.KeyKept, s.Recipients, s.Claim.Requests = true, s.Claim.Requests, nil
+	s.Claim.setForwarded()
+	s.Row.setClaim(&s.Claim)
 }
 
 // OmitResult removes the result of a completed claim, because the row is too long

@@ -105,7 +105,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 		out += " lease_expired"
 	}
 	if c.Reply {
-		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))
+		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Status(), c.Claim.Original, shown(c.Claim))
 	}
 	if c.Write && !c.Dispatch {
 		out += fmt.Sprintf(" waiting=%d", len(c.Claim.Requests))
@@ -134,7 +134,11 @@ func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 		return "row unchanged: " + c.Verdict.String(), nil
 	}
 	p.rows[key] = c.Row
-	return fmt.Sprintf("%v attempt=%d, %d waiting", c.Row.Status, c.Row.Attempt, len(c.Claim.Requests)), nil
+	out := fmt.Sprintf("%v attempt=%d, %d waiting", c.Status(), c.Row.Attempt, len(c.Claim.Requests))
+	for _, r := range c.Recipients {
+		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
+	}
+	return out, nil
 }
 
 func shown(c Claim) string {
@@ -182,6 +186,9 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	}
 	p.rows[args[0]] = s.Row
 	out := s.Row.Status.String()
+	if s.KeyKept {
+		out += " key kept"
+	}
 	for _, r := range s.Recipients {
 		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
 	}

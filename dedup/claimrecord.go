@@ -15,7 +15,7 @@ type Claim struct {
 	// Key is the dedup key; the row has only its digest.
 	Key [32]byte
 	// Since is when the current attempt was claimed, in broker time, Unix
-	// milliseconds.
+	// milliseconds; 0 if no outcome of it can arrive, see Forwarded.
 	Since int64
 	// Original is the request id of the first event; nil if the route names none
 	// or the event has none.
@@ -46,6 +46,14 @@ type Claim struct {
 	// whose AppToken is not set, because earlier builds cannot read it.
 	OmittedDigest ResultDigest
 }
+
+// Forwarded reports that the executor has the event without a token, and that no other
+// attempt can end: it failed, or there was none. So no outcome can arrive.
+func (c *Claim) Forwarded() bool { return c.Bypassed && c.Since == 0 }
+
+// setForwarded makes the claim one without an outcome. Earlier builds read it as a claim
+// that a failure does not free.
+func (c *Claim) setForwarded() { c.Bypassed, c.Since = true, 0 }
 
 // ResultDigest identifies a result: its value, and its headers in any order.
 type ResultDigest [16]byte

@@ -222,3 +222,46 @@ func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 		t.Errorf("got %d bytes because of %q", len(a.Value), a.Reason)
 	}
 }
+
+// TestDuplicatesOfAForwardedEventAreAnswered: no outcome can arrive of an event that was
+// forwarded without a claim. A waiting twin of one that also has a claim gets its outcome; if
+// the claim fails, it receives that the key is not free, and so does a retry.
+func TestDuplicatesOfAForwardedEventAreAnswered(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: fail_open\n")
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	f := b.ingress("front")
+	b.produce(operation("1", "first", 0))
+	b.drainClaims(i)
+	claimed := b.lastRun("1")
+	twin := f.wait(t.Context(), request("1", "twin"))
+	b.wait("the twin to wait", func() bool { return b.waitingRequests(cfg) == 2 })
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	b.produce(operation("1", "bypassed", 1), operation("2", "bypassed-too", 1))
+	b.passesTo("ops.run", 2)
+	disk.free.Store(500)
+	b.drainClaims(i)
+	b.wait("two keys to count as submitted", func() bool { return live(i, dedup.Submitted) == 2 })
+
+	b.produce(operation("2", "later", 2))
+	b.drainClaims(i)
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{
+		wire.HeaderVerdict: "duplicate", wire.HeaderClaimStatus: "forwarded", wire.HeaderRequestID: "later", wire.HeaderFirstRequest: "bypassed-too",
+	})
+	assertAnswer(t, f.submit(request("2", "by http")), "duplicate forwarded attempt 1")
+
+	b.produce(outcomeOf(claimed, "failed", []byte("exchange away")))
+	b.drainClaims(i)
+	answer := <-twin.answer
+	must(t, <-twin.err)
+	assertAnswer(t, answer, "replayed forwarded attempt 1 outcome")
+	if !strings.Contains(answer.Reason, "the key is not free") || string(answer.Value) != "exchange away" {
+		t.Errorf("the twin's answer is %+v", answer)
+	}
+	assertAnswer(t, f.submit(request("1", "retry")), "duplicate forwarded attempt 1")
+	if n := len(b.read("ops.run")); n != 3 {
+		t.Errorf("%d events went to the executor, want 3", n)
+	}
+}

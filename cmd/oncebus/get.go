@@ -163,6 +163,9 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 		}
 		fallthrough
 	case dedup.Submitted:
+		if e.Claim.Forwarded() {
+			s.Status = dedup.StatusForwarded
+		}
 		s.Waiting = max(0, len(e.Claim.Requests)-1)
 	case dedup.Completed:
 		n := len(e.Claim.Result)

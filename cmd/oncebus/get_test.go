@@ -57,6 +57,10 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 			t.Errorf("%s:\n%s", name, &text)
 		}
 	}
+	bypassed := front.Entry{Row: dedup.Row{First: day, Status: dedup.Submitted, Attempt: 1}, Claim: dedup.Claim{Bypassed: true}, StreamTime: day}
+	if shown := showEntry(&rules.Derived{Route: routes.Route("operations")}, &bypassed); shown.Status != "forwarded" || shown.ClaimedAt != 0 {
+		t.Errorf("forwarded without a claim: %+v", shown)
+	}
 }
 
 // TestGetOfAStartedAttempt: no lease ends it, so get shows none, and who has the grant.

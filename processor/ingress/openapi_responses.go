@@ -108,6 +108,9 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	}
 	if r.FailOpen {
 		judged(dedup.Bypassed, true)
+		if r.Mode == rules.ClaimMode {
+			answers = append(answers, wire.Answer{Verdict: dedup.Duplicate, Status: dedup.StatusForwarded, Key: "key", Attempt: 1})
+		}
 	}
 	if r.Fingerprint != nil {
 		judged(dedup.Collision, r.Collision == rules.Forward)
@@ -130,6 +133,11 @@ func outcomeAnswers(r *rules.Route) []wire.Answer {
 	chosen.Value, chosen.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
 	omitted.Omitted = true
 	answers := []wire.Answer{null, value, chosen, omitted}
+	if r.Claim.Wait && r.FailOpen {
+		plain, own := null, chosen
+		plain.Status, own.Status = dedup.StatusForwarded, dedup.StatusForwarded
+		answers = append(answers, plain, own)
+	}
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 			plain, own := null, chosen

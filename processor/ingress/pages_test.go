@@ -84,6 +84,9 @@ func responseRows() string {
 		forwarded := defaultResponse(&wire.Answer{Verdict: v, Forwarded: true})
 		refused := defaultResponse(&wire.Answer{Verdict: v})
 		if forwarded.status == refused.status {
+			if v == dedup.Duplicate {
+				row(v.String(), "claim mode: an event of the key was forwarded without a claim", defaultResponse(&wire.Answer{Verdict: v, Status: dedup.StatusForwarded}))
+			}
 			row(v.String(), "", refused)
 			continue
 		}
@@ -104,5 +107,6 @@ func responseRows() string {
 	for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 		result("waited, and the outcome is `"+kind.String()+"`", wire.Answer{Status: kind.ClaimStatus()})
 	}
+	result("waited, and an event of the key was forwarded without a claim", wire.Answer{Status: dedup.StatusForwarded})
 	return b.String()
 }

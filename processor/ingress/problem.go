@@ -51,6 +51,8 @@ var (
 	problemInvalid = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
 	// verdict duplicate
 	problemDuplicate = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
+	// claim status forwarded: an event of the key was forwarded without a claim, so no outcome of it can arrive; verdict duplicate, or outcome failed or rejected of a claim before it; the key is not free
+	problemForwarded = problem{"forwarded", http.StatusConflict, "An event with this key was forwarded without a claim"}
 	// verdict in_progress; with Retry-After and the first request's id
 	problemInProgress = problem{"in-progress", http.StatusConflict, "The first request with this key is still in progress"}
 	// verdict collision
@@ -94,7 +96,7 @@ var (
 // problems lists them all.
 var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
-	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
+	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemVerdictTimeout,
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,

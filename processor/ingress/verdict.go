@@ -87,6 +87,9 @@ func defaultResponse(a *wire.Answer) *response {
 	case dedup.Bypassed:
 		return forwardedUnchecked(a.Verdict.String())
 	case dedup.Duplicate:
+		if a.Status == dedup.StatusForwarded {
+			return problemForwarded.respondTo(a, a.Reason)
+		}
 		return problemDuplicate.respondTo(a, a.Reason)
 	case dedup.InProgress:
 		return problemInProgress.respondTo(a, a.Reason).with("Retry-After", retryAfter(retrySoon))
@@ -148,6 +151,9 @@ func outcomeProblem(a *wire.Answer) *response {
 	}
 	if _, chosen := outcomeStatus(a.Headers); chosen {
 		return nil // also of a failed outcome: the executor wrote it for the sender
+	}
+	if a.Status == dedup.StatusForwarded {
+		return problemForwarded.respondTo(a, a.Reason)
 	}
 	switch outcomeKind(a.Status) {
 	case dedup.OutcomeCompleted:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/wire"
 )
 
@@ -350,5 +351,29 @@ func TestEveryVerdictHasAResponse(t *testing.T) {
 		if r := outcomeResponse(&wire.Answer{Verdict: dedup.Replayed, HasOutcome: true, Status: kind.ClaimStatus()}); r.status == 0 {
 			t.Errorf("%v: no status", kind)
 		}
+	}
+}
+
+// TestForwardedWithoutAClaim: no response promises an outcome, or that the key is free.
+func TestForwardedWithoutAClaim(t *testing.T) {
+	route := &rules.Route{Name: "ops", HTTP: &rules.HTTP{}}
+	for what, a := range map[string]wire.Answer{
+		"duplicate": {Verdict: dedup.Duplicate, Status: dedup.StatusForwarded, Reason: "why", Attempt: 1},
+		"waited":    {Verdict: dedup.Replayed, Status: dedup.StatusForwarded, Reason: "why", Attempt: 1, HasOutcome: true, Value: []byte("broke")},
+	} {
+		r := respondToVerdict(route, &a)
+		body := string(r.body)
+		if r.status != 409 || r.problem == nil || r.problem.name != "forwarded" || r.header.Get("Retry-After") != "" || r.header.Get("Oncebus-Claim-Status") != "forwarded" ||
+			!strings.Contains(body, `"type":"/problems/forwarded"`) || !strings.Contains(body, `"detail":"why"`) || strings.Contains(body, keyIsFree) {
+			t.Errorf("%s: %d %v %s", what, r.status, r.header, body)
+		}
+	}
+	chosen := wire.Answer{Verdict: dedup.Replayed, Status: dedup.StatusForwarded, HasOutcome: true, Value: []byte("own"), Headers: []dedup.Header{{Key: "http-status", Value: []byte("503")}}}
+	if r := respondToVerdict(route, &chosen); r.status != 503 || string(r.body) != "own" {
+		t.Errorf("with a status of the executor: %d %s", r.status, r.body)
+	}
+	own := &rules.Route{Name: "ops", HTTP: &rules.HTTP{Responses: map[dedup.Verdict]rules.Response{dedup.Duplicate: {Status: 200, Body: "known"}}}}
+	if r := respondToVerdict(own, &wire.Answer{Verdict: dedup.Duplicate, Status: dedup.StatusForwarded}); r.status != 200 || string(r.body) != "known" {
+		t.Errorf("with a response of the routes file: %d %s", r.status, r.body)
 	}
 }

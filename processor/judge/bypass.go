@@ -8,7 +8,13 @@ import (
 	"oncebus/processor/kafka"
 )
 
-const bypassedReason = "local state cannot be used: not checked for duplicates"
+// Reasons of events that were forwarded without a claim, and of the replies to their
+// duplicates.
+const (
+	bypassedReason  = "local state cannot be used: not checked for duplicates"
+	forwardedReason = "an event of the key was forwarded without a claim: no outcome will follow, and sending it again does not execute it again; oncebus forget frees the key"
+	keyKeptReason   = "an event of the key was also forwarded without a claim, so it may have been executed: the key is not free; oncebus forget frees it"
+)
 
 // forwardUnchecked emits an event without a look-up.
 func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
@@ -48,6 +54,15 @@ func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
 	if !d.Write || !t.fits(&d.Row) || t.overLimit(ev.route, c) {
 		return nil
 	}
-	t.put(j, &change{row: &d.Row, replaced: c.replaced, left: d.Carried, joined: d.Carried + d.Added})
+	t.put(j, &change{row: &d.Row, replaced: c.replaced, left: d.Carried})
+	for i := range d.Recipients {
+		a := reply{verdict: dedup.Replayed, status: d.Status(), row: &d.Row, claim: &d.Claim, reason: forwardedReason, to: d.Recipients[i], brokerTime: ev.brokerTime}
+		if a.to.At == c.prior.At {
+			a.verdict = dedup.Unique
+		}
+		requested := t.App.ClaimRoute(a.to.Route, ev.route)
+		j.reply(requested, &a)
+		j.respondWithOutcome(requested, &a)
+	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
 		j.reply(route, &reply{
-			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), brokerTime: ev.brokerTime,
+			verdict: dedup.Collision, status: c.Status(), row: &c.Row, claim: &c.Claim, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 		return nil
 	case c.Dispatch:
@@ -77,10 +77,15 @@ func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, foun
 
 // replyToDuplicate replies to an event with the stored claim.
 func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
-	j.reply(ev.route, &reply{
-		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
+	a := reply{
+		verdict: verdict, status: c.Status(), row: &c.Row, claim: &c.Claim,
 		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, brokerTime: ev.brokerTime,
-	})
+	}
+	if verdict == dedup.Duplicate {
+		a.reason = forwardedReason
+		ev.reason = a.reason // of the verdict
+	}
+	j.reply(ev.route, &a)
 }
 
 // dispatch sends an event to the executor and stores its claim. If the row has no room
@@ -221,6 +226,9 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		answer := reply{
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
 			to: s.Recipients[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
+		}
+		if s.KeyKept {
+			answer.status, answer.reason = dedup.StatusForwarded, keyKeptReason
 		}
 		requested := t.App.ClaimRoute(answer.to.Route, route)
 		j.reply(requested, &answer)

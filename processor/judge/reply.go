@@ -81,7 +81,7 @@ func (e *Emitter) replyWithoutClaim(ev *event) {
 		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
 	}
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // late, before the window of this claim
-		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Row.Status.String()
+		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Status()
 	}
 	if ev.emitted {
 		a.status = dedup.StatusForwarded

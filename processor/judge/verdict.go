@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,7 +28,7 @@ func (e *Emitter) respondToEvent(ev *event) {
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
 	// After a limit, or a topic that would refuse the event, the verdict is another one.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
-		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Row.Status.String()
+		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Status()
 		if ev.verdict == dedup.Replayed {
 			outcome := reply{verdict: ev.verdict, claim: &c.Claim, value: c.Claim.Result}
 			a.Value, a.Headers, a.HasOutcome = c.Claim.Result, c.Claim.Headers, true
@@ -44,10 +45,11 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 		return
 	}
 	a := wire.VerdictRecord{
-		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, Reason: r.omitted(route),
+		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status,
 		Value: r.value, Headers: r.headers, BrokerTime: r.brokerTime, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
 	}
-	a.Omitted = a.Reason != ""
+	omitted := r.omitted(route)
+	a.Reason, a.Omitted = cmp.Or(omitted, r.reason), omitted != ""
 	e.produceVerdict(&a)
 }
 

@@ -64,7 +64,7 @@ var claimList = []mutant{
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{
 			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.Evidence.over(", "	case ClaimInProgress, Submitted:\n		if ev.Evidence.over("},
-			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
+			{"dedup/claim.go", "	case Submitted:\n		if current.Forwarded() {\n			return ClaimDecision{Verdict: Duplicate, Row: prior, Claim: current, Reply: true}, nil\n		}\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
 	},
@@ -202,6 +202,24 @@ var claimList = []mutant{
 		does:  "an outcome gets its replies, but its row reaches only the store: the next owner dispatches the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
+	},
+	{
+		name:  "forwarded-duplicate-waits",
+		does:  "a duplicate of an event that was forwarded without a claim waits for an outcome that cannot arrive",
+		edits: []edit{{"dedup/claim.go", "		if current.Forwarded() {\n			return ClaimDecision", "		if current.Forwarded() && rule.Wait == 0 {\n			return ClaimDecision"}},
+		aims:  inScript("bypass", "bypassed-order-is-not-run-again"),
+	},
+	{
+		name:  "kept-key-called-free",
+		does:  "an attempt fails whose event was also forwarded unchecked: those who wait get failed, as if the key were free",
+		edits: []edit{{"processor/judge/claim.go", "		if s.KeyKept {\n", "		if s.KeyKept && o.Kind == dedup.OutcomeForget {\n"}},
+		aims:  inScript("bypass", "waiting-twin-of-a-bypassed-event"),
+	},
+	{
+		name:  "failed-forwarded-claim-waits",
+		does:  "after the failure of a claim whose event was also forwarded unchecked, a retry waits for an outcome that cannot arrive",
+		edits: []edit{{"dedup/claim.go", "true, s.Claim.Requests, nil\n	s.Claim.setForwarded()\n", "true, s.Claim.Requests, nil\n"}},
+		aims:  inScript("bypass", "waiting-twin-of-a-bypassed-event"),
 	},
 	{
 		name:  "no-reply-without-a-claim",

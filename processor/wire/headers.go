@@ -53,9 +53,9 @@ const (
 	// outcomes, answers, and dead letters of outcomes: kind of the outcome, from the
 	// executor; of a dead letter at most 256 bytes
 	HeaderOutcome = "oncebus-outcome"
-	// replies with a claim: in_progress, submitted, completed, failed, rejected or
-	// erased; without one: bypassed or forwarded if the event went to the output,
-	// no header if it did not
+	// replies: in_progress, submitted, completed, failed, rejected or erased;
+	// bypassed or forwarded if an event went to the output without a claim; no
+	// header if the event has no claim and went elsewhere
 	HeaderClaimStatus = "oncebus-claim-status"
 	// replies: the sender's id of the request that gets the reply
 	HeaderRequestID = "oncebus-request-id"
