@@ -5,6 +5,7 @@ package processor_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func drawClaims(r *rand.Rand) *oracle.Claims {
 	return c
 }
 
-func claimsFile(c *oracle.Claims) string {
+func claimsFile(c *oracle.Claims, failOpen bool) string {
 	pending := "reject"
 	if c.Wait > 0 {
 		pending = fmt.Sprintf("wait\n    max_waiting: %d", c.Wait)
@@ -37,6 +38,9 @@ func claimsFile(c *oracle.Claims) string {
 	collision := ""
 	if c.ForwardsCollisions {
 		collision = "    fingerprint: [details]\n    collision: forward\n"
+	}
+	if failOpen {
+		collision += "    on_state_failure: fail_open\n"
 	}
 	return fmt.Sprintf(`routes:
   - name: ops
@@ -88,6 +92,9 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 	fresh := g.seen("ops.run", c.read)
 	c.read += len(fresh)
 	for _, event := range fresh {
+		if !slices.ContainsFunc(event.Headers, func(h oracle.Header) bool { return h.Key == wire.HeaderClaimToken }) {
+			continue // forwarded without a claim: it has no outcome
+		}
 		c.taken = append(c.taken, event)
 		if r.IntN(3) == 0 { // asks before it runs, perhaps twice, or as two executors
 			records = append(records, g.question(event, "start", pick(r, "a", "a", "b")))

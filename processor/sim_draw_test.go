@@ -72,6 +72,7 @@ func drawSettings(r *rand.Rand) *simSettings {
 	// Drawn last, so that the other seeds are what they were before.
 	if r.IntN(claimsShare) == 0 {
 		s.claims, s.routes, s.inputs = drawClaims(r), nil, []string{"ops.raw", "ops.outcomes"}
+		s.failOpen = r.IntN(edgesShare) == 0
 		return s
 	}
 	s.http = pick(r, 0, 0.3, 0.6)
@@ -107,7 +108,7 @@ func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 // field of their payload, orders by their record key.
 func (s *simSettings) routesFile() string {
 	if s.claims != nil {
-		return claimsFile(s.claims)
+		return claimsFile(s.claims, s.failOpen)
 	}
 	file := "routes:\n"
 	for n, route := range s.routes {

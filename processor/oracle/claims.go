@@ -48,6 +48,8 @@ type claim struct {
 	since      int64
 	requesters []requester // the requesters of the outcome; the first has the claim
 	result     string      // as content returns it
+	bypassed   bool        // an event of the key was forwarded without a claim
+	ended      bool        // no outcome can arrive: the attempt failed, or there was none
 	details    uint64      // fingerprint
 	startID    string      // to which the start of the attempt was granted; "" for none
 }
@@ -67,8 +69,9 @@ type claimFold struct {
 	seen bool
 	want []string // records that must be emitted
 
-	leases []leaseTimes // by next
-	known  claimsProgress
+	leases   []leaseTimes // by next
+	bypassed []bypassedRange
+	known    claimsProgress
 
 	sent   map[position]*Record // outcomes that are not routed yet; nil if they were not read
 	newest map[source]int64     // offset of the newest outcome of each partition
@@ -87,12 +90,13 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	if err != nil {
 		wrong = append(wrong, err.Error())
 	}
+	bypassed := c.bypasses(live[c.Changelog])
 	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
 	for i := range live[c.Repartition] {
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition], bypassed: bypassed[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
@@ -219,6 +223,10 @@ func (f *claimFold) take(r *Record) error {
 	if e.ingress {
 		f.counts["by http"]++
 	}
+	if b := f.bypassOf(r.Offset); b != nil {
+		f.forwarded(r, &e, b)
+		return nil
+	}
 	f.event(r, &e)
 	return nil
 }
@@ -275,7 +283,7 @@ func (f *claimFold) event(r *Record, e *envelope) {
 			case time < k.first:
 				f.counts["late"]++
 				f.dead(r, "late")
-				f.reply(key, "late", k.status, k.attempt, content(nil, nil))
+				f.reply(key, "late", k.shown(), k.attempt, content(nil, nil))
 				return
 			}
 			verdict = "after_window"
@@ -311,7 +319,7 @@ func (f *claimFold) late(r *Record, e *envelope) {
 			f.duplicate(r, k, e)
 			return
 		}
-		status, attempt = k.status, k.attempt
+		status, attempt = k.shown(), k.attempt
 	}
 	f.counts["late"]++
 	f.dead(r, "late")
@@ -334,6 +342,9 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 		k.requesters = append(k.requesters, requester{key: key, at: e.from, id: e.request, replyTo: e.replyTo})
 		f.counts["dispatched again"]++
 		f.dispatch(r, "unique", k.attempt)
+	case k.status == "submitted" && k.ended:
+		f.counts["of a forwarded one"]++
+		f.reply(key, "duplicate", "forwarded", k.attempt, content(nil, nil))
 	case f.waitAt(k, r, e):
 		f.counts["waited"]++
 	default:
@@ -394,6 +405,12 @@ func (f *claimFold) apply(k *claim, kind, result string) bool {
 	switch {
 	case kind == "submitted" && k.status != "in_progress", kind != "forget" && !running:
 		return false
+	case status == "freed" && kind != "forget" && k.bypassed:
+		if !k.ended {
+			f.replyToAll(k, "forwarded", result)
+			k.ended = true
+		}
+		return true
 	case status == "completed":
 		f.replyToAll(k, kind, result)
 		k.result = result

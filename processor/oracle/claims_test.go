@@ -291,6 +291,52 @@ func TestClaimsCheckerRepliesWithoutAClaim(t *testing.T) {
 	}
 }
 
+// TestClaimsCheckerFollowsABypass: an event is forwarded without a claim, and a duplicate of one
+// that has a claim. Later duplicates of both get forwarded, once no outcome can arrive.
+func TestClaimsCheckerFollowsABypass(t *testing.T) {
+	play := func() *claimLog {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.event("a")
+		l.run("a", "1")
+		l.event("twin") // waits
+		forward := func(key string) {
+			l.event(key)
+			l.add("run", key, "", "oncebus-verdict", "bypassed")
+			l.reply(key, "bypassed", "bypassed", "0", "")
+		}
+		forward("a again")
+		l.id = 1
+		forward("b")
+		l.event("later")
+		l.reply("later", "duplicate", "forwarded", "1", "")
+		l.id = 0
+		l.outcome("o1", 2, 1, 1, "no")
+		l.reply("a", "unique", "forwarded", "1", "no")
+		l.reply("twin", "replayed", "forwarded", "1", "no")
+		l.outcome("o2", 3, 1, 1, "no")
+		l.event("retry")
+		l.reply("retry", "duplicate", "forwarded", "1", "")
+		one := append(binary.AppendVarint([]byte{1, 2, 0, 2}, 1000), 0, 0, 1, 1)
+		two := append(binary.AppendVarint([]byte{1, 2, 0, 2}, 1000), 0, 0, 4, 1)
+		checkpoint := binary.AppendVarint([]byte{1, flagBypassed}, 2)
+		l.live["log"] = []Record{
+			{Topic: "log", Key: []byte("checkpoint"), Value: append(checkpoint, 0, 2, 1, 0, 4)},
+			{Topic: "log", Key: make([]byte, 16), Value: one}, {Topic: "log", Key: append([]byte{1}, make([]byte, 15)...), Value: two},
+		}
+		return l
+	}
+	if wrong, counts := CheckClaims(testClaims, play().live); len(wrong) > 0 || counts["bypassed"] != 2 || counts["of a forwarded one"] != 2 {
+		t.Fatalf("%v: %s", counts, strings.Join(wrong, "\n"))
+	}
+	for n := range play().live["replies"] {
+		l := play()
+		l.live["replies"] = slices.Delete(l.live["replies"], n, n+1)
+		if wrong, _ := CheckClaims(testClaims, l.live); len(wrong) != 1 {
+			t.Errorf("without reply %d: %q", n, wrong)
+		}
+	}
+}
+
 // claimStory is the story with an event of claim mode and its outcome.
 func claimStory() *scenario {
 	w := story()

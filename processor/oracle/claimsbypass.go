@@ -1,0 +1,115 @@
+package oracle
+
+// A task without its local state forwards the events of a claim route that fails open, without
+// a claim. Its outcomes wait. Later it stores what it forwarded, as keys of which no outcome
+// can arrive, and emits none of it again.
+
+// A bypassedRange is a range of input offsets whose events were forwarded unchecked. They were
+// judged by the stream time of the checkpoint.
+type bypassedRange struct {
+	offsetRange
+	last int64
+	seen bool
+}
+
+// bypasses reads the bypassed ranges of each partition from its checkpoints.
+func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
+	all := map[int32][]bypassedRange{}
+	for i := range changelog {
+		r := &changelog[i]
+		if string(r.Key) != "checkpoint" {
+			continue
+		}
+		cp, err := openCheckpoint(r.Value)
+		if err != nil {
+			continue // leases reports it
+		}
+		for id, to := range cp.bypassed {
+			if c.Route != "" && id != c.NamespaceID {
+				continue
+			}
+			from, before := cp.next, all[r.Partition]
+			if len(before) > 0 {
+				from = max(from, before[len(before)-1].to)
+			}
+			if from < to {
+				all[r.Partition] = append(before, bypassedRange{offsetRange{from, to}, cp.times[id], cp.seen[id]})
+			}
+		}
+	}
+	return all
+}
+
+// bypassOf returns the bypassed range of an input offset; nil for an event that was judged.
+func (f *claimFold) bypassOf(offset int64) *bypassedRange {
+	for i := range f.bypassed {
+		if b := &f.bypassed[i]; b.from <= offset && offset < b.to {
+			return b
+		}
+	}
+	return nil
+}
+
+// forwarded expects what a task emitted for an event without its local state, and stores the
+// event as the task did later.
+func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
+	key, null := string(r.Key), content(nil, nil)
+	switch {
+	case e.time > r.Timestamp+f.Skew:
+		f.dead(r, "invalid")
+		f.reply(key, "invalid", "", 0, null)
+		return
+	case b.seen && e.time < b.last-f.Window-f.Grace:
+		f.counts["late"]++
+		f.dead(r, "late")
+		f.reply(key, "late", "", 0, null)
+		return
+	}
+	f.counts["bypassed"]++
+	f.emit("dispatch %s: bypassed, attempt , %s", r.Key, content(r.Value, r.Headers))
+	f.reply(key, "bypassed", "bypassed", 0, null)
+	if f.seen && e.time < f.last-f.Window-f.Grace {
+		return // late by now
+	}
+	f.storeForwarded(e)
+	if !f.seen {
+		f.last = e.time
+	}
+	f.last, f.seen = max(f.last, e.time), true
+}
+
+// storeForwarded stores an event that was forwarded unchecked.
+func (f *claimFold) storeForwarded(e *envelope) {
+	d, _ := f.keyOf(e)
+	k, attempt := f.keys[d], uint64(1)
+	if f.isRetained(k) {
+		attempt = k.attempt + 1
+		switch {
+		case k.status == "freed":
+		case e.time < k.first-f.Window || k.status == "completed" && f.covers(k, e.time):
+			return
+		case f.covers(k, e.time):
+			k.status, k.bypassed = "submitted", true
+			return
+		}
+	}
+	fresh := &claim{status: "submitted", attempt: attempt, first: e.time, at: e.from, details: e.fingerprint, bypassed: true, ended: true}
+	if f.isRetained(k) && k.status != "freed" && k.status != "completed" {
+		for _, a := range k.requesters {
+			verdict := "replayed"
+			if a.at == k.at {
+				verdict = "unique"
+			}
+			f.reply(a.key, verdict, "forwarded", attempt, content(nil, nil))
+		}
+	}
+	f.keys[d] = fresh
+}
+
+// shown is the claim status of a reply: forwarded if no outcome can arrive.
+func (k *claim) shown() string {
+	if k.status == "submitted" && k.ended {
+		return "forwarded"
+	}
+	return k.status
+}
