@@ -153,20 +153,8 @@ func (c *Claim) resultBytes() int {
 	return size
 }
 
-// Append appends the encoding of c. A text is its length plus one and its bytes,
-// or 0 for nil:
-//
-//	version 1 | flags 1 | key 32 | since varint | original | [route] |
-//	[start id] | requests uvarint |
-//	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
-//
-// A request is topic, partition and offset uvarint, key and id. In a claim with
-// addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
-// until varint. A header is its name and value. In a claim with routes the route follows
-// the original, and ends each request. An omitted result has its digest if the token of the
-// claim names the app.
-func (c *Claim) Append(dst []byte) []byte {
-	var flags byte
+// flags returns which optional parts the encoding has.
+func (c *Claim) flags() (flags byte) {
 	if c.Bypassed {
 		flags |= flagBypassed
 	}
@@ -182,10 +170,27 @@ func (c *Claim) Append(dst []byte) []byte {
 	if c.AppToken && slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() && r.Until != 0 }) {
 		flags |= flagTimed
 	}
-	routed := c.Route != nil || slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Route != nil })
-	if routed {
+	if c.Route != nil || slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Route != nil }) {
 		flags |= flagRouted
 	}
+	return flags
+}
+
+// Append appends the encoding of c. A text is its length plus one and its bytes,
+// or 0 for nil:
+//
+//	version 1 | flags 1 | key 32 | since varint | original | [route] |
+//	[start id] | requests uvarint |
+//	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
+//
+// A request is topic, partition and offset uvarint, key and id. In a claim with
+// addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
+// until varint. A header is its name and value. In a claim with routes the route follows
+// the original, and ends each request. An omitted result has its digest if the token of the
+// claim names the app.
+func (c *Claim) Append(dst []byte) []byte {
+	flags := c.flags()
+	routed := flags&flagRouted != 0
 	dst = append(append(dst, claimVersion, flags), c.Key[:]...)
 	dst = binary.AppendVarint(dst, c.Since)
 	dst = appendText(dst, c.Original)

@@ -121,8 +121,8 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 		}
 	}
 	if len(c.taken) > 0 && r.IntN(3) == 0 { // from long ago, or once more
-		records = append(records, g.outcome(c.taken[r.IntN(len(c.taken))], pick(r, "completed", "completed", "failed", "submitted", "forget", "nonsense")))
-		records = append(records, g.question(c.taken[r.IntN(len(c.taken))], pick(r, "start", "renew"), pick(r, "a", "b")))
+		records = append(records, g.outcome(c.taken[r.IntN(len(c.taken))], pick(r, "completed", "completed", "failed", "submitted", "forget", "nonsense")),
+			g.question(c.taken[r.IntN(len(c.taken))], pick(r, "start", "renew"), pick(r, "a", "b")))
 	}
 	return records
 }

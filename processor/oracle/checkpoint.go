@@ -54,12 +54,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		}
 	}
 	if flags&flagDeadLettered != 0 {
-		end := int64(0)
-		for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
-			from := end + int64(f.unsigned(1<<62))
-			end = from + int64(f.unsigned(1<<62))
-			c.dead = append(c.dead, offsetRange{from, end})
-		}
+		c.dead = f.ranges()
 	}
 	if flags&flagFloor != 0 {
 		c.floor = int64(f.unsigned(math.MaxInt64))
@@ -89,6 +84,17 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	return c, nil
+}
+
+// ranges reads the dead-lettered ranges.
+func (f *fields) ranges() (all []offsetRange) {
+	end := int64(0)
+	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
+		from := end + int64(f.unsigned(1<<62))
+		end = from + int64(f.unsigned(1<<62))
+		all = append(all, offsetRange{from, end})
+	}
+	return all
 }
 
 // progress skips what a checkpoint of version 2 has of claims.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -37,44 +38,63 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 		return 0, false, err
 	}
 	ends, err := endsOf(ctx, o.Client, topic)
-	if err != nil {
+	if err != nil || len(ends) < count { // a partition was added a moment ago
 		return 0, false, err
 	}
-	for p := range int32(count) {
-		if _, listed := ends[p]; !listed {
-			return 0, false, nil // added a moment ago
-		}
-	}
-	committed, err := kafka.CommittedOffsets(ctx, o.Client, route.Claim.Group, map[string][]int32{topic: slices.Collect(maps.Keys(ends))})
+	positions, err := committedPositions(ctx, o.Client, route.Claim.Group, topic, slices.Collect(maps.Keys(ends)))
 	if err != nil {
-		return 0, false, kafka.Denied(err, "Describe", kafka.ResourceGroup, route.Claim.Group)
-	}
-	starts, err := kadm.NewClient(o.Client).ListStartOffsets(ctx, topic)
-	if err != nil {
-		return 0, false, fmt.Errorf("list the starts of %s: %w", topic, err)
+		return 0, false, err
 	}
 	if x.tails == nil {
 		x.tails, x.first = map[int32]*tail{}, observedEnds{now, ends}
 	}
+	for partition := range ends {
+		if x.tails[partition] == nil {
+			x.tails[partition] = &tail{reader: kafka.NewReader(o.Client, topic, id, partition), position: -1}
+		}
+	}
 	x.newest = observedEnds{now, ends}
 	for _, observed := range []observedEnds{x.first, x.newest} {
-		for partition, end := range observed.ends {
-			if x.tails[partition] == nil {
-				x.tails[partition] = &tail{reader: kafka.NewReader(o.Client, topic, id, partition), position: -1}
-			}
-			offset, known := committed[topic][partition]
-			start, listed := starts.Lookup(topic, partition)
-			if !known || !listed || start.Err != nil {
-				return to, ok, start.Err
-			}
-			// What was deleted before the group committed it cannot be executed any more.
-			reached, err := x.tails[partition].reaches(ctx, max(offset.At, start.Offset), end)
-			if err != nil || !reached {
-				return to, ok, err
-			}
+		reached, err := x.reaches(ctx, positions, observed.ends)
+		if err != nil || !reached {
+			return to, ok, err
 		}
 		to, ok = observed.at, true
 		x.first = x.newest
 	}
 	return to, ok, nil
+}
+
+// reaches reports whether a group at these positions has committed all before some ends.
+func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64) (bool, error) {
+	for partition, end := range ends {
+		position, known := positions[partition]
+		if !known {
+			return false, nil
+		}
+		if reached, err := x.tails[partition].reaches(ctx, position, end); err != nil || !reached {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// committedPositions returns the offsets of a topic's partitions that a group is to read
+// next. What was deleted before the group has committed it cannot be executed any more.
+func committedPositions(ctx context.Context, client *kgo.Client, group, topic string, partitions []int32) (map[int32]int64, error) {
+	committed, err := kafka.CommittedOffsets(ctx, client, group, map[string][]int32{topic: partitions})
+	if err != nil {
+		return nil, kafka.Denied(err, "Describe", kafka.ResourceGroup, group)
+	}
+	starts, err := kadm.NewClient(client).ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %s: %w", topic, err)
+	}
+	positions := map[int32]int64{}
+	for partition, offset := range committed[topic] {
+		if start, listed := starts.Lookup(topic, partition); listed && start.Err == nil {
+			positions[partition] = max(offset.At, start.Offset)
+		}
+	}
+	return positions, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,9 +129,19 @@ func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 		p.Outcomes = append(p.Outcomes, observed)
 	}
 	slices.SortFunc(p.Outcomes, func(a, b wire.OutcomesProgress) int { return int(a.Topic) - int(b.Topic) })
+	p.Executors, err = o.observeExecutors(ctx, held)
+	if err != nil {
+		return wire.Progress{}, err
+	}
+	return p, nil
+}
+
+// observeExecutors observes the executors of the routes of which the worker has the first
+// partition of the outcomes.
+func (o *Observer) observeExecutors(ctx context.Context, held map[string]map[int32]int64) (all []wire.ExecutorProgress, err error) {
 	for _, route := range o.App.Routes {
 		if _, first := held[route.Claim.Outcomes][0]; !first || route.Mode != rules.ClaimMode || route.Claim.Group == "" {
-			continue // the worker with the first partition observes it
+			continue
 		}
 		known := o.executors[route.Name]
 		if known == nil {
@@ -139,22 +150,14 @@ func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 		}
 		to, ok, err := known.observe(ctx, o, route)
 		if err != nil {
-			return wire.Progress{}, err
+			return nil, err
 		}
 		if ok {
-			p.Executors = append(p.Executors, wire.ExecutorProgress{Route: route.Name, Passed: []wire.Passed{{To: to}}})
+			all = append(all, wire.ExecutorProgress{Route: route.Name, Passed: []wire.Passed{{To: to}}})
 		}
 	}
-	slices.SortFunc(p.Executors, func(a, b wire.ExecutorProgress) int {
-		switch {
-		case a.Route < b.Route:
-			return -1
-		case a.Route > b.Route:
-			return 1
-		}
-		return 0
-	})
-	return p, nil
+	slices.SortFunc(all, func(a, b wire.ExecutorProgress) int { return strings.Compare(a.Route, b.Route) })
+	return all, nil
 }
 
 // isAwaited reports whether a task has claims whose leases may not have ended. The tasks

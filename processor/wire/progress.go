@@ -68,7 +68,7 @@ func (p *Progress) OutcomesReadTo(topic uint16) int64 {
 // executor of a route committed at least a lease before now; dedup.NoStreamTime if
 // unknown. What it committed before steppedAt counts from then on.
 func (p *Progress) ExecutorPassedTo(route string, lease, steppedAt, now int64) int64 {
-	to := int64(dedup.NoStreamTime)
+	to := dedup.NoStreamTime
 	for _, passed := range p.executor(route) {
 		if max(passed.At, steppedAt)+lease < now {
 			to = passed.To
@@ -197,19 +197,7 @@ func DecodeProgress(b []byte) (Progress, error) {
 
 func decodeProgress(c *dedup.Cursor) (p Progress) {
 	for n := c.Uvarint(math.MaxUint16); n > 0 && !c.Bad(); n-- {
-		o := OutcomesProgress{Topic: uint16(c.Uvarint(math.MaxUint16)), CountedAt: c.Varint()}
-		partitions := c.Uvarint(min(maxPartitions, uint64(c.Left())))
-		if partitions == 0 {
-			c.Fail()
-		}
-		for ; partitions > 0 && !c.Bad(); partitions-- {
-			to := int64(unknownTime)
-			if z := c.Uvarint(math.MaxUint64); z > 0 {
-				z--
-				to = o.CountedAt + (int64(z>>1) ^ -int64(z&1))
-			}
-			o.ReadTo = append(o.ReadTo, to)
-		}
+		o := decodeOutcomes(c)
 		if last := len(p.Outcomes) - 1; last >= 0 && p.Outcomes[last].Topic >= o.Topic {
 			c.Fail()
 		}
@@ -226,4 +214,21 @@ func decodeProgress(c *dedup.Cursor) (p Progress) {
 		p.Executors = append(p.Executors, e)
 	}
 	return p
+}
+
+func decodeOutcomes(c *dedup.Cursor) OutcomesProgress {
+	o := OutcomesProgress{Topic: uint16(c.Uvarint(math.MaxUint16)), CountedAt: c.Varint()}
+	partitions := c.Uvarint(min(maxPartitions, uint64(c.Left())))
+	if partitions == 0 {
+		c.Fail()
+	}
+	for ; partitions > 0 && !c.Bad(); partitions-- {
+		to := unknownTime
+		if z := c.Uvarint(math.MaxUint64); z > 0 {
+			z--
+			to = o.CountedAt + (int64(z>>1) ^ -int64(z&1))
+		}
+		o.ReadTo = append(o.ReadTo, to)
+	}
+	return o
 }
