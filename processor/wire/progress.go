@@ -143,9 +143,21 @@ func (p *Progress) mergeExecutor(route string, passed Passed, lease, now int64) 
 	}
 	entries = append(slices.Clone(entries[first:]), passed)
 	if len(entries) > passedMax {
-		entries = slices.Delete(entries, len(entries)-2, len(entries)-1)
+		entries = dropNearest(entries)
 	}
 	p.Executors[at] = ExecutorProgress{route, entries}
+}
+
+// dropNearest drops the entry whose neighbours are the nearest to each other, so that the
+// rest is spread over the time of a lease and of the lag of the outcomes.
+func dropNearest(entries []Passed) []Passed {
+	nearest := 1
+	for i := 2; i < len(entries)-1; i++ {
+		if entries[i+1].At-entries[i-1].At < entries[nearest+1].At-entries[nearest-1].At {
+			nearest = i
+		}
+	}
+	return slices.Delete(entries, nearest, nearest+1)
 }
 
 // IsEmpty reports whether nothing is known.
