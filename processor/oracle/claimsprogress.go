@@ -59,7 +59,12 @@ func (f *claimFold) leaseIsOver(k *claim, duplicate *Record) bool {
 	if f.ByClock {
 		return duplicate.Timestamp-began > f.Lease
 	}
+	known := false
 	for topic, read := range f.known.read {
+		if f.Outcomes != "" && topic != f.OutcomesNumber {
+			continue // of another route
+		}
+		known = true
 		to := f.known.counted[topic]
 		for _, at := range read {
 			to = min(to, at)
@@ -68,5 +73,5 @@ func (f *claimFold) leaseIsOver(k *claim, duplicate *Record) bool {
 			return false
 		}
 	}
-	return len(f.known.read) > 0
+	return known
 }
