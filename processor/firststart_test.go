@@ -14,7 +14,7 @@ import (
 // a warning or an error.
 func TestFirstStartIsSilent(t *testing.T) {
 	t.Parallel()
-	const starts, atATime = 50, 10 // most of a start is waiting
+	const starts, atATime = 30, 5 // most of a start is waiting
 	for range starts / atATime {
 		var benches []*bench
 		var pairs [][2]*instance

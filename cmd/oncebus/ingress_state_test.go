@@ -59,7 +59,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		disk.bypassing(6)
 		taken("an order that cannot be checked", order("q2", "B"))
 		disk.end()
-		order("q3", "B").problem("its duplicate", http.StatusConflict, "in_progress")
+		order("q3", "B").problem("its duplicate", http.StatusConflict, "duplicate")
 		order("q4", "A").problem("a duplicate of the order before", http.StatusConflict, "in_progress")
 		s.awaitProcessed()
 		s.count("orders.unique", 2)

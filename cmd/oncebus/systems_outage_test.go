@@ -114,7 +114,7 @@ func TestRealOrdersWithoutState(t *testing.T) {
 		expect(t, s.reply("orders.replies", "q2"), "verdict", "bypassed", "request-id", "q2")
 		d.end()
 		s.send("orders.raw", 1, now, order, "q3", "B")
-		expect(t, s.reply("orders.replies", "q3"), "verdict", "in_progress", "claim-status", "submitted")
+		expect(t, s.reply("orders.replies", "q3"), "verdict", "duplicate", "claim-status", "forwarded")
 		s.answer("orders.outcomes", s.newest("orders.unique", "q1"), "completed", []byte("X-1"))
 		s.send("orders.raw", 2, now, order, "q4", "A")
 		expect(t, s.reply("orders.replies", "q4"), "verdict", "replayed")

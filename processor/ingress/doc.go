@@ -27,9 +27,8 @@
 // # Invariants
 //
 // After a 2xx all in-sync replicas have acknowledged the event. Without a 2xx
-// the client may retry: the retry is a duplicate. An event without a key may be
-// emitted twice, and so may one of a route that may forward events unchecked: then the
-// problem has a type of its own.
+// the client may retry: the retry is a duplicate. An event without a key may be emitted
+// twice, and so may one that may be forwarded unchecked: its problem has its own type.
 //
 // Every resource that a client can occupy has a limit: connections,
 // in-flight requests, bytes of bodies and headers, the time to receive a request,

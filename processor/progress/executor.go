@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,6 +20,25 @@ import (
 type executor struct {
 	tails         map[int32]*tail
 	first, newest observedEnds
+	absentSince   time.Time // when the group was first seen without an offset; zero if it has one
+}
+
+// absentMax is how long a group may have no committed offset before a warning: at the first
+// start its executor has read nothing yet.
+const absentMax = time.Minute
+
+// noteOffsets warns of a group that commits nothing: no lease of its route ends.
+func (x *executor) noteOffsets(o *Observer, route *app.Route, committed bool) {
+	switch {
+	case committed:
+		x.absentSince = time.Time{}
+	case x.absentSince.IsZero():
+		x.absentSince = time.Now()
+	case time.Since(x.absentSince) >= absentMax:
+		x.absentSince = time.Now()
+		o.Log.Warn("the executor's group has committed no offset of the output, so no lease of the route ends: start the executor, or correct executor_group",
+			"route", route.Name, "group", route.Claim.Group, "topic", route.Output)
+	}
 }
 
 // observedEnds are the high watermarks of the output, observed after a broker time.
@@ -41,10 +61,11 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 	if err != nil || len(ends) < count { // a partition was added a moment ago
 		return 0, false, err
 	}
-	positions, err := committedPositions(ctx, o.Client, route.Claim.Group, topic, slices.Collect(maps.Keys(ends)))
+	positions, committed, err := committedPositions(ctx, o.Client, route.Claim.Group, topic, slices.Collect(maps.Keys(ends)))
 	if err != nil {
 		return 0, false, err
 	}
+	x.noteOffsets(o, route, committed)
 	if x.tails == nil {
 		x.tails, x.first = map[int32]*tail{}, observedEnds{now, ends}
 	}
@@ -80,21 +101,23 @@ func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64)
 }
 
 // committedPositions returns the offsets of a topic's partitions that a group is to read
-// next. What was deleted before the group has committed it cannot be executed any more.
-func committedPositions(ctx context.Context, client *kgo.Client, group, topic string, partitions []int32) (map[int32]int64, error) {
+// next, and whether it has committed any. What was deleted before the group has committed
+// it cannot be executed any more.
+func committedPositions(ctx context.Context, client *kgo.Client, group, topic string, partitions []int32) (positions map[int32]int64, committedAny bool, err error) {
 	committed, err := kafka.CommittedOffsets(ctx, client, group, map[string][]int32{topic: partitions})
 	if err != nil {
-		return nil, kafka.Denied(err, "Describe", kafka.ResourceGroup, group)
+		return nil, false, kafka.Denied(err, "Describe", kafka.ResourceGroup, group)
 	}
 	starts, err := kadm.NewClient(client).ListStartOffsets(ctx, topic)
 	if err != nil {
-		return nil, fmt.Errorf("list the starts of %s: %w", topic, err)
+		return nil, false, fmt.Errorf("list the starts of %s: %w", topic, err)
 	}
-	positions := map[int32]int64{}
+	positions = map[int32]int64{}
 	for partition, offset := range committed[topic] {
+		committedAny = committedAny || offset.At >= 0
 		if start, listed := starts.Lookup(topic, partition); listed && start.Err == nil {
 			positions[partition] = max(offset.At, start.Offset)
 		}
 	}
-	return positions, nil
+	return positions, committedAny, nil
 }
