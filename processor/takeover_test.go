@@ -134,6 +134,10 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	cfg.TransactionTimeout = 10 * time.Minute
 	dialer := newStoppingDialer(kmsg.TxnOffsetCommit, "app-one-dedup-0")
 	former := b.ready(b.start(cfg, kgo.Dialer(dialer.dial)))
+	id := app.TransactionalID("app", processor.StageDedup, 0, "one")
+	if described, err := b.admin.DescribeTransactions(t.Context(), id); err != nil || described[id].Err != nil {
+		t.Fatalf("the id that the next life registers: %v, %v", err, described[id].Err)
+	}
 	dialer.arm()
 	records, sent := traffic(100)
 	b.produce(records...)
