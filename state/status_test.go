@@ -71,18 +71,17 @@ func TestHostStop(t *testing.T) {
 	}
 }
 
-// mustOpenIn sets the boot of a store's status and opens the store in that boot.
+// mustOpenIn sets the boot of a store's status and opens the store in that
+// boot, by a host of its own: the background of a store reads its host's boot.
 func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
 	t.Helper()
 	st, err := readStatus(dir)
 	must(t, err)
 	st.boot = boot
 	must(t, st.write(dir))
-	was := h.boot
-	h.boot = boot
-	s := mustOpen(t, h, dir)
-	h.boot = was
-	return s
+	alone := newHost(t, h.cfg)
+	alone.boot = boot
+	return mustOpen(t, alone, dir)
 }
 
 // TestDeathsWhileOpening counts processes that died before the end of the first
