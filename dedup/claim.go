@@ -236,21 +236,21 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 // clocksApartMax is how far the times of two brokers may differ, in ms.
 const clocksApartMax = 60_000
 
-// leaseBegan returns the broker time at which the lease of a claim began. A claim that
-// began after its duplicate is judged is one of a time when the broker's clock was ahead.
-// Its lease begins with the task, which starts again when it notices that. Without
-// evidence every lease does: an outcome may have been stored while no task ran. With it
-// leases begin again after a step of broker time only.
+// leaseBegan returns the broker time at which the lease of a claim began. Without evidence
+// every lease begins again with the task: an outcome may have been stored while no task
+// ran. With it leases begin again after a step of broker time only. A claim that began
+// after its duplicate is judged is one of a time when the broker's clock was ahead: its
+// lease begins with the task, which starts again when it notices that.
 func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 	latest := max(ev.ReceivedAt, ev.DispatchedAt) + clocksApartMax
-	began := ev.TaskStartedAt
-	if stepped := ev.Evidence.SteppedAt; ev.Evidence.Written && stepped <= latest && (stepped > 0 || claim.Since <= latest) {
-		began = stepped
+	switch {
+	case claim.Since > latest:
+		return max(ev.TaskStartedAt, ev.Evidence.SteppedAt)
+	case ev.Evidence.Written:
+		return max(claim.Since, ev.Evidence.SteppedAt)
+	default:
+		return max(claim.Since, ev.TaskStartedAt)
 	}
-	if claim.Since > latest {
-		return began
-	}
-	return max(claim.Since, began)
 }
 
 // requestsMax and requestsBytesMax bound the requests of a claim, because they are

@@ -17,8 +17,8 @@ type LeaseEvidence struct {
 	// executor's group committed at least a lease ago; NoStreamTime if unknown. It
 	// counts for routes that name the group.
 	ExecutorPassedTo int64
-	// SteppedAt is when the task noticed the last step of broker time; 0 for none. Times
-	// before a step say nothing of how long an executor had.
+	// SteppedAt is when broker time last changed by a step; 0 for none. Times before a step
+	// say nothing of how long an executor had.
 	SteppedAt int64
 }
 
@@ -30,6 +30,8 @@ func (e *LeaseEvidence) over(ev *ClaimEvent, claim *Claim, rule *ClaimRule) bool
 		return false // no lease ends a started claim
 	case !e.Written:
 		return ev.ReceivedAt-began > rule.Lease
+	case e.OutcomesReadTo > ev.ReceivedAt:
+		return false // broker time was set back since
 	case e.OutcomesReadTo == NoStreamTime || e.OutcomesReadTo-began <= rule.Lease:
 		return false
 	}

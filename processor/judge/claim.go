@@ -21,7 +21,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	}
 	ev.verdict, ev.claimed = c.Verdict, &c
 	if c.Row.Status == dedup.ClaimInProgress {
-		t.leaseBegan(c.Claim.Since) // of a claim by an earlier build too
+		t.leaseBegan(c.Claim.Since, ev.brokerTime) // of a claim by an earlier build too
 	}
 	switch {
 	case c.Verdict == dedup.Late:

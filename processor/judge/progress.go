@@ -36,13 +36,31 @@ func (t *Judge) applyProgress(rec *kgo.Record) error {
 	if t.Blind || !t.App.WritesProgress {
 		return nil // Blind: the task applies it after the restore
 	}
-	t.Open.Progress = t.Open.Progress.Merge(&record, rec.Timestamp.UnixMilli(), func(route string) (int64, uint16) {
+	stored := rec.Timestamp.UnixMilli()
+	if t.followsStep(stored) {
+		t.Open.Progress, t.Open.SteppedAt, t.SteppedAt = wire.Progress{}, stored, 0
+	}
+	t.Open.ProgressAt = stored
+	t.Open.Progress = t.Open.Progress.Merge(&record, stored, func(route string) (int64, uint16) {
 		if r := t.App.ByName[route]; r != nil {
 			return r.Rule.Lease, t.App.TopicNumbers[r.Claim.Outcomes]
 		}
 		return 0, 0
 	})
 	return nil
+}
+
+// While claims are open a progress record follows another within about a second. Longer
+// than progressGapMax, or back by more than setBackMin, ms, broker time may have changed
+// by a step: no process can tell it from a time without a router.
+const progressGapMax, setBackMin = 60_000, 1000
+
+// followsStep reports whether broker time may have changed by a step since the last
+// progress record. A process that starts after the step cannot observe it, so the log
+// must show it.
+func (t *Judge) followsStep(stored int64) bool {
+	last := t.Open.ProgressAt
+	return last != 0 && (stored > last+progressGapMax || stored < last-setBackMin)
 }
 
 // evidence returns what the task knows of the outcomes and the executor of a route.
@@ -52,20 +70,26 @@ func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	}
 	e := dedup.LeaseEvidence{
 		Written: true, OutcomesReadTo: t.Open.Progress.OutcomesReadTo(t.App.TopicNumbers[route.Claim.Outcomes]), ExecutorPassedTo: dedup.NoStreamTime,
-		SteppedAt: t.SteppedAt,
+		SteppedAt: t.Open.SteppedAt,
 	}
 	if route.Rule.HasGroup && e.OutcomesReadTo != dedup.NoStreamTime {
-		e.ExecutorPassedTo = t.Open.Progress.ExecutorPassedTo(route.Name, route.Rule.Lease, t.SteppedAt, e.OutcomesReadTo)
+		e.ExecutorPassedTo = t.Open.Progress.ExecutorPassedTo(route.Name, route.Rule.Lease, t.Open.SteppedAt, e.OutcomesReadTo)
 	}
 	return e
 }
 
 // leaseBegan notes the broker time, in ms, at which a lease began that may not have
-// ended. While one may not have, the routing stage writes progress records.
-func (t *State) leaseBegan(at int64) {
-	if t.App.WritesProgress {
-		t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)
+// ended. An event or outcome stored at a broker time shows it. While one may not have, the routing stage writes progress records.
+func (t *State) leaseBegan(at, stored int64) {
+	if !t.App.WritesProgress {
+		return
 	}
+	if stored < t.Open.ProgressAt-setBackMin {
+		// Broker time was set back. What is known is of the time before, and would end the
+		// wait for progress records.
+		t.Open.Progress = wire.Progress{}
+	}
+	t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)
 }
 
 // AwaitsProgress reports whether a lease may not have ended, as of the open transaction.

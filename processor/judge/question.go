@@ -23,7 +23,7 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 	default:
 		t.put(j, &change{row: &s.Row, replaced: prior})
 		if s.Claim.StartID == nil {
-			t.leaseBegan(s.Claim.Since) // begun again
+			t.leaseBegan(s.Claim.Since, ev.brokerTime) // begun again
 		}
 	}
 	j.countOutcome(ev.route, read.Kind, result)

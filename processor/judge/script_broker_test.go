@@ -33,6 +33,7 @@ type world struct {
 	partitions int32
 	limits     map[string]app.TopicLimits // that a script sets
 	now        int64                      // the broker's clock, ms
+	progressAt int64                      // when the last progress record was written, ms
 	nextRoutes *rules.Routes              // from the next start on
 
 	app      *app.App
@@ -277,11 +278,27 @@ func (w *world) produce(r *kgo.Record) {
 	}
 }
 
+// writeHeartbeats writes the progress records since the last one that say nothing new:
+// without them broker time may have changed by a step.
+func (w *world) writeHeartbeats() {
+	now := w.now
+	for at := w.progressAt + 30_000; w.progressAt != 0 && at < now; at += 30_000 {
+		w.now = at
+		w.router.WriteProgress(w.emitter, &wire.Progress{})
+		w.commit()
+	}
+	w.now = now
+	if !w.held {
+		w.run()
+	}
+}
+
 // writeProgress writes a progress record: every outcome stored before readTo is read, but
 // those of partition unread, and the executors have committed what was dispatched before
 // executor, 0 for nothing.
 func (w *world) writeProgress(readTo, executor int64, partitions, unread int) {
 	var p wire.Progress
+	w.progressAt = w.now
 	for _, topic := range slices.SortedFunc(maps.Keys(w.app.Outcomes), func(a, b string) int {
 		return int(w.app.TopicNumbers[a]) - int(w.app.TopicNumbers[b])
 	}) {

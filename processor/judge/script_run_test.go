@@ -125,7 +125,7 @@ func (r *scriptRun) progress(st *step) error {
 		return errors.New("want progress DURATION FIELDS")
 	}
 	readTo, failed := at(st.words[0])
-	partitions, unread, executor := int(r.partitions), -1, int64(0)
+	partitions, unread, executor, heartbeats := int(r.partitions), -1, int64(0), true
 	for _, f := range st.fields {
 		var err error
 		switch f.name {
@@ -133,6 +133,8 @@ func (r *scriptRun) progress(st *step) error {
 			executor, err = at(f.value)
 		case "unread":
 			unread, err = strconv.Atoi(f.value)
+		case "heartbeats":
+			heartbeats, err = strconv.ParseBool(f.value)
 		case "partitions":
 			partitions, err = strconv.Atoi(f.value)
 		default:
@@ -142,6 +144,9 @@ func (r *scriptRun) progress(st *step) error {
 	}
 	if failed != nil {
 		return failed
+	}
+	if heartbeats {
+		r.writeHeartbeats()
 	}
 	r.writeProgress(readTo, executor, partitions, unread)
 	return nil

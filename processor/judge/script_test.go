@@ -46,7 +46,9 @@ import (
 //	outcome TOPIC/PARTITION KIND FIELDS      produce an outcome of the record of=NAME
 //	progress DURATION FIELDS   a progress record: the outcomes stored before are read.
 //	                     executor=DURATION: the executors committed what was dispatched
-//	                     before; unread=N: not those of partition N; partitions=N
+//	                     before; unread=N: not those of partition N; partitions=N.
+//	                     One every 30 s since the last one says nothing, but for
+//	                     heartbeats=false
 //	hold                 the tasks judge nothing until the next resume or abort
 //	resume               judge what is held, in one transaction
 //	abort                judge what is held, abort the transaction, and hold

@@ -34,7 +34,8 @@ type State struct {
 	// joinedAt is when the task joined the open transaction, StartedAt when the
 	// task began to judge; broker time, ms.
 	joinedAt, StartedAt int64
-	// SteppedAt is when the task noticed the last step of broker time, ms; 0 for none.
+	// SteppedAt is when the task noticed that broker time went ahead by a step, ms; 0 for
+	// none since the last one that a progress record showed.
 	SteppedAt          int64
 	Counts, OpenCounts app.Counts // as of Committed, and of Open
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
@@ -56,6 +57,9 @@ func (t *State) JoinTransaction() {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
+		if t.SteppedAt > max(t.Open.SteppedAt, t.Open.ProgressAt) {
+			t.Open.SteppedAt = t.SteppedAt
+		}
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
 			return
@@ -104,7 +108,6 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 // transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
 	t.Open.Sequence++
-	t.Open.SteppedAt = t.SteppedAt
 	if !t.Blind {
 		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
 		t.Open.DropBypassed()

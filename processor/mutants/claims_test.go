@@ -172,8 +172,22 @@ var claimList = []mutant{
 	{
 		name:  "lease-begins-again-with-the-task",
 		does:  "a lease begins again at every restart: with restarts more often than the lease, a dead executor's key never runs again",
-		edits: []edit{{"dedup/claim.go", "		began = stepped\n", "		began = max(stepped, ev.TaskStartedAt)\n"}},
+		edits: []edit{{"dedup/claim.go", "		return max(claim.Since, ev.Evidence.SteppedAt)\n", "		return max(claim.Since, ev.Evidence.SteppedAt, ev.TaskStartedAt)\n"}},
 		aims:  inScript("leases", "restarts-end-no-lease-late"),
+	},
+	{
+		name:    "step-ahead-unseen",
+		hazards: []string{"T14"},
+		does:    "a lease ends at a step of broker time that happened while no process observed it",
+		edits:   []edit{{"processor/judge/progress.go", "last != 0 && (stored > last+progressGapMax || stored < last-setBackMin)", "last != 0 && stored < last-setBackMin"}},
+		aims:    inScript("leases", "step-ahead-unseen"),
+	},
+	{
+		name:    "read-before-the-clock-was-set-back",
+		hazards: []string{"T14"},
+		does:    "what was read before the broker's clock was set back ends leases after it",
+		edits:   []edit{{"dedup/evidence.go", "	case e.OutcomesReadTo > ev.ReceivedAt:\n", "	case false:\n"}},
+		aims:    inScript("leases", "step-back-unseen"),
 	},
 	{
 		name:  "open-transaction-counts-as-read",

@@ -72,7 +72,8 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		f.bytes(int(f.unsigned(1 << 31)))
 	}
 	if b[0] == 2 {
-		f.signed()
+		f.signed() // the newest claim
+		f.signed() // the last progress record
 		c.stepped = f.signed()
 		f.progress()
 	}

@@ -72,6 +72,9 @@ type claimFold struct {
 	leases   []leaseTimes // by next
 	bypassed []bypassedRange
 	known    claimsProgress
+	// showsStep has the times of the partition's progress records at which broker time may
+	// have changed by a step.
+	showsStep map[int64]bool
 
 	sent   map[position]*Record // outcomes that are not routed yet; nil if they were not read
 	newest map[source]int64     // offset of the newest outcome of each partition
@@ -90,13 +93,13 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	if err != nil {
 		wrong = append(wrong, err.Error())
 	}
-	bypassed := c.bypasses(live[c.Changelog])
+	bypassed, steps := c.bypasses(live[c.Changelog]), stepsOf(live[c.Repartition])
 	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
 	for i := range live[c.Repartition] {
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition], bypassed: bypassed[r.Partition]}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition], bypassed: bypassed[r.Partition], showsStep: steps[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {

@@ -9,7 +9,8 @@ import (
 
 // leaseTimes decide on leases up to an input offset, together with the records'
 // timestamps. began is when the transaction began: no executor received an event
-// before. up is when the task started, stepped when broker time last changed by a step.
+// before. up is when the task started, stepped when it knew that broker time had last
+// changed by a step.
 // All are ms of the broker's clock.
 type leaseTimes struct{ next, began, up, stepped int64 }
 
@@ -56,12 +57,16 @@ func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.ti
 // claim more than a minute after its duplicate is of a broker's clock that was set back.
 func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	times, latest := f.timesOf(duplicate.Offset), f.dispatchedAt(duplicate)+60_000
-	again := times.up
-	if !f.ByClock && times.stepped <= latest && (times.stepped > 0 || since <= latest) {
-		again = times.stepped
+	stepped := f.known.stepped
+	if !f.showsStep[times.stepped] {
+		stepped = max(stepped, times.stepped) // the task noticed it, before the log showed it
 	}
-	if since > latest {
-		return again
+	switch {
+	case since > latest:
+		return max(times.up, stepped)
+	case f.ByClock:
+		return max(since, times.up)
+	default:
+		return max(since, stepped)
 	}
-	return max(since, again)
 }

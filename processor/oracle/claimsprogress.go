@@ -7,6 +7,33 @@ import "fmt"
 type claimsProgress struct {
 	counted map[uint16]int64 // when the topic had no more partitions than in read
 	read    map[uint16]map[int]int64
+	last    int64 // when the last progress record was stored
+	stepped int64 // when broker time may last have changed by a step; 0 for never
+}
+
+// followsStep reports whether broker time may have changed by a step between two progress
+// records: it went back, or a minute passed without one.
+func followsStep(before, now int64) bool {
+	return before != 0 && (now > before+60_000 || now < before-1000)
+}
+
+// stepsOf returns by partition the times of the progress records that follow a step.
+func stepsOf(repartition []Record) map[int32]map[int64]bool {
+	steps, last := map[int32]map[int64]bool{}, map[int32]int64{}
+	for i := range repartition {
+		r := &repartition[i]
+		if !isProgress(r) {
+			continue
+		}
+		if followsStep(last[r.Partition], r.Timestamp) {
+			if steps[r.Partition] == nil {
+				steps[r.Partition] = map[int64]bool{}
+			}
+			steps[r.Partition][r.Timestamp] = true
+		}
+		last[r.Partition] = r.Timestamp
+	}
+	return steps
 }
 
 // isProgress reports whether a record of the repartition topic is a progress record.
@@ -19,8 +46,12 @@ func isProgress(r *Record) bool {
 // the zigzag difference of the time to counted at. The executors follow. The broker
 // stored it later than any time in it.
 func (f *claimFold) progress(r *Record) error {
+	if followsStep(f.known.last, r.Timestamp) {
+		f.known = claimsProgress{stepped: r.Timestamp}
+	}
+	f.known.last = r.Timestamp
 	if f.known.counted == nil {
-		f.known = claimsProgress{map[uint16]int64{}, map[uint16]map[int]int64{}}
+		f.known.counted, f.known.read = map[uint16]int64{}, map[uint16]map[int]int64{}
 	}
 	b := fields{rest: r.Value}
 	for n := b.unsigned(1 << 16); n > 0 && !b.bad; n-- {

@@ -40,6 +40,7 @@ type Observer struct {
 	// Interval is the time between two observations while claims are open.
 	Interval time.Duration
 
+	steps     uint64 // of broker time, when the observations below were made
 	outcomes  map[string]*outcomesTopic
 	executors map[string]*executor // by route
 	warned    time.Time
@@ -53,7 +54,7 @@ func (o *Observer) Run(ctx context.Context, wake func()) {
 	if !o.App.WritesProgress || len(o.App.Outcomes) == 0 {
 		return
 	}
-	o.outcomes, o.executors = map[string]*outcomesTopic{}, map[string]*executor{}
+	o.forget()
 	ticks := time.NewTicker(o.Interval)
 	defer ticks.Stop()
 	for {
@@ -75,6 +76,15 @@ func (o *Observer) Run(ctx context.Context, wake func()) {
 			wake()
 		}
 	}
+}
+
+// forget drops all observations.
+func (o *Observer) forget() {
+	o.steps = o.App.Clock.Steps()
+	o.outcomes, o.executors = map[string]*outcomesTopic{}, map[string]*executor{}
+	o.mu.Lock()
+	o.fresh = nil
+	o.mu.Unlock()
 }
 
 // warn logs that an observation failed: until it succeeds, no lease ends.
@@ -104,6 +114,9 @@ func (o *Observer) Take() *wire.Progress {
 // observe returns what is known of the partitions that the worker has. With an error it
 // returns nothing: the next observation includes all of it.
 func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
+	if o.App.Clock.Steps() != o.steps {
+		o.forget() // their times are not of the broker's clock as it is now
+	}
 	held := map[string]map[int32]int64{}
 	for topic := range o.App.Outcomes {
 		if positions := o.Positions(topic); len(positions) > 0 {

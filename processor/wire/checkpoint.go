@@ -61,12 +61,12 @@ type Checkpoint struct {
 	// broker time, in ms, at which a lease began that may not have ended; 0 for none.
 	Progress  Progress
 	ClaimedAt int64
-	// SteppedAt is the broker time, in ms, at which the task noticed the last step of it; 0
-	// for none.
-	SteppedAt int64
+	// ProgressAt is the broker time, in ms, of the last progress record, SteppedAt that of
+	// the last step of broker time; 0 for none.
+	ProgressAt, SteppedAt int64
 }
 
-// hasClaims reports whether the encoding has Progress, ClaimedAt and SteppedAt.
+// hasClaims reports whether the encoding has Progress and the times of claims.
 func (c *Checkpoint) hasClaims() bool { return c.ClaimedAt != 0 || !c.Progress.IsEmpty() }
 
 // OffsetRange is a range of offsets, without its end.
@@ -206,7 +206,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst = append(dst, c.Counts...)
 	}
 	if version == checkpointVersionClaims {
-		dst = binary.AppendVarint(binary.AppendVarint(dst, c.ClaimedAt), c.SteppedAt)
+		for _, at := range []int64{c.ClaimedAt, c.ProgressAt, c.SteppedAt} {
+			dst = binary.AppendVarint(dst, at)
+		}
 		dst = c.Progress.Append(dst)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
@@ -299,7 +301,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
 	if version == checkpointVersionClaims {
-		c.ClaimedAt, c.SteppedAt = r.Varint(), r.Varint()
+		c.ClaimedAt, c.ProgressAt, c.SteppedAt = r.Varint(), r.Varint(), r.Varint()
 		c.Progress = decodeProgress(&r)
 	}
 	for r.Left() > 0 && !r.Bad() {

@@ -87,8 +87,9 @@ func (p *Progress) executor(route string) []Passed {
 }
 
 // Merge returns p with the progress of a record that the broker stored at a time. No
-// time of it counts as later than that: a worker's estimate may be ahead. What the
-// record does not know stays. A newer time replaces an older one even if it is earlier,
+// time of it counts as later than that: a worker's estimate may be ahead. A time that is
+// later by more than aheadMax is of before broker time was set back, and is not known. What
+// the record does not know stays. A newer time replaces an older one even if it is earlier,
 // because broker time may have been set back. leaseOf returns the lease of a route, in
 // ms, and the topic of its outcomes.
 func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route string) (lease int64, outcomes uint16)) Progress {
@@ -99,13 +100,23 @@ func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route stri
 	for _, e := range record.Executors {
 		lease, outcomes := leaseOf(e.Route)
 		for _, passed := range e.Passed {
+			if passed.To > stored+aheadMax {
+				continue
+			}
 			merged.mergeExecutor(e.Route, Passed{min(passed.To, stored), stored}, lease, merged.OutcomesReadTo(outcomes))
 		}
 	}
 	return merged
 }
 
+// aheadMax is how far, in ms, a worker's estimate of broker time may be ahead: what
+// app.BrokerClock counts as a step.
+const aheadMax = 10_000
+
 func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
+	if record.CountedAt > stored+aheadMax {
+		return
+	}
 	at, ok := slices.BinarySearchFunc(p.Outcomes, record.Topic, func(o OutcomesProgress, topic uint16) int { return cmp.Compare(o.Topic, topic) })
 	if !ok {
 		p.Outcomes = slices.Insert(p.Outcomes, at, OutcomesProgress{Topic: record.Topic})
@@ -113,7 +124,7 @@ func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
 	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), len(record.ReadTo))
 	copy(merged.ReadTo, p.Outcomes[at].ReadTo)
 	for partition, to := range record.ReadTo {
-		if to != unknownTime {
+		if to != unknownTime && to <= stored+aheadMax {
 			merged.ReadTo[partition] = min(to, stored)
 		}
 	}

@@ -42,7 +42,7 @@ func TestProgressEncoding(t *testing.T) {
 			t.Errorf("%+v: a further byte decoded", p)
 		}
 	}
-	c := Checkpoint{Epoch: -1, ClaimedAt: 5, SteppedAt: 7, Progress: progressOf(9, []int64{9}, Passed{1, 2})}
+	c := Checkpoint{Epoch: -1, ClaimedAt: 5, ProgressAt: 6, SteppedAt: 7, Progress: progressOf(9, []int64{9}, Passed{1, 2})}
 	c.StreamTimes.At[4], c.StreamTimes.Has[4] = 6, true
 	if back, err := DecodeCheckpoint(c.Append(nil)); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("the checkpoint is %+v, %v", back, err)
@@ -103,5 +103,24 @@ func TestMergeDoesNotChangeItsReceiver(t *testing.T) {
 	}
 	if want := []int64{1000, 10, 1000}; !slices.Equal(merged.Outcomes[0].ReadTo, want) {
 		t.Errorf("read to %v, want %v", merged.Outcomes[0].ReadTo, want)
+	}
+}
+
+// TestMergeIgnoresTimesBeforeAStep: what is far ahead of the broker that stored the record
+// was observed before broker time was set back, and says nothing of the time until then.
+func TestMergeIgnoresTimesBeforeAStep(t *testing.T) {
+	const stored = 1_000_000
+	p := progressOf(stored, []int64{stored - 5000, stored - 4000})
+	record := progressOf(stored, []int64{stored + aheadMax, stored + aheadMax + 1}, Passed{stored + aheadMax + 1, 0})
+	merged := p.Merge(&record, stored, leaseOf100)
+	if want := []int64{stored, stored - 4000}; !slices.Equal(merged.Outcomes[0].ReadTo, want) {
+		t.Errorf("read to %v, want %v", merged.Outcomes[0].ReadTo, want)
+	}
+	if n := len(merged.executor("ops")); n > 0 {
+		t.Errorf("%d entries of the executor", n)
+	}
+	record = progressOf(stored+aheadMax+1, []int64{stored, stored})
+	if merged = p.Merge(&record, stored, leaseOf100); merged.OutcomesReadTo(3) != stored-5000 {
+		t.Errorf("read to %d by a count of a later time", merged.OutcomesReadTo(3))
 	}
 }
