@@ -70,6 +70,25 @@ func TestCleanRestartReadsNothing(t *testing.T) {
 	}
 }
 
+// TestIdleStateReachesTheDisk: the traffic ends before the rows are old enough to be
+// written. A kill during a long silence loses none of them.
+func TestIdleStateReachesTheDisk(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.onePartition("one")
+	cfg.State.FlushAge = 500 * time.Millisecond
+	i := b.ready(b.start(cfg))
+	b.produce(signal("a", 0, testTime), signal("b", 0, testTime))
+	b.drain(i, "signals.raw")
+	b.wait("all rows on disk", func() bool {
+		recent, known := gather(t, i)["oncebus_state_recent_rows"]
+		return known && recent == 0
+	})
+	if rows := gather(t, i)["oncebus_state_rows"]; rows != 2 {
+		t.Errorf("%v rows, want 2", rows)
+	}
+}
+
 // TestRestoreWaitsForAnOpenTransaction holds a transaction open on a changelog
 // partition. A restore that stopped at the last stable offset would miss the
 // committed rows behind it (invariant 4, hazard B1).

@@ -271,6 +271,15 @@ func (s *taskSet) sweeping() (first *task) {
 // due reports whether a transaction has work without input.
 func (s *taskSet) due() bool { return s.sweeping() != nil }
 
+// flushAged lets the stores of tasks without events write their rows to disk.
+func (s *taskSet) flushAged() {
+	for _, t := range s.tasks {
+		if t.Store != nil && !t.InTransaction {
+			t.Store.FlushAged()
+		}
+	}
+}
+
 // joinSweep adds the task that sweeps to the transaction, also an idle one.
 func (s *taskSet) joinSweep(e *judge.Emitter) error {
 	t := s.sweeping()

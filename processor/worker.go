@@ -341,6 +341,9 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		w.goOn()
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && !w.isDue() {
+		if w.txns.tasks != nil && !w.fetchingPaused.Load() {
+			w.txns.tasks.flushAged()
+		}
 		return w.txns.fetchErr(fetches)
 	}
 	w.memory.use()

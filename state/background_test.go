@@ -175,8 +175,8 @@ func TestOwnerWaitsForBackground(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestFlushByAge runs on fake time: while transactions continue, no row is only
-// in memory for longer than FlushAge.
+// TestFlushByAge runs on fake time: no row is only in memory for longer than FlushAge,
+// while transactions continue and after the last one.
 func TestFlushByAge(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,6 +196,19 @@ func TestFlushByAge(t *testing.T) {
 		synctest.Wait() // also for file I/O, which is not durably blocking
 		if p := s.DurablePosition(); p != 3 {
 			t.Fatalf("durable to %d, want 3", p)
+		}
+		s.Put(rowOf(2))
+		must(t, s.Apply(4, nil))
+		for _, wait := range []struct {
+			time.Duration
+			durable int64
+		}{{59 * time.Second, 3}, {time.Second, 4}, {time.Hour, 4}} {
+			time.Sleep(wait.Duration) //nolint:forbidigo // the fake clock of the synctest bubble
+			s.FlushAged()
+			synctest.Wait()
+			if p := s.DurablePosition(); p != wait.durable {
+				t.Fatalf("durable to %d, want %d", p, wait.durable)
+			}
 		}
 		must(t, s.Close())
 		must(t, h.Close())

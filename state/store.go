@@ -177,13 +177,26 @@ func (s *Store) apply(position int64, checkpoint []byte) error {
 	if s.checkpoint == nil && checkpoint != nil {
 		s.checkpoint = []byte{}
 	}
-	now := time.Now()
 	if s.dirtySince.IsZero() {
-		s.dirtySince = now
+		s.dirtySince = time.Now()
 	}
 	s.publishCounters()
 	s.refreshView()
-	return s.freezeIfDue(now)
+	return s.freezeIfDue()
+}
+
+// FlushAged begins to write rows to disk that are older than FlushAge. Apply does so too; a
+// store without transactions needs it, else a kill loses rows that are in the changelog
+// only, however old they are.
+func (s *Store) FlushAged() {
+	if s.dirtySince.IsZero() || time.Since(s.dirtySince) < sooner(s.host.cfg.FlushAge, s.earlier) {
+		return
+	}
+	select {
+	case <-s.freezeToken:
+		s.freezeTable()
+	default: // the previous flush is in progress
+	}
 }
 
 // flushSpreadSteps and flushSpread spread the flushes of a process's stores over the last
@@ -206,16 +219,9 @@ func sooner[T int | time.Duration](limit T, earlier int) T {
 
 // freezeIfDue freezes the active table when it is full or older than FlushAge.
 // Only a full table blocks the owner until the background goroutine is ready.
-func (s *Store) freezeIfDue(now time.Time) error {
+func (s *Store) freezeIfDue() error {
 	if s.active.weight() < sooner(s.host.rowsPerStore(), s.earlier) {
-		if now.Sub(s.dirtySince) < sooner(s.host.cfg.FlushAge, s.earlier) {
-			return nil
-		}
-		select {
-		case <-s.freezeToken:
-			s.freezeTable()
-		default: // the previous flush is in progress; the next Apply tries again
-		}
+		s.FlushAged()
 		return nil
 	}
 	select {
@@ -224,6 +230,7 @@ func (s *Store) freezeIfDue(now time.Time) error {
 		return nil
 	default:
 	}
+	now := time.Now()
 	defer func() { s.host.metrics.backpressure.Add(time.Since(now).Seconds()) }()
 	select {
 	case <-s.freezeToken:
