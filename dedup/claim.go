@@ -102,17 +102,16 @@ type ClaimDecision struct {
 	Dispatch bool
 	// LeaseExpired reports that the cause is an expired lease.
 	LeaseExpired bool
-	// Added is how many requests the dispatched event added, 0 or 1. Carried is
-	// how many AfterWindow took over from the claim before.
-	Added, Carried int
+	// Added is how many requests the dispatched event added, 0 or 1.
+	Added int
+	// Former is the claim before, which is stored next to the new one; nil if no outcome of
+	// it can come.
+	Former *FormerClaim
 	// Reply reports that the duplicate gets its reply now, not with the outcome.
 	Reply bool
 	// Replaced is the request whose place the duplicate took; nil for none. It gets its
 	// reply now.
 	Replaced *Request
-	// Recipients are the requests that wait for an outcome that can no longer arrive,
-	// because a forwarded event took over their key.
-	Recipients []Request
 	// Claim is the decoded claim of Row.
 	Claim Claim
 }
@@ -129,17 +128,18 @@ func (c *ClaimDecision) Status() string {
 // row of its digest, if found. streamTime is the namespace's before the event. The
 // error wraps ErrRow.
 //
-// If a claim without an outcome is claimed again, its requests stay: they get the
-// outcome of the new attempt.
+// If the lease of a claim is over, its requests stay: they get the outcome of the new
+// attempt. If its window is over, the event is another operation, and the claim before
+// keeps its requests.
 func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
 		verdict = AfterWindow
 	}
-	var current Claim
+	var former *FormerClaim
 	if found && w.Decides(&prior, streamTime) {
-		var err error
-		if current, err = DecodeClaim(prior.Result); err != nil {
+		current, err := DecodeClaim(prior.Result)
+		if err != nil {
 			return ClaimDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 		}
 		switch {
@@ -148,7 +148,7 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 		case ev.Time < prior.First:
 			return ClaimDecision{Verdict: Late, Row: prior, Claim: current}, nil
 		}
-		verdict = AfterWindow
+		verdict, former = AfterWindow, formerOf(prior, current)
 	}
 	row := Row{
 		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, NamespaceID: ev.NamespaceID,
@@ -158,12 +158,8 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not match
 	}
 	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID, Route: ev.Request.Route, AppToken: ev.AppToken}
-	if verdict == AfterWindow && prior.Status != Completed {
-		claim.Requests = current.Requests
-	}
-	carried := len(claim.Requests)
-	claim.Requests = append(claim.Requests, ev.Request.dispatched())
-	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+	claim.Requests = []Request{ev.Request.dispatched()}
+	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Former: former, Row: row, Claim: claim}), nil
 }
 
 // DropRequest removes the request of the dispatched event from the claim, because
@@ -187,7 +183,7 @@ func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, stream
 	case err != nil:
 		return ClaimDecision{}, err
 	case c.Dispatch:
-		c.Recipients, c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], nil, 0 // its sender already has a reply
+		c.Claim.Requests, c.Added = nil, 0 // its sender already has a reply
 		c.Claim.setForwarded()
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
 		c.Claim.Bypassed = true
@@ -368,7 +364,7 @@ type OutcomeDecision struct {
 	Recipients []Request
 }
 
-// ApplyOutcome applies an outcome to the row of its digest, if found. A row of another
+// ApplyOutcome applies an outcome to the row of its digest or of its former claim, if found. A row of another
 // namespace than the token's counts as absent: the right to write outcomes of one
 // namespace gives no right in another. The error wraps ErrRow.
 func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
@@ -420,6 +416,9 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 	if next == Completed {
 		s.Recipients, s.Claim.Requests = claim.Requests, nil
 		s.Claim.setResult(o, rule.ResultBytes)
+		if o.isFormer(&prior) && claim.AppToken && s.Claim.Omitted == 0 {
+			s.Claim.omitResult() // no event can ask for it, and its digest is kept
+		}
 	}
 	s.Row.setClaim(&s.Claim)
 	return s, nil

@@ -22,12 +22,14 @@ import (
 //	                                        judge an event; its event time is broker time unless set
 //	bypassed KEY ID [print=N] [time=N]      store one that was forwarded unchecked
 //	outcome KEY KIND ATTEMPT [VALUE] [id=START_ID] [at=N]
-//	                                        apply an outcome of that attempt of the key's current claim
+//	                                        apply an outcome of that attempt of the key's current claim, or of
+//	                                        the newest former one
 //	restart                                 encode and decode every row
 type claimPlay struct {
 	w      Window
 	rule   ClaimRule
 	rows   map[string]Row
+	former Row // of the key that was claimed again after its window
 	stream int64
 	now    int64
 	offset int64
@@ -104,6 +106,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	if c.LeaseExpired {
 		out += " lease_expired"
 	}
+	out += p.keep(c.Former)
 	if c.Reply {
 		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Status(), c.Claim.Original, shown(c.Claim))
 	}
@@ -135,10 +138,16 @@ func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 	}
 	p.rows[key] = c.Row
 	out := fmt.Sprintf("%v attempt=%d, %d waiting", c.Status(), c.Row.Attempt, len(c.Claim.Requests))
-	for _, r := range c.Recipients {
-		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
+	return out + p.keep(c.Former), nil
+}
+
+// keep stores a former claim, and says how many wait for it.
+func (p *claimPlay) keep(former *FormerClaim) string {
+	if former == nil {
+		return ""
 	}
-	return out, nil
+	p.former = former.Row
+	return fmt.Sprintf(" former attempt=%d waiting=%d", former.Row.Attempt, len(former.Claim.Requests))
 }
 
 func shown(c Claim) string {
@@ -160,6 +169,11 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	}
 	o := Outcome{Kind: kind, Token: TokenOf(&prior, 3), ReceivedAt: p.now}
 	o.Token.Attempt = uint32(attempt)
+	store := func(row Row) { p.rows[args[0]] = row }
+	if digest, may := o.Token.Former(&prior); may && p.former.Digest == digest {
+		o.Token.At = p.former.At
+		prior, store = p.former, func(row Row) { p.former = row }
+	}
 	for _, arg := range args[3:] {
 		switch name, text, _ := strings.Cut(arg, "="); name {
 		case "id":
@@ -181,10 +195,10 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	case s.Repeated:
 		return "repeated", nil
 	case kind.Asks():
-		p.rows[args[0]] = s.Row
+		store(s.Row)
 		return fmt.Sprintf("granted, since %d", s.Claim.Since), nil
 	}
-	p.rows[args[0]] = s.Row
+	store(s.Row)
 	out := s.Row.Status.String()
 	if s.KeyKept {
 		out += " key kept"

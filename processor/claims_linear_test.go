@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,8 +126,11 @@ type linear struct {
 	refused  map[string]bool     // outcomes, by their record key
 	history  []porcupine.Operation
 	runs     chan *kgo.Record
-	outcomes []int          // in history, the operations whose answer is known in the end
-	unseen   map[string]int // in history, by record key, the requests without an answer
+	outcomes []int                // in history, the operations whose answer is known in the end
+	called   map[string]time.Time // when a request was sent, by its record key
+	inTime   map[string]bool      // outcomes that were stored in the lease of their attempt, as its first one
+	answered map[string]bool      // tokens of attempts with an outcome
+	unseen   map[string]int       // in history, by record key, the requests without an answer
 }
 
 func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
@@ -173,7 +177,7 @@ func (l *linear) listen(ctx context.Context) {
 func (l *linear) sendRequest(ctx context.Context, key, request string, partition int32) {
 	answer := make(chan any, 1)
 	l.mu.Lock()
-	l.waiting["k-"+request] = answer
+	l.waiting["k-"+request], l.called["k-"+request] = answer, time.Now()
 	l.mu.Unlock()
 	op := porcupine.Operation{Input: requestSent{key}, Call: l.now(), Return: math.MaxInt64}
 	rec := operation(key, request, partition)
@@ -202,6 +206,11 @@ func (l *linear) sendOutcome(ctx context.Context, key string, event *kgo.Record,
 		return
 	}
 	l.mu.Lock()
+	token := header(event, wire.HeaderClaimToken)
+	if !l.answered[token] && time.Since(l.called[string(event.Key)]) < linearLease { // no lease begins before its request
+		l.inTime[id] = true
+	}
+	l.answered[token] = true
 	l.outcomes = append(l.outcomes, len(l.history))
 	l.history = append(l.history, op)
 	l.mu.Unlock()
@@ -248,9 +257,10 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 // answer fits one order of events and outcomes for each key.
 func TestClaimsAreLinearizable(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []string{"reject", "wait"} {
-		t.Run(policy, func(t *testing.T) {
-			history := linearRun(t, policy, 1)
+	for _, name := range []string{"reject", "wait", "reject and lag"} {
+		t.Run(name, func(t *testing.T) {
+			policy, _, lags := strings.Cut(name, " ")
+			history := linearRun(t, policy, 1, lags)
 			seen := map[string]int{}
 			for _, op := range history {
 				seen[fmt.Sprintf("%T to %T", op.Output, op.Input)]++
@@ -279,16 +289,55 @@ func TestClaimsAreLinearizable(t *testing.T) {
 	}
 }
 
-// linearRun returns the history of a run.
-func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
+const linearLease = 300 * time.Millisecond
+
+// lag holds back stored outcomes for some leases at a time, until ctx is done: the router
+// does not read them, or they are behind the open transaction of an executor that died.
+func (l *linear) lag(ctx context.Context, current *atomic.Pointer[instance]) {
+	dead := l.newClient(kgo.TransactionalID("executor-that-dies"), kgo.TransactionTimeout(10*time.Minute))
+	tick := time.NewTicker(3 * linearLease)
+	defer tick.Stop()
+	for n := int32(0); ; n++ {
+		end := func() {}
+		switch n % 3 {
+		case 0:
+			end = current.Load().PauseRouting("ops.outcomes")
+		case 1:
+			must(l.t, dead.BeginTransaction())
+			must(l.t, dead.ProduceSync(context.WithoutCancel(ctx), &kgo.Record{Topic: "ops.outcomes", Partition: n / 3 % 4, Value: []byte("aborted")}).FirstErr())
+			end = func() { must(l.t, dead.EndTransaction(context.WithoutCancel(ctx), kgo.TryAbort)) }
+		}
+		select {
+		case <-tick.C:
+			end()
+		case <-ctx.Done():
+			end()
+			return
+		}
+	}
+}
+
+// linearRun returns the history of a run. With lags it fails if an outcome that was stored in
+// the lease of its attempt was refused because another attempt had begun.
+func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.Operation {
 	const senders, requests, keys, restarts = 8, 250, 300, 3
-	b := newBench(t, fmt.Sprintf(strings.Replace(claimRoutes, "lease: 10m", "lease: 300ms", 1), policy))
+	b := newBench(t, fmt.Sprintf(strings.Replace(claimRoutes, "lease: 10m", fmt.Sprint("lease: ", linearLease), 1), policy))
 	cfg := b.config("one")
 	cfg.CommitInterval = 5 * time.Millisecond
-	i := b.ready(b.start(cfg))
-	l := &linear{bench: b, client: b.newClient(), began: time.Now(), waiting: map[string]chan any{}, refused: map[string]bool{}, unseen: map[string]int{}, runs: make(chan *kgo.Record, 1<<16)}
+	start := func() *instance { return b.ready(b.startObserving(cfg)) }
+	i := start()
+	l := &linear{
+		bench: b, client: b.newClient(), began: time.Now(), waiting: map[string]chan any{}, refused: map[string]bool{}, unseen: map[string]int{}, runs: make(chan *kgo.Record, 1<<16),
+		called: map[string]time.Time{}, inTime: map[string]bool{}, answered: map[string]bool{},
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var others, all sync.WaitGroup
+	var others, all, lagging sync.WaitGroup
+	current := atomic.Pointer[instance]{}
+	current.Store(i)
+	lagged, endLag := context.WithCancel(ctx)
+	if lags {
+		lagging.Go(func() { l.lag(lagged, &current) })
+	}
 	others.Go(func() { l.listen(ctx) })
 	others.Go(func() { l.execute(ctx, rand.New(rand.NewPCG(seed, 99))) })
 	sending, ended := context.WithTimeout(ctx, time.Minute)
@@ -316,15 +365,22 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 		if n == 1 {
 			cfg.StateDir = t.TempDir()
 		}
-		i = b.ready(b.start(cfg))
+		i = start()
+		current.Store(i)
 	}
 	all.Wait()
+	endLag()
+	lagging.Wait()
 	b.drainClaims(i)
 	cancel()
 	others.Wait()
 	for _, r := range b.read("dead") {
 		l.refused[string(r.Key)] = true
+		if lags && l.inTime[string(r.Key)] && strings.Contains(header(r, wire.HeaderReason), "token is for attempt") {
+			t.Errorf("outcome %s was stored in the lease of its attempt, and another attempt had begun: %s", r.Key, header(r, wire.HeaderReason))
+		}
 	}
+	t.Logf("%d of %d outcomes were stored in the lease of their attempt", len(l.inTime), len(l.outcomes))
 	for _, r := range b.read("ops.run") {
 		if at, ok := l.unseen[string(r.Key)]; ok { // it claimed the key all the same
 			attempt, _ := strconv.Atoi(header(r, wire.HeaderAttempt))

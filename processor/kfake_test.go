@@ -68,7 +68,28 @@ func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 	b := &bench{t: t, logs: embedded.NewLog(t), cluster: embedded.Start(t, extra...), routes: parsed}
 	b.client = b.newClient()
 	b.admin = kadm.NewClient(b.client)
+	t.Cleanup(b.logPositions)
 	return b
+}
+
+// logPositions logs where both stages stand, if the test failed: it tells a stage that no
+// longer reads from one that waits for the other.
+func (b *bench) logPositions() {
+	if !b.t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, group := range []string{"app-route", "app-dedup"} {
+		lags, err := b.admin.Lag(ctx, group)
+		if err != nil {
+			b.t.Logf("group %s: %v", group, err)
+			continue
+		}
+		for _, p := range lags[group].Lag.Sorted() {
+			b.t.Logf("group %s, %s/%d: committed %d of %d", group, p.Topic, p.Partition, p.Commit.At, p.End.Offset)
+		}
+	}
 }
 
 func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {

@@ -35,7 +35,12 @@ func withLease(group string) string {
 
 func newProgressBench(t *testing.T, group string) *progressBench {
 	t.Helper()
-	b := newBench(t, withLease(group))
+	return progressBenchOf(t, withLease(group))
+}
+
+func progressBenchOf(t *testing.T, routes string) *progressBench {
+	t.Helper()
+	b := newBench(t, routes)
 	return &progressBench{b, b.ready(b.startObserving(b.config("one")))}
 }
 
@@ -260,6 +265,35 @@ func (b *bench) commitOutput(group string) {
 	offsets := kadm.Offsets{}
 	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, max(0, o.Offset-1), -1) }) // before the last control record
 	must(b.t, b.admin.CommitAllOffsets(context.Background(), group, offsets))
+}
+
+// TestWaitingSendersAreAnsweredAtTheEndOfTheLease: the executor died, and no duplicate
+// comes. All who wait are answered once, over a rebuild too; the key runs when somebody
+// sends again.
+func TestWaitingSendersAreAnsweredAtTheEndOfTheLease(t *testing.T) {
+	t.Parallel()
+	p := progressBenchOf(t, strings.Replace(withLease(""), "while_in_progress: reject", "while_in_progress: wait", 1))
+	p.produce(operation("1", "first", 0), operation("1", "second", 0), operation("2", "other", 1))
+	p.drainClaims(p.instance)
+	executed := outcomeOf(p.runsOf("2")[0], "completed", []byte("order-2"))
+	p.produce(executed)
+	p.wait("all three to be answered", func() bool { return len(p.replies("ops.replies")) == 3 })
+	for source, request := range map[string]string{"ops.raw/0/0": "first", "ops.raw/0/1": "second"} {
+		assertHeaders(t, p.replies("ops.replies")[source], map[string]string{
+			wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderRequestID: request, wire.HeaderAttempt: "1",
+		})
+	}
+	must(t, p.stop())
+	p.instance = p.ready(p.startObserving(p.config("rebuilt")))
+	p.awaitProgress(leaseOver(), 0, 1, 2, 3)
+	p.produce(operation("1", "third", 0))
+	p.drainClaims(p.instance)
+	if n := len(p.runsOf("1")); n != 2 {
+		t.Fatalf("the operation was dispatched %d times", n)
+	}
+	p.produce(outcomeOf(p.runsOf("1")[1], "completed", []byte("order-1")))
+	p.wait("the third sender's reply", func() bool { return p.replies("ops.replies")["ops.raw/0/2"] != nil })
+	assertHeaders(t, p.replies("ops.replies")["ops.raw/0/2"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
 }
 
 // TestRestartsEndNoLeaseLate: restarts more often than the lease do not begin it again.

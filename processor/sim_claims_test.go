@@ -3,12 +3,14 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/oracle"
@@ -24,7 +26,7 @@ func drawClaims(r *rand.Rand) *oracle.Claims {
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Answers: "ops.answers", Dead: "dead",
 		Window: pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds(), Grace: pick(r, 0, 10*time.Minute).Milliseconds(),
 		Skew: pick(r, time.Minute, time.Hour).Milliseconds(), Lease: pick(r, time.Second, 10*time.Second, time.Minute).Milliseconds(), Wait: pick(r, 0, 2, 16),
-		ForwardsCollisions: r.IntN(2) == 0,
+		ForwardsCollisions: r.IntN(2) == 0, Group: r.IntN(2) == 0,
 	}
 	c.Skew = min(c.Skew, c.Window+c.Grace)
 	return c
@@ -35,12 +37,15 @@ func claimsFile(c *oracle.Claims, failOpen bool) string {
 	if c.Wait > 0 {
 		pending = fmt.Sprintf("wait\n    max_waiting: %d", c.Wait)
 	}
-	collision := ""
+	more := ""
+	if c.Group {
+		more = "    executor_group: " + simExecutors + "\n"
+	}
 	if c.ForwardsCollisions {
-		collision = "    fingerprint: [details]\n    collision: forward\n"
+		more += "    fingerprint: [details]\n    collision: forward\n"
 	}
 	if failOpen {
-		collision += "    on_state_failure: fail_open\n"
+		more += "    on_state_failure: fail_open\n"
 	}
 	return fmt.Sprintf(`routes:
   - name: ops
@@ -57,8 +62,11 @@ func claimsFile(c *oracle.Claims, failOpen bool) string {
     lease: %dms
     while_in_progress: %s
     dead_letter: dead
-%s`, c.Window, c.Grace, c.Skew, c.Lease, pending, collision)
+%s`, c.Window, c.Grace, c.Skew, c.Lease, pending, more)
 }
+
+// simExecutors is the consumer group of the executors.
+const simExecutors = "executors"
 
 // claimTraffic are senders, and executors that answer what they see in the
 // output, some of them badly. Every record has a key of its own.
@@ -66,6 +74,8 @@ type claimTraffic struct {
 	n     int // records made
 	read  int // records of the output that executors have taken
 	taken []oracle.Record
+	away  time.Time       // until then the executors take nothing
+	next  map[int32]int64 // offsets that their group commits, by partition
 }
 
 // claimRecords makes what a burst sends.
@@ -89,9 +99,7 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 			Topic: "ops.raw", Partition: r.Int32N(g.rawPartitions), Key: fmt.Append(nil, "r-", c.n), Value: fmt.Appendf(nil, `{"id":%q,"details":%d}`, id, max(0, r.IntN(8)-5)), Timestamp: at,
 		})
 	}
-	fresh := g.seen("ops.run", c.read)
-	c.read += len(fresh)
-	for _, event := range fresh {
+	for _, event := range g.take() {
 		if !slices.ContainsFunc(event.Headers, func(h oracle.Header) bool { return h.Key == wire.HeaderClaimToken }) {
 			continue // forwarded without a claim: it has no outcome
 		}
@@ -125,6 +133,59 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 			g.question(c.taken[r.IntN(len(c.taken))], pick(r, "start", "renew"), pick(r, "a", "b")))
 	}
 	return records
+}
+
+// take returns what the executors read now. Now and then they are away for some leases.
+func (g *rawTraffic) take() []oracle.Record {
+	c, r := &g.claimed, g.rng
+	if r.IntN(60) == 0 {
+		c.away = time.Now().Add(time.Duration(r.Int64N(4*g.claims.Lease)) * time.Millisecond)
+	}
+	if time.Now().Before(c.away) {
+		return nil
+	}
+	fresh := g.seen("ops.run", c.read)
+	c.read += len(fresh)
+	if c.next == nil {
+		c.next = map[int32]int64{}
+	}
+	for _, event := range fresh {
+		c.next[event.Partition] = event.Offset + 1
+	}
+	return fresh
+}
+
+// commitTaken commits the offsets of what the executors have taken, or leaves it to a later
+// burst.
+func (g *rawTraffic) commitTaken() {
+	if !g.claims.Group || g.rng.IntN(3) == 0 || time.Now().Before(g.claimed.away) {
+		return
+	}
+	offsets := kadm.Offsets{}
+	for partition, next := range g.claimed.next {
+		offsets.AddOffset("ops.run", partition, next, -1)
+	}
+	g.commit(offsets)
+}
+
+// commitEnds commits all that was dispatched: else leases could run, and progress records be
+// written, for ever.
+func (g *rawTraffic) commitEnds() {
+	if g.claims == nil || !g.claims.Group {
+		return
+	}
+	ends, err := kadm.NewClient(g.client).ListEndOffsets(context.Background(), "ops.run")
+	if err == nil {
+		g.commit(ends.Offsets())
+	}
+}
+
+// commit commits offsets of the executors' group. If a fault prevents it, the next call
+// does it.
+func (g *rawTraffic) commit(offsets kadm.Offsets) {
+	if len(offsets) > 0 {
+		_ = kadm.NewClient(g.client).CommitAllOffsets(context.Background(), simExecutors, offsets)
+	}
 }
 
 // question is a start or a renewal of an event's attempt.

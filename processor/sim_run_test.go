@@ -295,6 +295,7 @@ func (s *sim) drainedHistory() *oracle.History {
 	for !(s.drained(worker.instance, s.set.inputs...) && s.allStable()) {
 		s.alive()
 		s.expireGhosts()
+		s.traffic.commitEnds()
 		if time.Now().After(deadline) && s.unlock(worker) {
 			deadline = time.Now().Add(healMax)
 		}

@@ -57,6 +57,7 @@ func (g *rawTraffic) burst() error {
 		if err := g.client.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
 			return fmt.Errorf("produce raw records: %w", err)
 		}
+		g.commitTaken()
 		return nil
 	}
 	if g.post != nil && g.rng.Float64() < g.http {

@@ -119,8 +119,8 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 	if t.state != restoring {
 		t.to(restoring)
 	}
-	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.storeErr, t.groupOffset, finished)
-	t.Store, t.storeErr = nil, nil
+	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.Waiting, t.storeErr, t.groupOffset, finished)
+	t.Store, t.Waiting, t.storeErr = nil, nil, nil
 }
 
 func (t *task) setLagGauge() {

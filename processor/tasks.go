@@ -184,7 +184,7 @@ func (s *taskSet) create(a assignment) *task {
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.stopBypass()
 	r := t.restore
-	t.Store, t.restore = r.Store, nil
+	t.Store, t.Waiting, t.restore = r.Store, r.Waiting, nil
 	if r.Err != nil {
 		return fmt.Errorf("restore %v: %w", t.ID, r.Err)
 	}

@@ -305,6 +305,9 @@ func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo
 	w.wakePoll = nil
 	w.mu.Unlock()
 	w.txns.oversized.add(fetches)
+	if fetches.NumRecords() == 0 {
+		w.wakeFetching()
+	}
 	return fetches
 }
 
@@ -349,6 +352,13 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	w.memory.use()
 	return w.txns.run(ctx, fetches)
 }
+
+// wakeFetching makes the client fetch again if it has stopped. In franz-go v1.22.2 a
+// goroutine of source.loopFetch that loads a session just before SetOffsets or a rebalance
+// ends it, and runs again only when the next one has begun, also ends the fetching of the
+// next one: its partitions then wait until the group rebalances. Nothing is resumed here,
+// but a resume begins to fetch. A client that fetches is not affected.
+func (w *worker) wakeFetching() { w.txns.client.ResumeFetchPartitions(nil) }
 
 // isDue reports whether a transaction has work without input.
 func (w *worker) isDue() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -205,6 +206,57 @@ func TestRealLeases(t *testing.T) {
 	}
 	l.runsAgain("restarted")
 	l.runsOnce("added")
+	s.stop()
+}
+
+// TestRealPausedRouter: the outcomes stay unread for several leases, because a member of the
+// routing stage's group has their partitions and reads nothing. No operation runs again.
+func TestRealPausedRouter(t *testing.T) {
+	w := newWorld(t, leaseRoutes)
+	w.createTopics(nil, "plain.raw", "grouped.raw", "plain.outcomes", "grouped.outcomes", "plain.run", "grouped.run")
+	s := w.start("a")
+	s.awaitReady()
+	l := &leases{world: w, route: "plain"}
+	l.begin("before") // the routing stage has all partitions
+	paused := make(chan []int32, 1)
+	router := l.consumer(kgo.ConsumerGroup(w.app+"-route"), kgo.ConsumeTopics(w.topic("plain.outcomes")), kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
+			if held := assigned[w.topic("plain.outcomes")]; len(held) > 0 {
+				select {
+				case paused <- held:
+				default: // those of a later generation
+				}
+			}
+		}))
+	router.PauseFetchTopics(w.topic("plain.outcomes"))
+	polling, stop := context.WithCancel(t.Context())
+	var poller sync.WaitGroup
+	poller.Go(func() {
+		for polling.Err() == nil {
+			router.PollFetches(polling)
+		}
+	})
+	held := <-paused
+	event := l.begin("paused")
+	w.produce(l.complete(event, held[0]))
+	for began := time.Now(); time.Since(began) < 5*time.Second; {
+		l.runsOnce("paused")
+	}
+	stop()
+	poller.Wait()
+	router.Close() // leaves the group
+	l.drained([]string{"plain.outcomes"}, []string{"plain.run"})
+	l.runsOnce("paused")
+	completed := 0
+	for _, r := range l.output("plain.replies") {
+		if headerOf(r, wire.HeaderClaimStatus) == "completed" {
+			completed++
+		}
+	}
+	if completed < 2 { // the first sender, and the duplicate after the outcome was read
+		t.Errorf("%d replies with the result", completed)
+	}
+	l.runsAgain("before") // its lease ends, now that the outcomes are read
 	s.stop()
 }
 

@@ -52,7 +52,9 @@ func TestRealRefusedRecords(t *testing.T) {
 			id := fmt.Sprint(phase, "-", n)
 			if n%200 == 100 {
 				reasons[id] = reason
-				records = append(records, bad.add(id, w.incompressible(id, size)))
+				r := w.incompressible(id, size)
+				r.Partition = int32(n / 200 % realPartitions) // all of them in one batch would exceed the limit of the input
+				records = append(records, bad.add(id, r))
 				continue
 			}
 			records = append(records, good.add(id, w.incompressible(id, 300)))

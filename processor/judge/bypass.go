@@ -42,7 +42,7 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 	if verdict != dedup.Unique && verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {
 		return nil
 	}
-	t.put(j, &change{row: &row, replaced: c.replaced})
+	t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
 	return nil
 }
 
@@ -54,15 +54,7 @@ func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
 	if !d.Write || !t.fits(&d.Row) || t.overLimit(ev.route, c) {
 		return nil
 	}
-	t.put(j, &change{row: &d.Row, replaced: c.replaced, left: d.Carried})
-	for i := range d.Recipients {
-		a := reply{verdict: dedup.Replayed, status: d.Status(), row: &d.Row, claim: &d.Claim, reason: forwardedReason, to: d.Recipients[i], brokerTime: ev.brokerTime}
-		if a.to.At == c.prior.At {
-			a.verdict = dedup.Unique
-		}
-		requested := t.App.ClaimRoute(a.to.Route, ev.route)
-		j.reply(requested, &a)
-		j.respondWithOutcome(requested, &a)
-	}
+	left := t.keepFormer(j.Emitter, ev.route, d.Former)
+	t.put(j.Emitter, &change{row: &d.Row, claim: &d.Claim, replaced: c.replaced, left: left})
 	return nil
 }

@@ -71,7 +71,7 @@ func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, foun
 		j.reply(t.App.ClaimRoute(gone.to.Route, ev.route), &gone)
 		j.respondWithout(&gone)
 	}
-	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: left, joined: 1})
+	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})
 	ev.setOutcomeFollows(c)
 }
 
@@ -117,7 +117,8 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	if c.Added == 0 {
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)
 	}
-	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
+	left := t.keepFormer(j.Emitter, route, c.Former)
+	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: c.Added})
 	ev.setOutcomeFollows(c)
 	if c.LeaseExpired {
 		j.count(route, leaseExpirations)
@@ -216,7 +217,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.deadLetter(ev)
 		return nil
 	}
-	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})
+	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: &prior, left: len(s.Recipients)})
 	j.countOutcome(route, o.Kind, outcomeApplied)
 	for i := range s.Recipients {
 		verdict := dedup.Replayed
@@ -240,7 +241,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 // applyOutcome decides on an outcome by the row of its claim. It omits a result that is
 // too large for the changelog.
 func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
-	prior, held, err := t.Store.Get(o.Token.Digest)
+	prior, held, err := t.rowOf(route, &o.Token)
 	if err != nil {
 		return prior, s, err
 	}

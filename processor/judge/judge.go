@@ -135,7 +135,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if env.IsProgress {
-		return t.applyProgress(rec)
+		return t.applyProgress(j, rec)
 	}
 	route := t.App.ByName[string(env.Route)]
 	if route == nil {
@@ -352,6 +352,9 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		return err
 	}
 	if next := dedup.NextStreamTime(c.streamTime, eventTime, admitted); next != dedup.NoStreamTime {
+		if err := t.answerEvicted(j.Emitter, route, next); err != nil {
+			return err
+		}
 		t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
 		t.OpenCounts.Advance(route.NamespaceID, next)
 	}
@@ -376,7 +379,7 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
-			t.put(j, &change{row: &row, replaced: c.replaced})
+			t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:

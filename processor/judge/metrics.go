@@ -12,6 +12,7 @@ type Metrics struct {
 	Events               *prometheus.CounterVec
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
+	unanswered           *prometheus.CounterVec
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
@@ -27,6 +28,8 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice), refused (old token, too late, unreadable), conflicting (refused: its attempt has another result) or superseded (answer to a start or renewal)."}, []string{"route", "kind", "result"}),
 		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
 			Help: "Claims without an outcome within their lease, taken over by the next event. Executors die, or the lease is too short."}, []string{"route"}),
+		unanswered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_unanswered_requests_total",
+			Help: "Requests in claim mode that waited for an outcome and were answered without one, by route and cause: lease (it ended) or window (the claim was evicted)."}, []string{"route", "cause"}),
 		keyDerivationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_derivation_seconds",
 			Help:    "Time to derive the dedup key of one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
@@ -36,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
-	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
+	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
 		m.counters = append(m.counters, m.countersOf(r.Name))
 	}
@@ -60,7 +63,9 @@ const (
 	firstOutcome       = counterIndex(len(dedup.Verdicts))
 	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	leaseExpirations   = unreadableOutcomes + 1
-	countersMax        = int(leaseExpirations) + 1
+	unansweredLease    = leaseExpirations + 1
+	unansweredWindow   = leaseExpirations + 2
+	countersMax        = int(unansweredWindow) + 1
 )
 
 // outcomeResult is the result of applying an outcome.
@@ -91,5 +96,6 @@ func (m *Metrics) countersOf(route string) []prometheus.Counter {
 			all = append(all, m.outcomes.WithLabelValues(route, kind.String(), result))
 		}
 	}
-	return append(all, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.leaseExpirations.WithLabelValues(route))
+	return append(all, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.leaseExpirations.WithLabelValues(route),
+		m.unanswered.WithLabelValues(route, "lease"), m.unanswered.WithLabelValues(route, "window"))
 }

@@ -28,7 +28,7 @@ func (r *Router) WriteProgress(e *Emitter, p *wire.Progress) {
 }
 
 // applyProgress adds a progress record to what the task knows.
-func (t *Judge) applyProgress(rec *kgo.Record) error {
+func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	record, err := wire.DecodeProgress(rec.Value)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
@@ -47,7 +47,7 @@ func (t *Judge) applyProgress(rec *kgo.Record) error {
 		}
 		return 0, 0
 	})
-	return nil
+	return t.answerLeases(j.Emitter, rec.Timestamp.UnixMilli())
 }
 
 // While claims are open a progress record follows another within about a second. Longer
@@ -94,6 +94,9 @@ func (t *State) leaseBegan(at, stored int64) {
 
 // AwaitsProgress reports whether a lease may not have ended, as of the open transaction.
 func (t *State) AwaitsProgress() bool {
+	if t.App.WritesProgress && t.Waiting != nil && t.Waiting.HasLeases() {
+		return true
+	}
 	return t.Open.ClaimedAt != 0 && slices.ContainsFunc(t.App.Routes, func(route *app.Route) bool {
 		if route.Mode != rules.ClaimMode {
 			return false

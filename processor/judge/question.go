@@ -21,7 +21,7 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 	case s.Repeated:
 		result = outcomeRepeated
 	default:
-		t.put(j, &change{row: &s.Row, replaced: prior})
+		t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior})
 		if s.Claim.StartID == nil {
 			t.leaseBegan(s.Claim.Since, ev.brokerTime) // begun again
 		}

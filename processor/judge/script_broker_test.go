@@ -218,6 +218,8 @@ func (w *world) restore(t *scriptTask) {
 	t.Counts, err = restore.CountKeys(context.Background(), w.app, &t.Committed, t.Store)
 	must(w.t, err)
 	t.OpenCounts = app.NewCounts(w.app)
+	t.Waiting, err = restore.FindWaiting(context.Background(), w.app, &t.Counts, t.Store)
+	must(w.t, err)
 	w.rewind(t)
 }
 

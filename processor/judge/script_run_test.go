@@ -72,7 +72,7 @@ func (r *scriptRun) do(st *step) error {
 		return r.event(st)
 	case "outcome":
 		return r.outcome(st)
-	case "counts", "outcomes", "expired", "keys", "log":
+	case "counts", "outcomes", "expired", "unanswered", "keys", "log":
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
@@ -477,7 +477,7 @@ func (r *scriptRun) check(st *step) error {
 	}
 	got := map[string]string{}
 	switch st.command {
-	case "counts", "outcomes", "expired":
+	case "counts", "outcomes", "expired", "unanswered":
 		if len(st.words) == 0 || r.app.ByName[st.words[0]] == nil {
 			return fmt.Errorf("no route %v", st.words)
 		}
@@ -510,7 +510,7 @@ func (r *scriptRun) check(st *step) error {
 func (r *scriptRun) series(of, route string) map[string]string {
 	families, err := prometheus.Gatherer(r.registry).Gather()
 	must(r.t, err)
-	name := map[string]string{"counts": "oncebus_events_total", "outcomes": "oncebus_outcomes_total", "expired": "oncebus_lease_expirations_total"}[of]
+	name := map[string]string{"counts": "oncebus_events_total", "outcomes": "oncebus_outcomes_total", "expired": "oncebus_lease_expirations_total", "unanswered": "oncebus_unanswered_requests_total"}[of]
 	got := map[string]string{}
 	for _, family := range families {
 		if family.GetName() != name {
@@ -524,7 +524,7 @@ func (r *scriptRun) series(of, route string) map[string]string {
 			if labels["route"] != route {
 				continue
 			}
-			series := map[string]string{"counts": labels["verdict"], "outcomes": labels["kind"] + "/" + labels["result"], "expired": "leases"}[of]
+			series := map[string]string{"counts": labels["verdict"], "outcomes": labels["kind"] + "/" + labels["result"], "expired": "leases", "unanswered": labels["cause"]}[of]
 			got[series] = strconv.Itoa(int(m.GetCounter().GetValue()))
 		}
 	}

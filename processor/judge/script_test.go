@@ -62,6 +62,7 @@ import (
 //	counts ROUTE VERDICT=N   events since the last start, by verdict
 //	outcomes ROUTE KIND/RESULT=N   outcomes since the last start
 //	expired ROUTE N          leases that expired since the last start
+//	unanswered ROUTE CAUSE=N requests that were answered without an outcome, by cause
 //	keys NAMESPACE STATUS=N  keys of the committed checkpoints; waiting=N requests
 //	log TEXT                 a line of the log contains it
 //
@@ -193,7 +194,7 @@ func readScript(file string) (*script, error) {
 }
 
 var (
-	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "keys": true, "log": true}
+	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "log": true}
 	repeated = regexp.MustCompile(`^(\d+)x `)
 )
 

@@ -38,6 +38,8 @@ type State struct {
 	// none since the last one that a progress record showed.
 	SteppedAt          int64
 	Counts, OpenCounts app.Counts // as of Committed, and of Open
+	// Waiting has the claims with requests that wait; nil before the restore.
+	Waiting *app.Waiting
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows
@@ -75,18 +77,22 @@ func (t *State) streamTime(namespaceID uint8) int64 {
 // change is a row to store, with its effect on the counts of keys.
 type change struct {
 	row      *dedup.Row
-	replaced *dedup.Row // the row that it replaces; nil for a new key
-	left     int        // requests that no longer wait for the outcome of replaced
-	joined   int        // requests that begin to wait for the outcome of row
+	replaced *dedup.Row   // the row that it replaces; nil for a new key
+	left     int          // requests that no longer wait for the outcome of replaced
+	joined   int          // requests that begin to wait for the outcome of row
+	claim    *dedup.Claim // that of row, in claim mode
 }
 
 // put stores a row: in the overlay, in the changelog and in the counts of keys.
-func (t *State) put(j *Judging, c *change) {
+func (t *State) put(e *Emitter, c *change) {
 	t.Store.Put(*c.row)
-	key := j.bytes.take(len(c.row.Digest))
+	if c.claim != nil && t.Waiting != nil {
+		t.Waiting.Note(c.row, c.claim)
+	}
+	key := e.bytes.take(len(c.row.Digest))
 	copy(key, c.row.Digest[:])
 	t.value = c.row.AppendValue(t.value[:0])
-	t.produceRow(j.Emitter, key, t.value)
+	t.produceRow(e, key, t.value)
 	t.OpenCounts.Replace(c.row, c.replaced)
 	if c.replaced != nil {
 		t.OpenCounts.AddWaiting(c.replaced, -c.left)
@@ -146,6 +152,9 @@ func (t *State) Commit() error {
 	if err := t.Store.Apply(position, t.Committed.Append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.ID, err)
 	}
+	if t.Waiting != nil {
+		t.Waiting.Commit()
+	}
 	t.commitSweep()
 	t.Store.EvictBefore(t.horizons())
 	return nil
@@ -157,6 +166,9 @@ func (t *State) Discard() {
 		t.Store.Discard()
 	}
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	if t.Waiting != nil {
+		t.Waiting.Discard()
+	}
 	t.discardSweep()
 }
 

@@ -56,6 +56,9 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 // respondWithout produces the verdict for a request that waited for an outcome and gets
 // none. If its client waits after all, it gets its response.
 func (e *Emitter) respondWithout(r *reply) {
+	if !r.to.ReplyTo.IsSet() {
+		return
+	}
 	e.produceVerdict(&wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, BrokerTime: r.brokerTime,
 	})

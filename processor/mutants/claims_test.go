@@ -13,7 +13,7 @@ func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
 var claimList = []mutant{
 	{
 		name:  "old-token-accepted",
-		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites its results results results result",
+		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites its result",
 		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Token.Digest != prior.Digest {\n"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
@@ -22,6 +22,18 @@ var claimList = []mutant{
 		does:  "forget erases the key whatever the attempt is: read again, it erases a later one",
 		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Kind != OutcomeForget && !o.Token.fits(prior) {\n"}},
 		aims:  []suite{processorSuite.aimed("^TestForgetThatIsReadAgainErasesNoLaterAttempt$")},
+	},
+	{
+		name:  "former-claim-forgotten",
+		does:  "a claim whose key is claimed again after its window is forgotten: its senders get no reply, and its outcome is refused",
+		edits: []edit{{"dedup/claim.go", "		verdict, former = AfterWindow, formerOf(prior, current)\n", "		verdict = AfterWindow\n"}},
+		aims:  inScript("former", "each-gets-its-own-outcome"),
+	},
+	{
+		name:  "former-requests-carried",
+		does:  "the requests of a claim go to the event that claims its key after its window: they get the outcome of another operation",
+		edits: []edit{{"dedup/claim.go", "	claim.Requests = []Request{ev.Request.dispatched()}\n", "	if former != nil {\n		claim.Requests, former.Claim.Requests = former.Claim.Requests, nil\n		former.Row.setClaim(&former.Claim)\n	}\n	claim.Requests = append(claim.Requests, ev.Request.dispatched())\n"}},
+		aims:  inScript("former", "each-gets-its-own-outcome"),
 	},
 	{
 		name:  "foreign-namespace-accepted",
@@ -87,7 +99,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a duplicate that waits is in the store but not in the changelog: a takeover loses it",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: left, joined: 1})\n", "	_ = left\n	t.Store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})\n", "	_ = left\n	t.Store.Put(c.Row)\n"}},
 		aims:  inScript("waiting", "answered-once"),
 	},
 	{
@@ -119,11 +131,6 @@ var claimList = []mutant{
 		does:  "after a timeout the response says that a retry is safe, on a route that may forward both events unchecked",
 		edits: []edit{{"processor/ingress/event.go", "if perhapsStored && derived.Finding == rules.Keyed && route", "if perhapsStored && derived == nil && route"}},
 		aims:  []suite{ingressSuite.aimed("^TestRetryOfAnUncheckedEventIsNotCalledSafe$")},
-	},
-	{
-		name:  "waiting-copies-lost-on-expiry",
-		does:  "an event after the window replaces a claim without an outcome and loses its requesters",
-		edits: []edit{{"dedup/claim.go", "		claim.Requests = current.Requests\n", "		_ = current\n"}},
 	},
 	{
 		name: "lease-by-the-machines-clock",
@@ -176,6 +183,34 @@ var claimList = []mutant{
 		aims:  inScript("leases", "restarts-end-no-lease-late"),
 	},
 	{
+		name:    "waiting-after-the-lease",
+		hazards: []string{"D42"},
+		does:    "requests of a dead executor's claim wait until another duplicate comes",
+		edits:   []edit{{"processor/judge/progress.go", "	return t.answerLeases(j.Emitter, rec.Timestamp.UnixMilli())\n", "	return nil\n"}},
+		aims:    inScript("waiting", "answered-when-the-lease-is-over"),
+	},
+	{
+		name:    "waiting-at-the-eviction",
+		hazards: []string{"D42"},
+		does:    "requests that wait for a submitted claim vanish with its row",
+		edits:   []edit{{"processor/judge/judge.go", "		if err := t.answerEvicted(j.Emitter, route, next); err != nil {\n			return err\n		}\n", ""}},
+		aims:    inScript("waiting", "answered-before-the-eviction"),
+	},
+	{
+		name:    "waiting-forgotten-at-an-abort",
+		hazards: []string{"D42"},
+		does:    "requests that an aborted transaction answered get no reply",
+		edits:   []edit{{"processor/app/waiting.go", "		w.claims[digest] = *c\n", ""}},
+		aims:    inScript("waiting", "answered-once-after-an-abort"),
+	},
+	{
+		name:    "waiting-forgotten-at-a-restart",
+		hazards: []string{"D42"},
+		does:    "a task that restarts does not know who waits",
+		edits:   []edit{{"processor/restore/waiting.go", "	if waiting == 0 {\n", "	if true {\n"}},
+		aims:    inScript("waiting", "answered-before-the-eviction"),
+	},
+	{
 		name:    "step-ahead-unseen",
 		hazards: []string{"T14"},
 		does:    "a lease ends at a step of broker time that happened while no process observed it",
@@ -204,8 +239,8 @@ var claimList = []mutant{
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is dispatched again without a stored row: its outcome is refused, and every duplicate is dispatched",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.setOutcomeFollows(c)\n", `	if !c.LeaseExpired {
-		t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: c.Added})\n	ev.setOutcomeFollows(c)\n", `	if !c.LeaseExpired {
+		t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: c.Added})
 	}
 	ev.setOutcomeFollows(c)
 `}},
@@ -214,7 +249,7 @@ var claimList = []mutant{
 	{
 		name:  "reply-without-row",
 		does:  "an outcome gets its replies, but its row reaches only the store: the next owner dispatches the event again",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{

@@ -29,6 +29,8 @@ type Claims struct {
 	ByClock bool
 	// Timeout is how long a request by HTTP waits, 0 for a route without HTTP.
 	Timeout int64
+	// Group reports that the route names the consumer group of its executor.
+	Group bool
 	// ForwardsCollisions is that of a route without adjacent buckets.
 	ForwardsCollisions bool
 
@@ -270,7 +272,10 @@ func (f *claimFold) event(r *Record, e *envelope) {
 		f.late(r, e)
 		return
 	}
-	defer func() { f.last, f.seen = max(f.last, time), true }()
+	defer func() {
+		f.last, f.seen = max(f.last, time), true
+		f.answerEvicted()
+	}()
 	if !f.seen {
 		f.last = time
 	}
@@ -290,13 +295,11 @@ func (f *claimFold) event(r *Record, e *envelope) {
 				return
 			}
 			verdict = "after_window"
+			f.keepFormer(d, k)
 		}
 	}
 	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.dispatchedAt(r), details: e.fingerprint}
-	if verdict == "after_window" && k.status != "completed" {
-		fresh.requesters = k.requesters
-	}
-	fresh.requesters = append(slices.Clone(fresh.requesters), requester{key: key, at: from, id: e.request, replyTo: e.replyTo})
+	fresh.requesters = []requester{{key: key, at: from, id: e.request, replyTo: e.replyTo}}
 	f.keys[d] = fresh
 	if collided {
 		verdict = "collision"
@@ -381,7 +384,7 @@ func (f *claimFold) outcome(r *Record, e *envelope) error {
 	if home != r.Partition {
 		return fmt.Errorf("is an outcome of a claim in partition %d, which another task reads", home)
 	}
-	k := f.keys[digest(raw[2:18])]
+	k := f.claimOf(digest(raw[2:18]), attempt)
 	current := f.isRetained(k) && attempt == k.attempt && first == k.at
 	if b[0] >= kindStart {
 		f.question(r, kind, string(b[3+int(b[1]):]), k, current, e.replyTo != "")

@@ -367,6 +367,11 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 	if report, violations := Check(w.cfg, w.end()); len(violations) > 0 || report.Routed != 16 || report.Sent != 17 {
 		t.Fatal(report, ids(t, violations))
 	}
+	w = claimStory()
+	w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{1, flagProgress}}}})
+	if _, violations := Check(w.cfg, w.end()); len(violations) > 0 {
+		t.Fatal("a progress record after the last checkpoint:", ids(t, violations))
+	}
 	for name, c := range map[string]struct {
 		want  string
 		plant func(w *scenario)

@@ -76,6 +76,7 @@ func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 		f.last = e.time
 	}
 	f.last, f.seen = max(f.last, e.time), true
+	f.answerEvicted()
 }
 
 // storeForwarded stores an event that was forwarded unchecked.
@@ -91,18 +92,11 @@ func (f *claimFold) storeForwarded(e *envelope) {
 		case f.covers(k, e.time):
 			k.status, k.bypassed = "submitted", true
 			return
+		default:
+			f.keepFormer(d, k)
 		}
 	}
 	fresh := &claim{status: "submitted", attempt: attempt, first: e.time, at: e.from, details: e.fingerprint, bypassed: true, ended: true}
-	if f.isRetained(k) && k.status != "freed" && k.status != "completed" {
-		for _, a := range k.requesters {
-			verdict := "replayed"
-			if a.at == k.at {
-				verdict = "unique"
-			}
-			f.reply(a.key, verdict, "forwarded", attempt, content(nil, nil))
-		}
-	}
 	f.keys[d] = fresh
 }
 

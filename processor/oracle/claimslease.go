@@ -56,11 +56,7 @@ func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.ti
 // leaseBegan is the broker time at which the lease of a claim begins for a duplicate. A
 // claim more than a minute after its duplicate is of a broker's clock that was set back.
 func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
-	times, latest := f.timesOf(duplicate.Offset), f.dispatchedAt(duplicate)+60_000
-	stepped := f.known.stepped
-	if !f.showsStep[times.stepped] {
-		stepped = max(stepped, times.stepped) // the task noticed it, before the log showed it
-	}
+	times, latest, stepped := f.timesOf(duplicate.Offset), f.dispatchedAt(duplicate)+60_000, f.stepped(duplicate)
 	switch {
 	case since > latest:
 		return max(times.up, stepped)
@@ -69,4 +65,13 @@ func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	default:
 		return max(since, stepped)
 	}
+}
+
+// stepped is when broker time had last changed by a step, for an event.
+func (f *claimFold) stepped(event *Record) int64 {
+	times := f.timesOf(event.Offset)
+	if f.showsStep[times.stepped] {
+		return f.known.stepped
+	}
+	return max(f.known.stepped, times.stepped) // the task noticed it, before the log showed it
 }

@@ -1,14 +1,19 @@
 package oracle
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // claimsProgress is what a task knows of the outcomes, by the progress records that it
 // read. Times are ms of the broker's clock.
 type claimsProgress struct {
-	counted map[uint16]int64 // when the topic had no more partitions than in read
-	read    map[uint16]map[int]int64
-	last    int64 // when the last progress record was stored
-	stepped int64 // when broker time may last have changed by a step; 0 for never
+	counted    map[uint16]int64 // when the topic had no more partitions than that
+	partitions map[uint16]int
+	read       map[uint16]map[int]int64 // without those that are unread
+	passed     []passed                 // by the executor's group, ascending
+	last       int64                    // when the last progress record was stored
+	stepped    int64                    // when broker time may last have changed by a step; 0 for never
 }
 
 // followsStep reports whether broker time may have changed by a step between two progress
@@ -51,36 +56,69 @@ func (f *claimFold) progress(r *Record) error {
 	}
 	f.known.last = r.Timestamp
 	if f.known.counted == nil {
-		f.known.counted, f.known.read = map[uint16]int64{}, map[uint16]map[int]int64{}
+		f.known.counted, f.known.partitions, f.known.read = map[uint16]int64{}, map[uint16]int{}, map[uint16]map[int]int64{}
 	}
 	b := fields{rest: r.Value}
 	for n := b.unsigned(1 << 16); n > 0 && !b.bad; n-- {
-		topic, counted := uint16(b.unsigned(1<<16)), b.signed()
-		before, now := f.known.read[topic], map[int]int64{}
-		partitions := int(b.unsigned(1 << 20))
-		for p := range partitions {
-			if z := b.unsigned(1 << 63); z > 0 {
-				difference := int64((z-1)>>1) ^ -int64((z-1)&1)
-				now[p] = min(counted+difference, r.Timestamp)
-			} else if to, ok := before[p]; ok {
-				now[p] = to
-			}
-			if b.bad {
-				break
-			}
-		}
-		if len(now) < partitions {
-			f.known.counted[topic] = 0 // one of them is unread
-		} else {
-			f.known.counted[topic] = min(counted, r.Timestamp)
-		}
-		f.known.read[topic] = now
+		f.known.readOutcomes(&b, r.Timestamp)
 	}
+	f.readExecutors(&b, r.Timestamp)
 	if b.bad {
 		return fmt.Errorf("is not a progress record: %x", r.Value)
 	}
 	f.counts["progress records"]++
+	for _, k := range f.keys {
+		if k.status == "in_progress" && k.startID == "" && f.leaseIsOver(k, r) {
+			f.answerWaiting(k, "answered at the lease's end")
+		}
+	}
 	return nil
+}
+
+// aheadMax is how far a worker's broker time may be ahead, ms: later times are of before it
+// was set back.
+const aheadMax = 10_000
+
+// readOutcomes reads what a progress record that was stored at a time says of a topic.
+func (p *claimsProgress) readOutcomes(b *fields, stored int64) {
+	topic, counted := uint16(b.unsigned(1<<16)), b.signed()
+	times := make([]uint64, b.unsigned(1<<20))
+	for partition := range times {
+		times[partition] = b.unsigned(1 << 63)
+	}
+	if b.bad || counted > stored+aheadMax {
+		return
+	}
+	if p.read[topic] == nil {
+		p.read[topic] = map[int]int64{}
+	}
+	for partition, z := range times {
+		at := counted + (int64((z-1)>>1) ^ -int64((z-1)&1))
+		if z > 0 && at <= stored+aheadMax {
+			p.read[topic][partition] = min(at, stored)
+		}
+	}
+	if len(times) >= p.partitions[topic] { // else the broker that answered was behind
+		p.partitions[topic], p.counted[topic] = len(times), min(counted, stored)
+	}
+}
+
+// answerEvicted answers the requests of claims that stream time evicts.
+func (f *claimFold) answerEvicted() {
+	for _, k := range f.keys {
+		if k.status != "freed" && !f.isRetained(k) {
+			f.answerWaiting(k, "answered at the eviction")
+		}
+	}
+}
+
+// answerWaiting answers the requests of a claim without an outcome.
+func (f *claimFold) answerWaiting(k *claim, count string) {
+	for _, q := range k.requesters {
+		f.counts[count]++
+		f.reply(q.key, "in_progress", k.status, k.attempt, content(nil, nil))
+	}
+	k.requesters = nil
 }
 
 // leaseIsOver reports whether the lease of a claim has ended for a duplicate: every
@@ -90,19 +128,9 @@ func (f *claimFold) leaseIsOver(k *claim, duplicate *Record) bool {
 	if f.ByClock {
 		return duplicate.Timestamp-began > f.Lease
 	}
-	known := false
-	for topic, read := range f.known.read {
-		if f.Outcomes != "" && topic != f.OutcomesNumber {
-			continue // of another route
-		}
-		known = true
-		to := f.known.counted[topic]
-		for _, at := range read {
-			to = min(to, at)
-		}
-		if to-began <= f.Lease {
-			return false
-		}
+	readTo := f.readTo()
+	if readTo == math.MinInt64 || readTo-began <= f.Lease {
+		return false
 	}
-	return known
+	return !f.Group || f.executorHad(began, f.stepped(duplicate), readTo)
 }

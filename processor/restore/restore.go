@@ -56,9 +56,11 @@ type Restore struct {
 	Store      *state.Store
 	Checkpoint wire.Checkpoint // Next is -1 if the changelog has none
 	Counts     app.Counts      // of keys at that checkpoint
-	rows       int
-	from, to   int64 // changelog offsets
-	Err        error
+	// Waiting has the claims of Store with requests that wait.
+	Waiting  *app.Waiting
+	rows     int
+	from, to int64 // changelog offsets
+	Err      error
 }
 
 // noteFailure stores when the store became unusable, unless err is nil, and returns
@@ -90,8 +92,8 @@ func (r *Restore) awaitDisk(ctx context.Context) error {
 // why the given store is unusable, nil if it is usable. startAt is the input offset
 // at which a task without a checkpoint starts. The restore's goroutine calls finished
 // at its end.
-func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, broken error, startAt int64, finished func()) *Restore {
-	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, broken: broken, startAt: startAt}
+func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, waiting *app.Waiting, broken error, startAt int64, finished func()) *Restore {
+	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
 	return r
 }
@@ -256,6 +258,9 @@ func (r *Restore) once(ctx context.Context) error {
 	}
 	r.dropRefusal(ctx)
 	r.Counts, err = countKeys(ctx, r.src.App, &r.Checkpoint, r.Store, r.src.Counting)
+	if err == nil && r.Waiting == nil {
+		r.Waiting, err = FindWaiting(ctx, r.src.App, &r.Counts, r.Store)
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -287,6 +292,11 @@ func (r *Restore) apply(records []*kgo.Record, position int64, newest **wire.Che
 			return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
 		}
 		r.Store.Put(row)
+		if r.Waiting != nil {
+			if err := r.Waiting.Read(&row); err != nil {
+				return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+		}
 	}
 	if err := r.Store.Apply(position, stored); err != nil {
 		return err

@@ -121,8 +121,12 @@ func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
 	if !ok {
 		p.Outcomes = slices.Insert(p.Outcomes, at, OutcomesProgress{Topic: record.Topic})
 	}
-	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), len(record.ReadTo))
-	copy(merged.ReadTo, p.Outcomes[at].ReadTo)
+	known := &p.Outcomes[at]
+	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), max(len(record.ReadTo), len(known.ReadTo)))
+	if len(record.ReadTo) < len(known.ReadTo) {
+		merged.CountedAt = known.CountedAt // a topic loses no partition: the broker's answer is old
+	}
+	copy(merged.ReadTo, known.ReadTo)
 	for partition, to := range record.ReadTo {
 		if to != unknownTime && to <= stored+aheadMax {
 			merged.ReadTo[partition] = min(to, stored)

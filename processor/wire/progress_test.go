@@ -106,6 +106,25 @@ func TestMergeDoesNotChangeItsReceiver(t *testing.T) {
 	}
 }
 
+// TestMergeKeepsPartitionsThatABrokerDoesNotKnowYet: metadata of a broker that is behind
+// must not drop the partition that was added, whose outcomes are unread.
+func TestMergeKeepsPartitionsThatABrokerDoesNotKnowYet(t *testing.T) {
+	p := progressOf(50, []int64{50, 50, unknownTime})
+	record := progressOf(60, []int64{60, 60})
+	p = p.Merge(&record, 60, leaseOf100)
+	if to := p.OutcomesReadTo(3); to != unknownTime {
+		t.Errorf("read to %d, and one partition is unread", to)
+	}
+	record = progressOf(70, []int64{unknownTime, unknownTime, 70})
+	if p = p.Merge(&record, 70, leaseOf100); p.OutcomesReadTo(3) != 60 {
+		t.Errorf("read to %d, want 60", p.OutcomesReadTo(3))
+	}
+	record = progressOf(80, []int64{80, 80})
+	if p = p.Merge(&record, 80, leaseOf100); p.OutcomesReadTo(3) != 70 {
+		t.Errorf("read to %d by an old count, want 70", p.OutcomesReadTo(3))
+	}
+}
+
 // TestMergeIgnoresTimesBeforeAStep: what is far ahead of the broker that stored the record
 // was observed before broker time was set back, and says nothing of the time until then.
 func TestMergeIgnoresTimesBeforeAStep(t *testing.T) {
