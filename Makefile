@@ -106,6 +106,10 @@ real: ## only the tests against a real Apache Kafka, with their names
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
 	$(GO) run ./benchmarks/state
 
+.PHONY: bench-claims
+bench-claims: ## claim mode beside an earlier program: events and outcomes a second, and what a process does at rest (a quarter of an hour)
+	$(GO) run ./benchmarks/claims -results benchmarks/results
+
 .PHONY: bench-restart
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
 	$(GO) run ./benchmarks/restart -results benchmarks/results
@@ -163,6 +167,10 @@ FAULTS ?=
 FAULT_INTERVAL ?= 6s
 RESULTS ?= benchmarks/results
 FAULTS_FLAGS ?=
+
+.PHONY: executions
+executions: ## 50,000 operations while executors, oncebus and Kafka fail: each is executed once (an hour; needs Java and Maven)
+	$(GO) run ./benchmarks/executions -results benchmarks/results
 
 .PHONY: faults
 faults: ## break a real Kafka and oncebus for DURATION and prove that nothing was lost or repeated (needs Java and Maven)

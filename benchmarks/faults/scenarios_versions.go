@@ -3,17 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -86,52 +83,15 @@ func (e *epoch) step(ctx context.Context, times *[]time.Duration, what string) e
 
 // preparePrevious builds the earlier program, with which the app's processes start.
 func preparePrevious(ctx context.Context, h *harness) error {
-	built, err := buildCommit(ctx, h.set.previous, filepath.Join(h.dir, "previous"))
+	built, err := program.BuildCommit(ctx, h.set.previous, filepath.Join(h.dir, "previous"), "-tags", "failpoints")
+	if errors.Is(err, program.ErrNoCommit) {
+		return fmt.Errorf("%w: %w; fetch it (git fetch --unshallow), or name another by -previous", errLeftOut, err)
+	}
 	if err == nil {
 		h.say("the program of %s is built; the app starts with it", h.set.previous)
 		h.current, h.binary = h.binary, built
 	}
 	return err
-}
-
-// buildCommit builds the program as it was in a commit of this repository, below dir.
-func buildCommit(ctx context.Context, commit, dir string) (string, error) {
-	// The checkout may belong to another user.
-	git := func(args ...string) (string, error) {
-		return runIn(ctx, "", "git", append([]string{"-c", "safe.directory=*"}, args...)...)
-	}
-	if _, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
-		return "", fmt.Errorf("%w: commit %s is not in the history here; fetch it (git fetch --unshallow), or name another by -previous: %w", errLeftOut, commit, err)
-	}
-	root, err := git("rev-parse", "--show-toplevel")
-	if err != nil {
-		return "", err
-	}
-	source, archive, binary := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "oncebus")
-	if err := os.MkdirAll(source, 0o700); err != nil {
-		return "", err
-	}
-	if _, err := runIn(ctx, strings.TrimSpace(root), "git", "-c", "safe.directory=*", "archive", "--output="+archive, commit); err != nil {
-		return "", err
-	}
-	if _, err := runIn(ctx, source, "tar", "-xf", archive); err != nil {
-		return "", err
-	}
-	if _, err := runIn(ctx, source, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", binary, "./cmd/oncebus"); err != nil {
-		return "", err
-	}
-	return binary, nil
-}
-
-// runIn runs a program in a directory and returns its output.
-func runIn(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	var out, problems bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), "CGO_ENABLED=0"), &out, &problems
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("run %v: %w: %s", cmd.Args, err, bytes.TrimSpace(problems.Bytes()))
-	}
-	return out.String(), nil
 }
 
 // playPrevious (row u1) updates the processes one after the other from the earlier program to

@@ -13,6 +13,9 @@
 // the offset is committed. A journal belongs to one process; a lost one leaves the events
 // that it had started in progress, until an operator ends them.
 //
+// With -journal alone it asks nothing, and each execution appends a line to the journal:
+// benchmarks/executions counts them.
+//
 // Exit codes: 0 stopped by a signal, 1 failed, 2 the outcomes topic refuses an outcome, or
 // the flags are wrong: change the topic or the flags before the next start.
 //

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // States of an attempt in the journal.
@@ -146,6 +149,17 @@ func (j *journal) write(sync bool, attempts ...*attempt) error {
 		j.apply(a)
 	}
 	return nil
+}
+
+// counting returns work that appends a line done for each execution. Without starts the
+// journal only counts: an attempt may have several lines.
+func (j *journal) counting(work func(context.Context, *kgo.Record) ([]byte, error)) func(context.Context, *kgo.Record) ([]byte, error) {
+	return func(ctx context.Context, event *kgo.Record) ([]byte, error) {
+		result, err := work(ctx, event)
+		kind, text := outcomeOfWork(result, err)
+		line := attempt{State: stateDone, Token: string(headerOf(event, "oncebus-claim-token")), Dedup: string(headerOf(event, "oncebus-key")), Outcome: kind, Result: text}
+		return result, errors.Join(err, j.append(false, line))
+	}
 }
 
 func (j *journal) append(sync bool, lines ...any) error {

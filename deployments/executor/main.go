@@ -24,7 +24,7 @@ type settings struct {
 	group           string
 	instance        string // transactional id of this process
 	// answers is the topic of the answers to starts; "" to execute without asking. journal is
-	// the file of what was started and executed.
+	// the file of what was started and executed; "" for none, without asking.
 	answers, journal string
 	renewEvery       time.Duration
 }
@@ -39,8 +39,8 @@ func main() {
 	flag.StringVar(&s.journal, "journal", "", "file of what this process started and executed, different for each, kept across restarts")
 	flag.DurationVar(&s.renewEvery, "renew", 10*time.Second, "time between renewals of an event that is being executed")
 	flag.Parse()
-	if (s.answers == "") != (s.journal == "") || s.renewEvery <= 0 {
-		fmt.Fprintln(os.Stderr, "want -answers and -journal together, and a positive -renew")
+	if s.answers != "" && s.journal == "" || s.renewEvery <= 0 {
+		fmt.Fprintln(os.Stderr, "want -journal with -answers, and a positive -renew")
 		os.Exit(exitSettings)
 	}
 	s.brokers = strings.Split(*brokers, ",")
@@ -74,9 +74,17 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 
 // run processes events until ctx is done. After an aborted transaction this process sends
 // the same outcomes again; a new owner of the partition processes the same events again.
-func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
+func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) (err error) {
 	if s.answers != "" {
 		return s.runStarted(ctx, work)
+	}
+	if s.journal != "" {
+		journal, err := openJournal(s.journal)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, journal.close()) }()
+		work = journal.counting(work)
 	}
 	o := outbox{settings: s, work: work, executed: map[eventID]*outcome{}}
 	session, err := kgo.NewGroupTransactSession(

@@ -29,6 +29,9 @@ func TestExecutorBehindOperations(t *testing.T) {
 	t.Run("executes at once", func(t *testing.T) {
 		behindOperations(t, &settings{})
 	})
+	t.Run("executes at once and counts", func(t *testing.T) {
+		behindOperations(t, &settings{journal: filepath.Join(t.TempDir(), "journal")})
+	})
 	t.Run("asks before", func(t *testing.T) {
 		behindOperations(t, &settings{answers: "economy.answers", journal: filepath.Join(t.TempDir(), "journal"), renewEvery: time.Millisecond})
 	})
@@ -110,6 +113,13 @@ func behindOperations(t *testing.T, s *settings) {
 	stop()
 	for range 2 {
 		must(t, <-ended)
+	}
+	if s.journal != "" {
+		text, err := os.ReadFile(s.journal)
+		must(t, err)
+		if n := strings.Count(string(text), `"outcome":"completed"`); n != 1 {
+			t.Errorf("r1 was executed %d times by the journal:\n%s", n, text)
+		}
 	}
 }
 
