@@ -319,10 +319,11 @@ func TestRestartsEndNoLeaseLate(t *testing.T) {
 	}
 }
 
-// TestProgressAtRest: without open claims no progress record is written.
+// TestProgressAtRest: without a claim in progress no progress record is written, even if its
+// lease would have lasted longer.
 func TestProgressAtRest(t *testing.T) {
 	t.Parallel()
-	p := newProgressBench(t, "")
+	p := progressBenchOf(t, fmt.Sprintf(claimRoutes, "reject"))
 	p.produce(operation("1", "first", 0))
 	p.drainClaims(p.instance)
 	p.produce(outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1")))

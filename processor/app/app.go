@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -110,6 +111,21 @@ func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
 		return route
 	}
 	return of
+}
+
+// Horizons returns by namespace id the first seen time, in ms, before which a row decides
+// no event any more, as of a checkpoint. A namespace id without a route keeps its rows.
+func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
+	var before [256]int64
+	for id := range before {
+		before[id] = math.MinInt64
+	}
+	for _, r := range rt.Routes {
+		if c.StreamTimes.Has[r.NamespaceID] {
+			before[r.NamespaceID] = r.Span.Horizon(c.StreamTimes.At[r.NamespaceID])
+		}
+	}
+	return before
 }
 
 // RereadLimits reads the limits of topics again, and reports whether they changed.

@@ -156,6 +156,12 @@ func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 // Waiting returns how many requests of a namespace id wait for an outcome.
 func (c *Counts) Waiting(namespaceID uint8) uint64 { return c.Of(namespaceID, StatusWaiting).Live() }
 
+// InProgress returns how many claims of a namespace id have neither an outcome nor a submitted
+// order.
+func (c *Counts) InProgress(namespaceID uint8) uint64 {
+	return c.Of(namespaceID, dedup.ClaimInProgress).Live()
+}
+
 // Advance subtracts the keys of a namespace id whose retention is over at its stream
 // time, in ms.
 func (c *Counts) Advance(namespaceID uint8, streamTime int64) {

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -80,6 +81,12 @@ func (w *Waiting) set(row *dedup.Row, claim *dedup.Claim) {
 	w.sinceMin[c.namespaceID] = min(w.sinceMin[c.namespaceID], c.since)
 }
 
+// Evict drops the claims of each namespace id that were first seen before a time, in ms.
+// Their requests were answered in the transaction that moved stream time there.
+func (w *Waiting) Evict(before *[256]int64) {
+	maps.DeleteFunc(w.claims, func(_ dedup.Digest, c waitingClaim) bool { return c.first < before[c.namespaceID] })
+}
+
 // Commit keeps what the open transaction noted.
 func (w *Waiting) Commit() { clear(w.before) }
 
@@ -115,9 +122,9 @@ func (w *Waiting) LeasedBefore(namespaceID uint8, since int64) []dedup.Digest {
 	return w.find(namespaceID, &w.sinceMin[namespaceID], func(c *waitingClaim) int64 { return c.since }, since)
 }
 
-// HasLeases reports whether leases may end under requests that wait. It may be wrong until
-// LeasedBefore is asked.
-func (w *Waiting) HasLeases() bool { return slices.Min(w.sinceMin[:]) != math.MaxInt64 }
+// HasLeases reports whether leases of a namespace id may end under requests that wait. It may
+// be wrong until LeasedBefore is asked.
+func (w *Waiting) HasLeases(namespaceID uint8) bool { return w.sinceMin[namespaceID] != math.MaxInt64 }
 
 // find returns the claims whose time is before a limit, and sets least to the least time.
 func (w *Waiting) find(namespaceID uint8, least *int64, timeOf func(*waitingClaim) int64, limit int64) (found []dedup.Digest) {

@@ -330,7 +330,7 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 // read delivers verdicts to waiting requests until ctx is done or a fetch fails.
 func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *clientState) error {
 	for {
-		fetches := reader.PollFetches(ctx)
+		fetches := pollVerdicts(ctx, reader)
 		if ctx.Err() != nil {
 			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 				return cause
@@ -346,7 +346,7 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 			var lost *kgo.ErrDataLoss
 			var tooLarge *kgo.ErrDecompressTooLarge
 			switch {
-			case errors.As(err, &lost), errors.Is(err, kafka.ErrBudgetExhausted): // franz-go continues by itself
+			case errors.As(err, &lost), errors.Is(err, kafka.ErrBudgetExhausted), errors.Is(err, context.DeadlineExceeded): // franz-go continues by itself
 			case errors.As(err, &tooLarge):
 				f.skip(reader, at, tooLarge)
 			default:
@@ -357,6 +357,21 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 			return failed
 		}
 	}
+}
+
+// quietMax is how long a poll waits for verdicts.
+const quietMax = time.Second
+
+// pollVerdicts polls once. After a poll without records it makes the client fetch again: a
+// skip may have ended that (hazard A19, see the worker's wakeFetching).
+func pollVerdicts(ctx context.Context, reader *kgo.Client) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(ctx, quietMax)
+	defer cancel()
+	fetches := reader.PollFetches(ctx)
+	if fetches.NumRecords() == 0 {
+		reader.ResumeFetchPartitions(nil)
+	}
+	return fetches
 }
 
 // skip skips a batch of verdicts that is not decompressed. Their requests get no verdict,

@@ -18,7 +18,9 @@ func (t *Judge) keepFormer(e *Emitter, route *app.Route, former *dedup.FormerCla
 	row, claim := &former.Row, &former.Claim
 	left = len(claim.Requests)
 	if !t.fitsStarted(row) {
-		t.replyWithoutOutcome(e, route, row, claim, tooLargeReason, unansweredWindow)
+		u := unanswered{reason: tooLargeReason, counter: unansweredWindow}
+		t.replyWithoutOutcome(e, route, row, claim, &u)
+		u.log(&t.State, route)
 	}
 	t.put(e, &change{row: row, claim: claim, joined: len(claim.Requests)})
 	return left

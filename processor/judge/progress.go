@@ -92,16 +92,15 @@ func (t *State) leaseBegan(at, stored int64) {
 	t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)
 }
 
-// AwaitsProgress reports whether a lease may not have ended, as of the open transaction.
+// AwaitsProgress reports whether a lease may not have ended, or has ended under requests that
+// wait, as of the open transaction.
 func (t *State) AwaitsProgress() bool {
-	if t.App.WritesProgress && t.Waiting != nil && t.Waiting.HasLeases() {
-		return true
-	}
-	return t.Open.ClaimedAt != 0 && slices.ContainsFunc(t.App.Routes, func(route *app.Route) bool {
-		if route.Mode != rules.ClaimMode {
+	return t.App.WritesProgress && slices.ContainsFunc(t.App.Routes, func(route *app.Route) bool {
+		if route.Mode != rules.ClaimMode || t.OpenCounts.InProgress(route.NamespaceID) == 0 {
 			return false
 		}
-		e := t.evidence(route)
-		return e.OutcomesReadTo-route.Rule.Lease <= t.Open.ClaimedAt || e.OutcomesReadTo == dedup.NoStreamTime || route.Rule.HasGroup && e.ExecutorPassedTo <= t.Open.ClaimedAt
+		e, began := t.evidence(route), t.Open.ClaimedAt
+		return t.Waiting.HasLeases(route.NamespaceID) || began != 0 &&
+			(e.OutcomesReadTo == dedup.NoStreamTime || e.OutcomesReadTo-route.Rule.Lease <= began || route.Rule.HasGroup && e.ExecutorPassedTo <= began)
 	})
 }

@@ -209,18 +209,42 @@ func (w *world) restore(t *scriptTask) {
 		must(w.t, err)
 		t.store.Put(row)
 	}
-	if n := int64(len(changelog)); n > from {
-		must(w.t, t.store.Apply(n, newest))
-	}
 	t.Store, t.Blind = t.store, false
 	w.goOn(t, newest)
+	w.putExpired(t, changelog)
+	if len(changelog) > 0 {
+		must(w.t, t.store.Apply(int64(len(changelog)), newest))
+	}
 	var err error
 	t.Counts, err = restore.CountKeys(context.Background(), w.app, &t.Committed, t.Store)
 	must(w.t, err)
 	t.OpenCounts = app.NewCounts(w.app)
-	t.Waiting, err = restore.FindWaiting(context.Background(), w.app, &t.Counts, t.Store)
+	t.Waiting, err = restore.FindWaiting(context.Background(), w.app, &t.Committed, &t.Counts, t.Store, nil)
 	must(w.t, err)
 	w.rewind(t)
+}
+
+// putExpired puts back the first row of each digest whose newest row has expired. A store
+// may return it: eviction removes runs, and an older run may keep such a row.
+func (w *world) putExpired(t *scriptTask, changelog []*kgo.Record) {
+	first, newest := map[dedup.Digest]dedup.Row{}, map[dedup.Digest]dedup.Row{}
+	for _, rec := range changelog {
+		if key := string(rec.Key); key == wire.CheckpointKey || key == commitMarker {
+			continue
+		}
+		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
+		must(w.t, err)
+		if _, found := first[row.Digest]; !found {
+			first[row.Digest] = row
+		}
+		newest[row.Digest] = row
+	}
+	before := w.app.Horizons(&t.Committed)
+	for digest, row := range newest {
+		if old := first[digest]; row.First < before[row.NamespaceID] && old.First < before[old.NamespaceID] {
+			t.store.Put(old)
+		}
+	}
 }
 
 // rewind moves a task's position in its input back to the last commit.

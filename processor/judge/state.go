@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -156,7 +155,7 @@ func (t *State) Commit() error {
 		t.Waiting.Commit()
 	}
 	t.commitSweep()
-	t.Store.EvictBefore(t.horizons())
+	t.Store.EvictBefore(t.App.Horizons(&t.Committed))
 	return nil
 }
 
@@ -170,21 +169,6 @@ func (t *State) Discard() {
 		t.Waiting.Discard()
 	}
 	t.discardSweep()
-}
-
-// horizons returns by namespace id the first seen time before which a row decides no
-// event any more. A namespace id without a route keeps its rows.
-func (t *State) horizons() [256]int64 {
-	var before [256]int64
-	for id := range before {
-		before[id] = math.MinInt64
-	}
-	for _, r := range t.App.Routes {
-		if t.Committed.StreamTimes.Has[r.NamespaceID] {
-			before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])
-		}
-	}
-	return before
 }
 
 // waitingMax is how many requests of a namespace may wait for an outcome in one

@@ -41,7 +41,7 @@ func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	first := &State{App: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, NamespaceID: class, Span: span}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
 		first.Committed.StreamTimes.At[class], first.Committed.StreamTimes.Has[class] = at, true
-		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {
+		if got := first.App.Horizons(&first.Committed); got[class] != want || got[class+1] != math.MinInt64 {
 			t.Errorf("at %d the horizon is %d, want %d", at, got[class], want)
 		}
 	}

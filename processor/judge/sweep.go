@@ -74,7 +74,7 @@ func (t *State) Sweep(e *Emitter) error {
 	if !t.sweep.running || t.Blind {
 		return nil
 	}
-	horizons := t.horizons()
+	horizons := t.App.Horizons(&t.Committed)
 	read, bytes := 0, 0
 	for row, err := range t.Store.RowsFrom(t.sweep.next) {
 		if err != nil {

@@ -11,7 +11,7 @@ const fenceSteps = 12
 // evicts by the same times: what it evicts no rebuild needs. Without new rows of the
 // open transaction the fence is exact: all rows below the store's position are committed.
 func (t *State) setFences() {
-	horizons := t.horizons()
+	horizons := t.App.Horizons(&t.Committed)
 	t.Open.RaiseFloor(&horizons)
 	if t.fenceDue(&horizons) {
 		t.Open.AddFence(t.Store.Position(), &t.Committed, &horizons)

@@ -20,17 +20,35 @@ const (
 // rest.
 const answersMax = 1024
 
+// unanswered counts requests that are answered without an outcome for one reason. They share
+// a line of the log, because a route may have very many.
+type unanswered struct {
+	reason         string
+	counter        counterIndex
+	keys, requests int
+	key            string // of the first
+	attempt        uint32
+}
+
+func (u *unanswered) log(t *State, route *app.Route) {
+	if u.keys > 0 {
+		t.Log.Warn("requests answered without an outcome", "route", route.Name, "requests", u.requests, "keys", u.keys, "first_key", u.key, "attempt", u.attempt, "reason", u.reason)
+	}
+}
+
 // answerEvicted answers the requests of claims that a stream time evicts. Their rows are
 // evicted after the transaction, so it is the last one that can.
 func (t *State) answerEvicted(e *Emitter, route *app.Route, streamTime int64) error {
 	if t.Waiting == nil {
 		return nil
 	}
+	u := unanswered{reason: windowOverReason, counter: unansweredWindow}
 	for _, digest := range t.Waiting.Before(route.NamespaceID, route.Span.Horizon(streamTime)) {
-		if err := t.answerWaiting(e, route, digest, windowOverReason, nil); err != nil {
+		if err := t.answerWaiting(e, route, digest, &u, nil); err != nil {
 			return err
 		}
 	}
+	u.log(t, route)
 	return nil
 }
 
@@ -50,18 +68,20 @@ func (t *State) answerLeases(e *Emitter, now int64) error {
 		}
 		at := dedup.ClaimEvent{ReceivedAt: now, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: evidence}
 		over := t.Waiting.LeasedBefore(route.NamespaceID, end)
+		u := unanswered{reason: leaseOverReason, counter: unansweredLease}
 		for _, digest := range over[:min(len(over), answersMax)] {
-			if err := t.answerWaiting(e, route, digest, leaseOverReason, &at); err != nil {
+			if err := t.answerWaiting(e, route, digest, &u, &at); err != nil {
 				return err
 			}
 		}
+		u.log(t, route)
 	}
 	return nil
 }
 
 // answerWaiting answers the requests of a claim without an outcome, and removes them from
 // its row. With at it does so only if the lease is over then.
-func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest, reason string, at *dedup.ClaimEvent) error {
+func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest, u *unanswered, at *dedup.ClaimEvent) error {
 	prior, found, err := t.Store.Get(digest)
 	if err != nil {
 		return err
@@ -81,26 +101,26 @@ func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest,
 	case at != nil && !at.LeaseIsOver(&claim, route.Rule):
 		return nil
 	}
-	counter := unansweredWindow
-	if at != nil {
-		counter = unansweredLease
-	}
-	left := t.replyWithoutOutcome(e, route, &row, &claim, reason, counter)
+	left := t.replyWithoutOutcome(e, route, &row, &claim, u)
 	t.put(e, &change{row: &row, claim: &claim, replaced: &prior, left: left})
 	return nil
 }
 
 // replyWithoutOutcome removes the requests from a claim and its row, and replies to each. It
 // returns their number.
-func (t *State) replyWithoutOutcome(e *Emitter, route *app.Route, row *dedup.Row, claim *dedup.Claim, reason string, counter counterIndex) int {
+func (t *State) replyWithoutOutcome(e *Emitter, route *app.Route, row *dedup.Row, claim *dedup.Claim, u *unanswered) int {
 	requests := row.DropRequests(claim)
-	t.Log.Warn("requests answered without an outcome", "route", route.Name, "key", wire.KeyText(&claim.Key), "attempt", row.Attempt, "requests", len(requests), "reason", reason)
+	if u.keys == 0 {
+		u.key, u.attempt = wire.KeyText(&claim.Key), row.Attempt
+	}
+	u.keys++
+	u.requests += len(requests)
 	for _, request := range requests {
 		requested := t.App.ClaimRoute(request.Route, t.App.ClaimRoute(claim.Route, route))
-		a := reply{verdict: dedup.InProgress, status: row.Status.String(), row: row, claim: claim, reason: reason, to: request, brokerTime: t.joinedAt}
+		a := reply{verdict: dedup.InProgress, status: row.Status.String(), row: row, claim: claim, reason: u.reason, to: request, brokerTime: t.joinedAt}
 		e.reply(requested, &a)
 		e.respondWithout(&a)
-		e.count(requested, counter)
+		e.count(requested, u.counter)
 	}
 	return len(requests)
 }

@@ -335,6 +335,19 @@ var claimList = []mutant{
 		aims:    []suite{frontSuite.aimed("^TestAnswerOfAnotherTokenIsIgnored$")},
 	},
 	{
+		name:    "evicted-claims-answer",
+		hazards: []string{"D42"},
+		does:    "after a restore the requests in older rows of evicted claims are answered again",
+		edits:   []edit{{"processor/restore/waiting.go", "	known.Evict(&before)\n", "	_ = before\n"}},
+		aims:    inScript("waiting", "nothing-for-an-evicted-claim"),
+	},
+	{
+		name:  "verdict-without-a-request",
+		does:  "a record that waits for an outcome gets a verdict as a request by HTTP does",
+		edits: []edit{{"processor/judge/verdict.go", "	if !r.to.ReplyTo.IsSet() {\n		return\n	}\n	e.produceVerdict(", "	e.produceVerdict("}},
+		aims:  inScript("verdicts", "lease-over-for-a-request-and-a-record"),
+	},
+	{
 		// An outcome must be in the task's partition, after the claim. One
 		// that is routed by its record key may reach a task without the claim.
 		name:  "outcome-by-its-own-key",

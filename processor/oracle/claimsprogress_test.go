@@ -66,6 +66,29 @@ func TestClaimsLeasesEndByProgress(t *testing.T) {
 	}
 }
 
+// TestClaimsProgressAfterTheEnd: a progress record is written without input, so a process may
+// stop before it has read the last one. Nothing is expected of that one.
+func TestClaimsProgressAfterTheEnd(t *testing.T) {
+	claims := *testClaims
+	claims.ByClock = false
+	for next, answered := range map[int64]bool{1: false, 2: true} {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.event("a")
+		l.run("a", "1")
+		l.now += 5000
+		l.progress(6000, false)
+		if answered {
+			l.reply("a", "in_progress", "in_progress", "1", "")
+		}
+		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, 1)
+		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
+		l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, next))+"\x00\x02", "oncebus-lease", "1000 0")
+		if wrong, _ := CheckClaims(&claims, l.live); len(wrong) > 0 {
+			t.Errorf("processed to %d:\n%s", next, strings.Join(wrong, "\n"))
+		}
+	}
+}
+
 // TestClaimsCheckerAnswersWhoWaitsAtABypass: an event that is forwarded without a claim moves
 // stream time too, which evicts claims.
 func TestClaimsCheckerAnswersWhoWaitsAtABypass(t *testing.T) {

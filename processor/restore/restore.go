@@ -258,8 +258,8 @@ func (r *Restore) once(ctx context.Context) error {
 	}
 	r.dropRefusal(ctx)
 	r.Counts, err = countKeys(ctx, r.src.App, &r.Checkpoint, r.Store, r.src.Counting)
-	if err == nil && r.Waiting == nil {
-		r.Waiting, err = FindWaiting(ctx, r.src.App, &r.Counts, r.Store)
+	if err == nil {
+		r.Waiting, err = FindWaiting(ctx, r.src.App, &r.Checkpoint, &r.Counts, r.Store, r.Waiting)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -5,13 +5,27 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
-// FindWaiting returns the claims of a store with requests that wait. It reads the rows only
-// if the counts say that there are some.
-func FindWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *state.Store) (*app.Waiting, error) {
-	found := app.NewWaiting(a)
+// FindWaiting returns the claims of a store with requests that wait, as of a checkpoint:
+// those that are known, or else those of the rows, which it reads only if the counts say
+// that there are some. It leaves out evicted claims, because the store may have older rows of
+// them, in which requests still wait.
+func FindWaiting(ctx context.Context, a *app.App, c *wire.Checkpoint, counts *app.Counts, store *state.Store, known *app.Waiting) (*app.Waiting, error) {
+	if known == nil {
+		known = app.NewWaiting(a)
+		if err := readWaiting(ctx, a, counts, store, known); err != nil {
+			return nil, err
+		}
+	}
+	before := a.Horizons(c)
+	known.Evict(&before)
+	return known, nil
+}
+
+func readWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *state.Store, found *app.Waiting) error {
 	waiting := uint64(0)
 	for _, route := range a.Routes {
 		if route.Mode == rules.ClaimMode {
@@ -19,19 +33,19 @@ func FindWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *sta
 		}
 	}
 	if waiting == 0 {
-		return found, nil
+		return nil
 	}
 	rows := 0
 	for row, err := range store.Rows() {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if rows++; rows%recountStep == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 		if err := found.Read(&row); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
