@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"container/heap"
 	"fmt"
 	"maps"
 	"math"
@@ -15,13 +16,10 @@ import (
 // requests are answered when no outcome can be expected. It is in memory only: a restore
 // builds it from the rows. An entry may be of a row that has no such requests any more.
 type Waiting struct {
-	claimed [256]bool // namespace ids of routes in claim mode
-	claims  map[dedup.Digest]waitingClaim
+	byTime [256]*waitingTimes // by namespace id; nil for one without routes in claim mode
+	claims map[dedup.Digest]waitingClaim
 	// before has the entries as they were before the open transaction; nil for none.
 	before map[dedup.Digest]*waitingClaim
-	// firstMin and sinceMin are at most the least first and since of the entries of a
-	// namespace id.
-	firstMin, sinceMin [256]int64
 }
 
 type waitingClaim struct {
@@ -30,21 +28,23 @@ type waitingClaim struct {
 	since       int64 // when its lease began, ms; math.MaxInt64 if it has none
 }
 
+// waitingTimes orders the claims of a namespace id by their times.
+type waitingTimes struct{ first, since claimQueue }
+
 // NewWaiting returns an index without claims.
 func NewWaiting(rt *App) *Waiting {
 	w := &Waiting{claims: map[dedup.Digest]waitingClaim{}, before: map[dedup.Digest]*waitingClaim{}}
 	for _, r := range rt.Routes {
-		w.claimed[r.NamespaceID] = w.claimed[r.NamespaceID] || r.Mode == rules.ClaimMode
-	}
-	for id := range w.firstMin {
-		w.firstMin[id], w.sinceMin[id] = math.MaxInt64, math.MaxInt64
+		if r.Mode == rules.ClaimMode {
+			w.byTime[r.NamespaceID] = &waitingTimes{}
+		}
 	}
 	return w
 }
 
 // Read notes a committed row. The error wraps dedup.ErrRow.
 func (w *Waiting) Read(row *dedup.Row) error {
-	if !w.claimed[row.NamespaceID] || row.Result == nil {
+	if w.byTime[row.NamespaceID] == nil || row.Result == nil {
 		delete(w.claims, row.Digest)
 		return nil
 	}
@@ -76,9 +76,33 @@ func (w *Waiting) set(row *dedup.Row, claim *dedup.Claim) {
 	if row.Status == dedup.ClaimInProgress && claim.StartID == nil {
 		c.since = claim.Since
 	}
-	w.claims[row.Digest] = c
-	w.firstMin[c.namespaceID] = min(w.firstMin[c.namespaceID], c.first)
-	w.sinceMin[c.namespaceID] = min(w.sinceMin[c.namespaceID], c.since)
+	if known, ok := w.claims[row.Digest]; !ok || known != c {
+		w.add(row.Digest, c)
+	}
+}
+
+func (w *Waiting) add(digest dedup.Digest, c waitingClaim) {
+	w.claims[digest] = c
+	times := w.byTime[c.namespaceID]
+	heap.Push(&times.first, timedClaim{c.first, digest})
+	if c.since != math.MaxInt64 {
+		heap.Push(&times.since, timedClaim{c.since, digest})
+	}
+	if n := len(times.first) + len(times.since); n > 4*len(w.claims)+waitingStaleMax {
+		w.dropStale(times)
+	}
+}
+
+// waitingStaleMax is how many entries of the queues may be out of date, in addition to twice
+// the claims.
+const waitingStaleMax = 1024
+
+// dropStale removes the entries that are out of date.
+func (w *Waiting) dropStale(times *waitingTimes) {
+	for q, timeOf := range map[*claimQueue]func(waitingClaim) int64{&times.first: firstOf, &times.since: sinceOf} {
+		slices.SortFunc(*q, timedClaim.compare) // a sorted slice is a heap
+		*q = slices.Clip(slices.DeleteFunc(slices.Compact(*q), func(e timedClaim) bool { return !w.has(e, timeOf) }))
+	}
 }
 
 // Evict drops the claims of each namespace id that were first seen before a time, in ms.
@@ -97,9 +121,7 @@ func (w *Waiting) Discard() {
 			delete(w.claims, digest)
 			continue
 		}
-		w.claims[digest] = *c
-		w.firstMin[c.namespaceID] = min(w.firstMin[c.namespaceID], c.first)
-		w.sinceMin[c.namespaceID] = min(w.sinceMin[c.namespaceID], c.since)
+		w.add(digest, *c)
 	}
 	clear(w.before)
 }
@@ -107,38 +129,51 @@ func (w *Waiting) Discard() {
 // Before returns the claims of a namespace id whose rows were first seen before a time, in
 // ms, in the order of their digests.
 func (w *Waiting) Before(namespaceID uint8, first int64) []dedup.Digest {
-	if w.firstMin[namespaceID] >= first {
+	times := w.byTime[namespaceID]
+	if times == nil {
 		return nil
 	}
-	return w.find(namespaceID, &w.firstMin[namespaceID], func(c *waitingClaim) int64 { return c.first }, first)
+	return w.find(&times.first, firstOf, first, math.MaxInt)
 }
 
 // LeasedBefore returns the claims of a namespace id whose leases began before a time, in
-// ms, in the order of their digests.
-func (w *Waiting) LeasedBefore(namespaceID uint8, since int64) []dedup.Digest {
-	if w.sinceMin[namespaceID] >= since {
-		return nil
-	}
-	return w.find(namespaceID, &w.sinceMin[namespaceID], func(c *waitingClaim) int64 { return c.since }, since)
+// ms, the earliest max of them, in the order of their digests.
+func (w *Waiting) LeasedBefore(namespaceID uint8, since int64, max int) []dedup.Digest {
+	return w.find(&w.byTime[namespaceID].since, sinceOf, since, max)
 }
 
-// HasLeases reports whether leases of a namespace id may end under requests that wait. It may
-// be wrong until LeasedBefore is asked.
-func (w *Waiting) HasLeases(namespaceID uint8) bool { return w.sinceMin[namespaceID] != math.MaxInt64 }
+// HasLeases reports whether leases of a namespace id may end under requests that wait.
+func (w *Waiting) HasLeases(namespaceID uint8) bool {
+	q := &w.byTime[namespaceID].since
+	for len(*q) > 0 && !w.has((*q)[0], sinceOf) {
+		heap.Pop(q)
+	}
+	return len(*q) > 0
+}
 
-// find returns the claims whose time is before a limit, and sets least to the least time.
-func (w *Waiting) find(namespaceID uint8, least *int64, timeOf func(*waitingClaim) int64, limit int64) (found []dedup.Digest) {
-	*least = math.MaxInt64
-	for digest, c := range w.claims {
-		if c.namespaceID != namespaceID {
-			continue
-		}
-		at := timeOf(&c)
-		*least = min(*least, at)
-		if at < limit {
-			found = append(found, digest)
+// find returns the claims whose time is before a limit, the earliest max of them. They stay
+// in the queue until they are out of date.
+func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, max int) []dedup.Digest {
+	var found []timedClaim
+	for len(*q) > 0 && (*q)[0].at < limit && len(found) < max {
+		if e := heap.Pop(q).(timedClaim); w.has(e, timeOf) { //nolint:errcheck // a queue has nothing else
+			found = append(found, e)
 		}
 	}
-	slices.SortFunc(found, func(a, b dedup.Digest) int { return bytes.Compare(a[:], b[:]) })
-	return found
+	var digests []dedup.Digest
+	for _, e := range slices.Compact(found) { // equal ones follow each other
+		heap.Push(q, e)
+		digests = append(digests, e.digest)
+	}
+	slices.SortFunc(digests, func(a, b dedup.Digest) int { return bytes.Compare(a[:], b[:]) })
+	return digests
 }
+
+// has reports whether an entry is not out of date.
+func (w *Waiting) has(e timedClaim, timeOf func(waitingClaim) int64) bool {
+	c, ok := w.claims[e.digest]
+	return ok && timeOf(c) == e.at
+}
+
+func firstOf(c waitingClaim) int64 { return c.first }
+func sinceOf(c waitingClaim) int64 { return c.since }

@@ -67,9 +67,8 @@ func (t *State) answerLeases(e *Emitter, now int64) error {
 			continue
 		}
 		at := dedup.ClaimEvent{ReceivedAt: now, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: evidence}
-		over := t.Waiting.LeasedBefore(route.NamespaceID, end)
 		u := unanswered{reason: leaseOverReason, counter: unansweredLease}
-		for _, digest := range over[:min(len(over), answersMax)] {
+		for _, digest := range t.Waiting.LeasedBefore(route.NamespaceID, end, answersMax) {
 			if err := t.answerWaiting(e, route, digest, &u, &at); err != nil {
 				return err
 			}
