@@ -15,11 +15,12 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	route, rule := ev.route, ev.route.Rule
 	claimed := t.claimEvent(ev, found)
 	claimed.Full = rule.Wait > 0 && !t.mayWait(route)
-	c, err := dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime)
-	if err != nil {
+	c := &j.current.claim
+	var err error
+	if *c, err = dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	ev.verdict, ev.claimed = c.Verdict, &c
+	ev.verdict, ev.claimed = c.Verdict, c
 	if c.Row.Status == dedup.ClaimInProgress {
 		t.leaseBegan(c.Claim.Since, ev.brokerTime) // of a claim by an earlier build too
 	}
@@ -42,11 +43,11 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			c.Verdict = dedup.Collision
 			t.markCollision(ev, found.collided)
 		}
-		t.dispatch(j, ev, &c, found)
+		t.dispatch(j, ev, c, found)
 	case c.Write && t.fitsStarted(&c.Row):
-		t.storeWaiting(j, ev, &c, found)
+		t.storeWaiting(j, ev, c, found)
 	default:
-		t.replyToDuplicate(j, ev, &c, c.Verdict)
+		t.replyToDuplicate(j, ev, c, c.Verdict)
 	}
 	j.conclude(ev)
 	return nil

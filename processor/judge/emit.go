@@ -42,6 +42,17 @@ type Emitter struct {
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
+	current current
+}
+
+// current has what is read of one record while it is processed. It is here because pointers
+// to it are passed on: of its own it would be allocated for each record.
+type current struct {
+	input     rules.Input
+	derived   rules.Derived
+	envelope  wire.Envelope
+	candidate candidate
+	claim     dedup.ClaimDecision
 }
 
 // NewEmitter returns an emitter. send gives a record to the client, which may read it
@@ -58,6 +69,7 @@ func (e *Emitter) Reset() {
 	e.headers.reset()
 	e.bytes.reset()
 	clear(e.Counts)
+	e.current = current{}
 	for _, r := range e.refusals {
 		r.used = false
 	}

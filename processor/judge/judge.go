@@ -130,8 +130,8 @@ func (t *Judge) turnOf(route *app.Route, offset int64) turn {
 
 // processRepartitioned judges a record of the repartition topic.
 func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
-	var env wire.Envelope
-	if err := wire.ReadEnvelope(rec, &env); err != nil {
+	env := &j.current.envelope
+	if err := wire.ReadEnvelope(rec, env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if env.IsProgress {
@@ -167,8 +167,9 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 
 // processPrepartitioned derives the key of a record of a prepartitioned topic and judges it.
 func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
-	in := wire.InputOf(rec)
-	derived := t.derive(j.Deriver, &in)
+	in, derived := &j.current.input, &j.current.derived
+	*in = wire.InputOf(rec)
+	*derived = t.derive(j.Deriver, in)
 	route := t.App.Routes[derived.Route.Index]
 	ev := event{
 		original: original{
@@ -187,11 +188,11 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 		return ErrClockDoubtful
 	case derived.Finding != rules.Keyed:
 		if turn != turnForwarded {
-			j.applyKeyPolicy(&ev, &derived)
+			j.applyKeyPolicy(&ev, derived)
 		}
 		return nil
 	}
-	ev.key, ev.Details = &derived.Key, wire.DetailsOf(&derived)
+	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
@@ -305,7 +306,8 @@ func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
 // emit, store. Each step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
-	c := candidate{streamTime: t.streamTime(route.NamespaceID)}
+	c := &j.current.candidate
+	*c = candidate{streamTime: t.streamTime(route.NamespaceID)}
 	verdict, admitted := route.Span.Admit(eventTime, c.streamTime, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	c.digest = digest
@@ -330,7 +332,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		t.forwardUnchecked(j, ev, &c.event)
 		return nil
 	}
-	if err := t.lookUp(ev, &c); err != nil {
+	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
 	// A late event of claim mode may repeat one whose claim is stored. A retained row has no
@@ -342,11 +344,11 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	var err error
 	switch {
 	case turn == turnForwarded:
-		err = t.storeForwarded(j, ev, &c)
+		err = t.storeForwarded(j, ev, c)
 	case route.Mode == rules.ClaimMode:
-		err = t.claim(j, ev, &c)
+		err = t.claim(j, ev, c)
 	default:
-		err = t.decide(j, ev, &c)
+		err = t.decide(j, ev, c)
 	}
 	if err != nil {
 		return err

@@ -42,24 +42,26 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 		r.outcome(e, rec)
 		return
 	}
-	in := wire.InputOf(rec)
-	derived := r.Deriver.Derive(&in)
+	in, derived := &e.current.input, &e.current.derived
+	*in = wire.InputOf(rec)
+	*derived = r.Deriver.Derive(in)
 	from := r.App.PositionOf(rec)
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec), Details: wire.DetailsOf(&derived),
+			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec), Details: wire.DetailsOf(derived),
 		}
-		e.applyKeyPolicy(&ev, &derived)
+		e.applyKeyPolicy(&ev, derived)
 		return
 	}
-	env := wire.Envelope{
+	env := &e.current.envelope
+	*env = wire.Envelope{
 		Route: route.NameBytes, Digest: derived.Digest, Key: derived.Key,
-		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(&derived),
+		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(derived),
 		ReplyTo: route.ReplyAddress(rec),
 	}
-	if misfit := r.send(e, rec, &env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
+	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
 			route:    route, key: &derived.Key, digest: derived.Digest, Details: env.Details,

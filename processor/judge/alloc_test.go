@@ -1,0 +1,109 @@
+package judge_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+)
+
+const allocRoutes = `routes:
+  - name: routed
+    topics: [routed.raw]
+    key: [{field: id}]
+    window: 1h
+    output: routed.unique
+    dead_letter: dead
+  - name: prepartitioned
+    topics: [prepartitioned.raw]
+    prepartitioned: true
+    key: [{field: id}]
+    window: 1h
+    output: prepartitioned.unique
+    dead_letter: dead
+`
+
+// allocBatch is how many records a batch of the test has, allocRuns how many batches are
+// measured.
+const allocBatch, allocRuns = 2000, 5
+
+// allocWorld is a process whose records go nowhere.
+type allocWorld struct {
+	*world
+	sent []*kgo.Record // copies, while keep is set
+	keep bool
+}
+
+func newAllocWorld(t *testing.T) *allocWorld {
+	t.Helper()
+	w := &allocWorld{world: newWorld(t)}
+	var err error
+	w.nextRoutes, err = rules.ParseRoutes("routes.yaml", []byte(allocRoutes))
+	must(t, err)
+	w.now = 1_700_000_000_000
+	w.start()
+	w.emitter = judge.NewEmitter(w.app, func(r *kgo.Record) error {
+		if w.keep {
+			c := *r
+			c.Headers = []kgo.RecordHeader{{Key: r.Headers[0].Key, Value: append([]byte(nil), r.Headers[0].Value...)}}
+			c.Offset, c.Timestamp = int64(len(w.sent)), time.UnixMilli(w.now)
+			w.sent = append(w.sent, &c)
+		}
+		return nil
+	})
+	w.judging.Emitter = w.emitter
+	return w
+}
+
+// raw returns as many batches of unique events as a measurement needs.
+func (w *allocWorld) raw(topic string) (records []*kgo.Record) {
+	for n := range allocBatch * (allocRuns + 2) {
+		records = append(records, &kgo.Record{Topic: topic, Offset: int64(n), Timestamp: time.UnixMilli(w.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, n)})
+	}
+	return records
+}
+
+// assert fails if the processing of a record allocates more than most, on average. The first
+// batches fill the memory that is used again.
+func (w *allocWorld) assert(name string, most float64, records []*kgo.Record, process func([]*kgo.Record)) {
+	w.t.Helper()
+	next := func() {
+		process(records[:allocBatch])
+		records = records[allocBatch:]
+		w.emitter.Reset()
+	}
+	next()
+	if n := testing.AllocsPerRun(allocRuns, next) / allocBatch; n > most {
+		w.t.Errorf("%s: %.4f allocations, want at most %v", name, n, most)
+	}
+}
+
+// TestEventsAllocateNothing: a duplicate is routed and judged without an allocation, and so is
+// a unique event, but for the table of new rows, which grows.
+func TestEventsAllocateNothing(t *testing.T) {
+	w := newAllocWorld(t)
+	raw := w.raw("routed.raw")
+	route := func(records []*kgo.Record) { w.router.Process(w.emitter, records) }
+	w.keep = true
+	route(raw)
+	w.keep = false
+	w.emitter.Reset()
+	w.assert("routed", 0, raw, route)
+	for _, input := range []struct {
+		topic   string
+		records []*kgo.Record
+	}{{w.app.Topology.Repartition, w.sent}, {"prepartitioned.raw", w.raw("prepartitioned.raw")}} {
+		task := w.task(app.TaskID{Topic: input.topic})
+		process := func(records []*kgo.Record) { must(t, task.Process(w.judging, records)) }
+		w.assert(input.topic+": unique events", 0.02, input.records, process)
+		for i := range input.records {
+			input.records[i].Offset += int64(len(input.records))
+		}
+		w.assert(input.topic+": duplicates", 0, input.records, process)
+	}
+}
