@@ -56,7 +56,7 @@ type taskSet struct {
 func newTaskSet(ctx context.Context, s *shared, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
 		shared: s, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Deriver: s.routes.NewDeriver(s.cfg.KeySecret.Bytes())},
+		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(s.routes.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
 	}
 }
 

@@ -124,9 +124,9 @@ func (x *transactions) during(fn func() error) error {
 		x.produced.reset()
 		switch {
 		case x.router != nil:
-			x.router.Deriver.Release()
+			x.router.Keys.Release()
 		case x.tasks != nil:
-			x.tasks.judging.Deriver.Release()
+			x.tasks.judging.Keys.Release()
 		}
 	}
 	return err

@@ -265,7 +265,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.starts.dropAll()
 		w.txns.marks = app.NewMarks(w.rt)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
-		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
+		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.routes.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
 	}

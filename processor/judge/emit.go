@@ -48,8 +48,6 @@ type Emitter struct {
 // current has what is read of one record while it is processed. It is here because pointers
 // to it are passed on: of its own it would be allocated for each record.
 type current struct {
-	input     rules.Input
-	derived   rules.Derived
 	envelope  wire.Envelope
 	candidate candidate
 	claim     dedup.ClaimDecision

@@ -33,8 +33,8 @@ type Judge struct {
 // Judging has the values of a worker that its judges use.
 type Judging struct {
 	*Emitter
-	Deriver *rules.Deriver
-	now     int64 // broker time, read once for the records of a poll, ms
+	Keys *Keys
+	now  int64 // broker time, read once for the records of a poll, ms
 }
 
 // UnknownRouteError reports a record of a route that the routes file does not have.
@@ -60,35 +60,51 @@ var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts
 // are part of the transaction.
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now = t.App.Clock.Now()
-	for _, rec := range records {
-		t.JoinTransaction()
-		if rec.Offset < t.Open.Next {
-			t.Metrics.Reread.Inc()
-			continue
+	if t.Repartitioned {
+		for _, rec := range records {
+			if err := t.process(j, rec, nil); err != nil {
+				return err
+			}
 		}
-		t.samples++
-		timed := t.samples%sampleEvery == 0
-		var began time.Time
-		if timed {
-			began = time.Now()
+		return nil
+	}
+	for rec, derived := range j.Keys.Of(records) {
+		if err := t.process(j, rec, derived); err != nil {
+			return err
 		}
-		var err error
-		if t.Repartitioned {
-			err = t.processRepartitioned(j, rec)
-		} else {
-			err = t.processPrepartitioned(j, rec)
-		}
-		if err != nil {
-			return fmt.Errorf("judge %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
-		}
-		if timed {
-			t.Metrics.decisionSeconds.Observe(time.Since(began).Seconds())
-		}
-		if t.Blind {
-			t.BypassedUpTo(rec.Offset + 1)
-		} else {
-			t.Open.Next, t.Open.Epoch = rec.Offset+1, rec.LeaderEpoch
-		}
+	}
+	return nil
+}
+
+// process judges a record, with its derived key unless it is of the repartition topic.
+func (t *Judge) process(j *Judging, rec *kgo.Record, derived *rules.Derived) error {
+	t.JoinTransaction()
+	if rec.Offset < t.Open.Next {
+		t.Metrics.Reread.Inc()
+		return nil
+	}
+	t.samples++
+	timed := t.samples%sampleEvery == 0
+	var began time.Time
+	if timed {
+		began = time.Now()
+	}
+	var err error
+	if t.Repartitioned {
+		err = t.processRepartitioned(j, rec)
+	} else {
+		err = t.processPrepartitioned(j, rec, derived)
+	}
+	if err != nil {
+		return fmt.Errorf("judge %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+	}
+	if timed {
+		t.Metrics.decisionSeconds.Observe(time.Since(began).Seconds())
+	}
+	if t.Blind {
+		t.BypassedUpTo(rec.Offset + 1)
+	} else {
+		t.Open.Next, t.Open.Epoch = rec.Offset+1, rec.LeaderEpoch
 	}
 	return nil
 }
@@ -165,15 +181,12 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
-// processPrepartitioned derives the key of a record of a prepartitioned topic and judges it.
-func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
-	in, derived := &j.current.input, &j.current.derived
-	*in = wire.InputOf(rec)
-	*derived = t.derive(j.Deriver, in)
+// processPrepartitioned judges a record of a prepartitioned topic with its derived key.
+func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rules.Derived) error {
 	route := t.App.Routes[derived.Route.Index]
 	ev := event{
 		original: original{
-			rec: rec, headers: rec.Headers, timestamp: in.Timestamp,
+			rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(),
 			from: t.App.PositionOf(rec),
 		},
 		route:      route,
@@ -194,17 +207,6 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
-}
-
-// derive is Deriver.Derive, timed for one in sampleEvery records.
-func (t *Judge) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
-	if t.samples%sampleEvery != 0 {
-		return deriver.Derive(in)
-	}
-	began := time.Now()
-	derived := deriver.Derive(in)
-	t.Metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
-	return derived
 }
 
 // brokerTimeOf returns the broker time of a record of a prepartitioned topic.

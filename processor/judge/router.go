@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -17,39 +16,29 @@ import (
 // needed all the same (G8): a repeated record without a key would be a repeated event,
 // and a repeated old one would begin an expired window again.
 type Router struct {
-	App     *app.App
-	Metrics *Metrics
-	Deriver *rules.Deriver
-	samples uint
+	App  *app.App
+	Keys *Keys
 }
 
 // Process routes the records of one partition into the open transaction.
 func (r *Router) Process(e *Emitter, records []*kgo.Record) {
-	for _, rec := range records {
-		r.samples++
-		if r.samples%sampleEvery != 0 {
-			r.route(e, rec)
-			continue
+	if len(records) > 0 && r.App.Outcomes[records[0].Topic] != nil {
+		for _, rec := range records {
+			r.outcome(e, rec)
 		}
-		began := time.Now()
-		r.route(e, rec)
-		r.Metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
+		return
+	}
+	for rec, derived := range r.Keys.Of(records) {
+		r.route(e, rec, derived)
 	}
 }
 
-func (r *Router) route(e *Emitter, rec *kgo.Record) {
-	if r.App.Outcomes[rec.Topic] != nil {
-		r.outcome(e, rec)
-		return
-	}
-	in, derived := &e.current.input, &e.current.derived
-	*in = wire.InputOf(rec)
-	*derived = r.Deriver.Derive(in)
+func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived) {
 	from := r.App.PositionOf(rec)
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
-			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
+			original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from},
 			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec), Details: wire.DetailsOf(derived),
 		}
 		e.applyKeyPolicy(&ev, derived)
@@ -58,12 +47,12 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	env := &e.current.envelope
 	*env = wire.Envelope{
 		Route: route.NameBytes, Digest: derived.Digest, Key: derived.Key,
-		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(derived),
+		EventTime: derived.Time, Timestamp: rec.Timestamp.UnixMilli(), From: from, Details: wire.DetailsOf(derived),
 		ReplyTo: route.ReplyAddress(rec),
 	}
 	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
-			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
+			original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from},
 			route:    route, key: &derived.Key, digest: derived.Digest, Details: env.Details,
 			verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
 		}

@@ -132,8 +132,8 @@ func (w *world) start() {
 	w.registry = prometheus.NewRegistry()
 	w.metrics = judge.NewMetrics(w.registry, w.routes)
 	w.emitter = judge.NewEmitter(w.app, w.send)
-	w.router = &judge.Router{App: w.app, Metrics: w.metrics, Deriver: w.routes.NewDeriver(nil)}
-	w.judging = &judge.Judging{Emitter: w.emitter, Deriver: w.routes.NewDeriver(nil)}
+	w.router = &judge.Router{App: w.app, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics)}
+	w.judging = &judge.Judging{Emitter: w.emitter, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics)}
 	w.tasks = map[app.TaskID]*scriptTask{}
 	w.lives++
 }
