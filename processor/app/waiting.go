@@ -137,9 +137,9 @@ func (w *Waiting) Before(namespaceID uint8, first int64) []dedup.Digest {
 }
 
 // LeasedBefore returns the claims of a namespace id whose leases began before a time, in
-// ms, the earliest max of them, in the order of their digests.
-func (w *Waiting) LeasedBefore(namespaceID uint8, since int64, max int) []dedup.Digest {
-	return w.find(&w.byTime[namespaceID].since, sinceOf, since, max)
+// ms, at most so many and the earliest, in the order of their digests.
+func (w *Waiting) LeasedBefore(namespaceID uint8, since int64, most int) []dedup.Digest {
+	return w.find(&w.byTime[namespaceID].since, sinceOf, since, most)
 }
 
 // HasLeases reports whether leases of a namespace id may end under requests that wait.
@@ -151,12 +151,12 @@ func (w *Waiting) HasLeases(namespaceID uint8) bool {
 	return len(*q) > 0
 }
 
-// find returns the claims whose time is before a limit, the earliest max of them. They stay
-// in the queue until they are out of date.
-func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, max int) []dedup.Digest {
+// find returns the claims whose time is before a limit, at most so many and the earliest.
+// They stay in the queue until they are out of date.
+func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, most int) []dedup.Digest {
 	var found []timedClaim
-	for len(*q) > 0 && (*q)[0].at < limit && len(found) < max {
-		if e := heap.Pop(q).(timedClaim); w.has(e, timeOf) { //nolint:errcheck // a queue has nothing else
+	for len(*q) > 0 && (*q)[0].at < limit && len(found) < most {
+		if e := heap.Pop(q).(timedClaim); w.has(e, timeOf) {
 			found = append(found, e)
 		}
 	}

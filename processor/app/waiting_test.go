@@ -50,8 +50,8 @@ func (m *waitingModel) note(t *rapid.T) {
 	m.open[row.Digest] = c
 }
 
-// before returns the claims whose time is before a limit, the earliest max of them.
-func (m *waitingModel) before(timeOf func(waitingClaim) int64, limit int64, max int) []dedup.Digest {
+// before returns the claims whose time is before a limit, at most so many and the earliest.
+func (m *waitingModel) before(timeOf func(waitingClaim) int64, limit int64, most int) []dedup.Digest {
 	var found []timedClaim
 	for digest, c := range m.open {
 		if timeOf(c) < limit {
@@ -60,7 +60,7 @@ func (m *waitingModel) before(timeOf func(waitingClaim) int64, limit int64, max 
 	}
 	slices.SortFunc(found, timedClaim.compare)
 	var digests []dedup.Digest
-	for _, e := range found[:min(len(found), max)] {
+	for _, e := range found[:min(len(found), most)] {
 		digests = append(digests, e.digest)
 	}
 	slices.SortFunc(digests, func(a, b dedup.Digest) int { return bytes.Compare(a[:], b[:]) })
@@ -85,11 +85,11 @@ func TestWaitingFindsClaims(t *testing.T) {
 				m.committed = maps.Clone(m.open)
 			},
 			"": func(t *rapid.T) {
-				limit, max := rapid.Int64Range(0, 60).Draw(t, "limit"), rapid.IntRange(1, 5).Draw(t, "max")
+				limit, most := rapid.Int64Range(0, 60).Draw(t, "limit"), rapid.IntRange(1, 5).Draw(t, "most")
 				if got, want := m.w.Before(0, limit), m.before(firstOf, limit, math.MaxInt); !slices.Equal(got, want) {
 					t.Errorf("first seen before %d: %v, want %v", limit, got, want)
 				}
-				if got, want := m.w.LeasedBefore(0, limit, max), m.before(sinceOf, limit, max); !slices.Equal(got, want) {
+				if got, want := m.w.LeasedBefore(0, limit, most), m.before(sinceOf, limit, most); !slices.Equal(got, want) {
 					t.Errorf("leased before %d: %v, want %v", limit, got, want)
 				}
 				if got, want := m.w.HasLeases(0), len(m.before(sinceOf, math.MaxInt64, 1)) > 0; got != want {

@@ -45,7 +45,7 @@ func NewKeys(deriver *rules.Deriver, metrics *Metrics) *Keys {
 	return &Keys{deriver: deriver, seconds: metrics.keyDerivationSeconds, AheadMin: aheadMin}
 }
 
-// Release drops what it has of the last records. No iteration may be under way.
+// Release drops what it has of the last records. No iteration may be in progress.
 func (k *Keys) Release() {
 	k.deriver.Release()
 	k.input = rules.Input{}
@@ -97,7 +97,7 @@ func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Deriv
 	}()
 	defer func() {
 		close(free)
-		for range ready { //nolint:revive // until the goroutine has ended
+		for range ready { // until the goroutine has ended
 		}
 	}()
 	for c := range ready {
