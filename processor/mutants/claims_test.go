@@ -200,7 +200,7 @@ var claimList = []mutant{
 		name:    "waiting-forgotten-at-an-abort",
 		hazards: []string{"D42"},
 		does:    "requests that an aborted transaction answered get no reply",
-		edits:   []edit{{"processor/app/waiting.go", "		w.claims[digest] = *c\n", ""}},
+		edits:   []edit{{"processor/app/waiting.go", "		w.add(digest, *c)\n", ""}},
 		aims:    inScript("waiting", "answered-once-after-an-abort"),
 	},
 	{

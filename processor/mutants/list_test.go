@@ -220,9 +220,9 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
-			{"processor/judge/state.go", "import (\n", "import (\n\t\"time\"\n"},
-			{"processor/judge/state.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
-			{"processor/judge/judge.go", "	c := candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	c := candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
+			{"processor/app/app.go", "import (\n", "import (\n\t\"time\"\n"},
+			{"processor/app/app.go", "before[r.NamespaceID] = r.Span.Horizon(c.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/judge/judge.go", "	*c = candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	*c = candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),
 	},
@@ -239,10 +239,10 @@ var list = []mutant{
 		hazards: []string{"A6", "B7", "G7"},
 		does:    "a task continues at the group's offset alone, so that records below its checkpoint are judged again",
 		edits: []edit{
-			{"processor/judge/judge.go", `		if rec.Offset < t.Open.Next {
-			t.Metrics.Reread.Inc()
-			continue
-		}
+			{"processor/judge/judge.go", `	if rec.Offset < t.Open.Next {
+		t.Metrics.Reread.Inc()
+		return nil
+	}
 `, ""},
 			{"processor/tasks.go", "{Epoch: -1, Offset: t.Committed.Next}", "{Epoch: -1, Offset: t.groupOffset}"},
 			{"processor/tasks.go", "	t.groupOffset = t.Committed.Next\n	t.Open, t.InTransaction", "	t.Open, t.InTransaction"},
