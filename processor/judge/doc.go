@@ -9,10 +9,11 @@
 //     replies and dead letters.
 //   - Router derives the dedup key of an input record and produces the record to the
 //     repartition topic.
+//   - Keys derives the dedup keys of a poll, many of them ahead of the decisions.
 //   - Emitter builds the records of one transaction.
 //
-// It has no client and no goroutine: its caller polls, produces and ends
-// transactions. It may import processor/app, processor/kafka, processor/wire, state,
+// It has no client, and no goroutine after a call has returned: its caller polls,
+// produces and ends transactions. It may import processor/app, processor/kafka, processor/wire, state,
 // dedup and franz-go.
 //
 // # Invariants

@@ -21,7 +21,7 @@ import (
 const sampleEvery = 64
 
 // Judge judges the records of one partition, one at a time, strictly in offset
-// order. It has no client and no goroutine.
+// order. It has no client.
 type Judge struct {
 	State
 
