@@ -95,6 +95,7 @@ func (t *task) to(next taskState) {
 // close closes the store. The next restore reads unflushed rows from the changelog.
 func (t *task) close() error {
 	t.stopBypass()
+	t.LogOmitted(true)
 	if t.restore != nil {
 		t.restore.Stop()
 		t.Store, t.restore = t.restore.Store, nil

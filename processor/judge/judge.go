@@ -422,7 +422,10 @@ func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
 func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, stored
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
-	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
+	if !t.mayLog(lineCollision) {
+		return
+	}
+	t.Log.LogAttrs(context.Background(), levelCritical, lineTexts[lineCollision],
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
 		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 }

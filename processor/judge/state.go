@@ -44,6 +44,7 @@ type State struct {
 	value            []byte // buffer for encoded rows
 
 	sweep sweep
+	lines [lineKinds]lineSample
 	// sweepRefused reports that a sweep cannot write a row.
 	sweepRefused bool
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
@@ -155,6 +156,7 @@ func (t *State) Commit() error {
 		t.Waiting.Commit()
 	}
 	t.commitSweep()
+	t.LogOmitted(false)
 	t.Store.EvictBefore(t.App.Horizons(&t.Committed))
 	return nil
 }
