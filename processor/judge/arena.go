@@ -1,5 +1,7 @@
 package judge
 
+import "math/bits"
+
 // arena allocates pieces of T in chunks and reuses the chunks, so that a worker
 // allocates nothing after its largest transaction. A piece is valid until reset. A
 // worker calls reset after the promise of every record of a transaction.
@@ -7,25 +9,45 @@ type arena[T any] struct {
 	chunks [][]T
 	chunk  int // index of the chunk in use
 	used   int // of that chunk, in pieces
+	// large has the pieces longer than a chunk. They are apart, so that none of them
+	// leaves the rest of the chunks unused: in other transactions others would come first.
+	large     [][]T
+	largeUsed int
 }
 
-// arenaChunk is the length of a chunk; a larger piece gets a chunk of its own.
+// arenaChunk is the length of a chunk.
 const arenaChunk = 4096
 
 // take returns n adjacent zero values.
 func (a *arena[T]) take(n int) []T {
-	for {
-		if a.chunk == len(a.chunks) {
-			a.chunks = append(a.chunks, make([]T, max(n, arenaChunk)))
-		}
-		if c := a.chunks[a.chunk]; a.used+n <= len(c) {
-			piece := c[a.used : a.used+n : a.used+n]
-			a.used += n
-			return piece
-		}
+	if n > arenaChunk {
+		return a.takeLarge(n)
+	}
+	if a.chunk < len(a.chunks) && a.used+n > arenaChunk {
 		a.chunk++
 		a.used = 0
 	}
+	if a.chunk == len(a.chunks) {
+		a.chunks = append(a.chunks, make([]T, arenaChunk))
+	}
+	piece := a.chunks[a.chunk][a.used : a.used+n : a.used+n]
+	a.used += n
+	return piece
+}
+
+// takeLarge returns the next long piece. Its memory is as long as the longest piece that had
+// this place in a transaction, rounded up to a power of two.
+func (a *arena[T]) takeLarge(n int) []T {
+	if a.largeUsed == len(a.large) {
+		a.large = append(a.large, nil)
+	}
+	piece := a.large[a.largeUsed]
+	if cap(piece) < n {
+		piece = make([]T, n, 1<<bits.Len(uint(n-1)))
+	}
+	a.large[a.largeUsed] = piece[:n]
+	a.largeUsed++
+	return piece[:n:n]
 }
 
 // reset invalidates all pieces and clears them, so that what they point to can be
@@ -37,5 +59,8 @@ func (a *arena[T]) reset() {
 	if a.chunk < len(a.chunks) {
 		clear(a.chunks[a.chunk][:a.used])
 	}
-	a.chunk, a.used = 0, 0
+	for _, piece := range a.large[:a.largeUsed] {
+		clear(piece)
+	}
+	a.chunk, a.used, a.largeUsed = 0, 0, 0
 }

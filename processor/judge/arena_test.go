@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -46,12 +48,44 @@ func TestArenaLetsGoOnReset(t *testing.T) {
 	}
 	a.take(2 * arenaChunk)[0] = new(int)
 	a.reset()
-	for c, chunk := range a.chunks {
+	for c, chunk := range slices.Concat(a.chunks, a.large) {
 		for i, p := range chunk {
 			if p != nil {
 				t.Fatalf("chunk %d still points to something at %d", c, i)
 			}
 		}
+	}
+}
+
+// TestArenaStopsGrowing: long pieces that come in another order, and in other lengths, in each
+// transaction need no more memory after some of them.
+func TestArenaStopsGrowing(t *testing.T) {
+	var a arena[byte]
+	rng := rand.New(rand.NewPCG(1, 1))
+	size := func() (n int) {
+		for _, c := range slices.Concat(a.chunks, a.large) {
+			n += cap(c)
+		}
+		return n
+	}
+	after := 0
+	for transaction := range 2000 {
+		taken := 0
+		for taken < 20*arenaChunk {
+			n := 1 + rng.IntN(200)
+			if rng.IntN(100) == 0 {
+				n = arenaChunk + rng.IntN(arenaChunk)
+			}
+			a.take(n)
+			taken += n
+		}
+		a.reset()
+		if transaction == 200 {
+			after = size()
+		}
+	}
+	if n := size(); n > after*5/4 || n > 60*arenaChunk {
+		t.Errorf("%d bytes, %d after 200 transactions of %d", n, after, 20*arenaChunk)
 	}
 }
 
