@@ -87,12 +87,45 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 	return m
 }
 
+// matchGroup has consecutive routes of a topic that compare the same value of a record, so
+// that it is read and searched once for all of them.
+type matchGroup struct {
+	match  *Match            // of the first of them; nil for one route that takes every record
+	route  *Route            // that one route
+	byText map[string]*Route // the first in the file for each text
+}
+
+// groupMatches returns the groups of routes. The paths of their fields have slots already.
+func groupMatches(routes []*Route) (groups []matchGroup) {
+	for _, r := range routes {
+		if r.Match == nil {
+			return append(groups, matchGroup{route: r}) // those behind it get no record
+		}
+		if len(groups) == 0 || !groups[len(groups)-1].match.readsAs(r.Match) {
+			groups = append(groups, matchGroup{match: r.Match, byText: map[string]*Route{}})
+		}
+		group := &groups[len(groups)-1]
+		for _, text := range r.Match.In {
+			if group.byText[text] == nil {
+				group.byText[text] = r
+			}
+		}
+	}
+	return groups
+}
+
+// readsAs reports whether two conditions compare the same value of every record.
+func (m *Match) readsAs(other *Match) bool {
+	return m.Header == other.Header && m.Field.slot == other.Field.slot && slices.Equal(m.Normalise, other.Normalise)
+}
+
 // selectRoute returns the first route of the topic that matches the record.
 func (d *Deriver) selectRoute() (*Route, status) {
-	for _, r := range d.plan.routes {
-		m := r.Match
+	for i := range d.plan.groups {
+		group := &d.plan.groups[i]
+		m := group.match
 		if m == nil {
-			return r, found
+			return group.route, found
 		}
 		var text []byte
 		if m.Header != "" {
@@ -103,11 +136,14 @@ func (d *Deriver) selectRoute() (*Route, status) {
 			}
 			text = d.matchText(m.Field.slotIn(d))
 		}
-		if text != nil && m.Normalise != nil {
+		if text == nil {
+			continue
+		}
+		if m.Normalise != nil {
 			s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
 			text = s.text
 		}
-		if text != nil && slices.ContainsFunc(m.In, func(s string) bool { return s == string(text) }) {
+		if r := group.byText[string(text)]; r != nil {
 			return r, found
 		}
 	}

@@ -50,12 +50,16 @@ func (rs *Routes) index() {
 			})
 		}
 	}
+	for _, plan := range rs.byTopic {
+		plan.groups = groupMatches(plan.routes)
+	}
 	rs.slots = len(slots)
 }
 
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
-	routes []*Route  // in the file's order
+	routes []*Route // in the file's order
+	groups []matchGroup
 	tree   *pathNode // every payload path that one of them reads
 	wanted []int     // their slots
 }
