@@ -144,7 +144,7 @@ func brokerClockSteps(by time.Duration) func(context.Context, *strike) error {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, l.close(ctx)) }()
+		defer func() { err = errors.Join(err, l.leave()) }()
 		if err := l.brokerClockSteps(ctx, by); err != nil {
 			return err
 		}

@@ -145,6 +145,14 @@ func (l *ledger) close(ctx context.Context) error {
 	return errors.Join(killed, err, l.mini.close(ctx))
 }
 
+// leave ends the process and keeps the topics, on a broker that ends too. After a step of its
+// clock a broker may be fenced for good, because its requests to the controller time out
+// before they are sent: it then deletes no topic.
+func (l *ledger) leave() error {
+	l.client.Close()
+	return l.s.kill()
+}
+
 // changelogs are those of the routed and of the prepartitioned topic.
 func (l *ledger) changelogs() []string {
 	return []string{l.changelog(), l.id + "-" + l.topic(keyedRaw) + "-changelog"}
