@@ -124,11 +124,12 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	if c.LeaseExpired {
 		j.count(route, leaseExpirations)
 		if t.mayLog(lineLeaseExpired) {
-			t.Log.Warn(lineTexts[lineLeaseExpired], "route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
+			t.Log.Warn("lease expired without an outcome, dispatching again: executor died, or lease too short",
+				"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 		}
 	}
 	if c.Verdict == dedup.AfterWindow && t.mayLog(lineAfterWindow) {
-		t.Log.Info(lineTexts[lineAfterWindow], "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
+		t.Log.Info("duplicate after its window is dispatched again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
 

@@ -12,11 +12,8 @@ const (
 	lineKinds
 )
 
-var lineTexts = [lineKinds]string{
-	"collision: two events with one key and different details",
-	"lease expired without an outcome, dispatching again: executor died, or lease too short",
-	"duplicate after its window is dispatched again",
-}
+// lineTexts are the beginnings of the lines.
+var lineTexts = [lineKinds]string{"collision", "lease expired", "duplicate after its window"}
 
 // linesMax is how many lines of one kind a task logs in a linesInterval. A flood of such
 // events would fill the disk: 100,000 collisions took 29 MB. Metrics and output have them all.
