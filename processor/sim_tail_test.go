@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/oracle"
 )
 
@@ -30,8 +31,9 @@ const tailMaxWaitMillis = 2345
 // tail is a read_committed consumer that runs all the time: what it has seen
 // stays seen, whatever is purged, compacted or taken back later.
 type tail struct {
-	client *kgo.Client
-	done   chan struct{}
+	client  *kgo.Client
+	cluster *embedded.Cluster
+	done    chan struct{}
 
 	mu   sync.Mutex
 	live map[string][]oracle.Record
@@ -48,7 +50,7 @@ func (s *sim) startTail(topics []string) *tail {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(tailMaxWaitMillis*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond), kgo.UnknownTopicRetries(-1), kgo.DisableClientMetrics())
 	t := &tail{
-		client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[app.TaskID]int64{},
+		client: client, cluster: s.cluster, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[app.TaskID]int64{},
 		aborters: map[app.TaskID]map[int64]bool{}, newest: map[app.TaskID]map[string]int64{},
 	}
 	// A purge does not overtake the tail.
@@ -68,7 +70,7 @@ func (t *tail) run() {
 		fetches.EachError(func(topic string, partition int32, err error) {
 			// The client goes on by itself, except after this.
 			if errors.Is(err, kerr.OffsetOutOfRange) {
-				t.err = errors.Join(t.err, fmt.Errorf("tail of %s/%d: %w", topic, partition, err))
+				t.goOn(topic, partition, err)
 			}
 		})
 		fetches.EachRecord(t.see)
@@ -78,6 +80,20 @@ func (t *tail) run() {
 			return
 		}
 	}
+}
+
+// goOn goes on behind what was read, after a fetch below the log's start. The client may ask
+// again for records that it has returned; they may be purged. What it has not returned
+// cannot, because of isBehind.
+func (t *tail) goOn(topic string, partition int32, err error) {
+	next := t.next[app.TaskID{Topic: topic, Partition: partition}]
+	for _, p := range t.cluster.PartitionInfos(topic) {
+		if p.Partition == partition && p.LogStartOffset <= next && next <= p.HighWatermark {
+			t.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{topic: {partition: {Epoch: -1, Offset: next}}})
+			return
+		}
+	}
+	t.err = errors.Join(t.err, fmt.Errorf("tail of %s/%d, read to %d: %w", topic, partition, next, err))
 }
 
 // isBehind reports whether a request would delete records that the tail has not read.
@@ -99,6 +115,9 @@ func (t *tail) see(r *kgo.Record) {
 	id := app.TaskID{Topic: r.Topic, Partition: r.Partition}
 	if t.next[id] == 0 {
 		t.aborters[id], t.newest[id] = map[int64]bool{}, map[string]int64{}
+	}
+	if r.Offset < t.next[id] {
+		return // seen before: see goOn
 	}
 	t.next[id] = r.Offset + 1
 	if !r.Attrs.IsControl() {
