@@ -12,6 +12,7 @@ var edgeList = []mutant{
 		edits: []edit{{"processor/judge/bypass.go",
 			"verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {",
 			"verdict != dedup.AfterWindow {"}},
+		aims: inScript("bypass", "limit-of-keys-after-a-bypass"),
 	},
 	{
 		name:    "ingress-produces-again",
