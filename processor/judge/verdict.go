@@ -41,9 +41,6 @@ func (e *Emitter) respondToEvent(ev *event) {
 
 // respondWithOutcome produces the outcome for a request that waited for it.
 func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
-	if !r.to.ReplyTo.IsSet() {
-		return
-	}
 	a := wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status,
 		Value: r.value, Headers: r.headers, BrokerTime: r.brokerTime, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
@@ -56,16 +53,17 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 // respondWithout produces the verdict for a request that waited for an outcome and gets
 // none. If its client waits after all, it gets its response.
 func (e *Emitter) respondWithout(r *reply) {
-	if !r.to.ReplyTo.IsSet() {
-		return
-	}
 	e.produceVerdict(&wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, BrokerTime: r.brokerTime,
 	})
 }
 
-// produceVerdict produces a verdict, without the result if the topic would refuse it.
+// produceVerdict produces a verdict if a request waits for it, without the result if the topic
+// would refuse it.
 func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
+	if !a.To.IsSet() {
+		return // the event came from a topic
+	}
 	topic := e.rt.Topology.Verdicts
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // the address is forged or of another app

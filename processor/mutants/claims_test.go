@@ -344,7 +344,7 @@ var claimList = []mutant{
 	{
 		name:  "verdict-without-a-request",
 		does:  "a record that waits for an outcome gets a verdict as a request by HTTP does",
-		edits: []edit{{"processor/judge/verdict.go", "	if !r.to.ReplyTo.IsSet() {\n		return\n	}\n	e.produceVerdict(", "	e.produceVerdict("}},
+		edits: []edit{{"processor/judge/verdict.go", "	if !a.To.IsSet() {\n", "	if !a.To.IsSet() && a.HasOutcome {\n"}},
 		aims:  inScript("verdicts", "lease-over-for-a-request-and-a-record"),
 	},
 	{
