@@ -67,8 +67,13 @@ type Row struct {
 }
 
 // RowVersion is the version of the encoding that AppendBody writes. It is the
-// first byte of every changelog value and of every page.
+// first byte of the changelog value of a single row, and of every page.
 const RowVersion = 1
+
+// ChangelogVersion is the version of everything in a changelog: since 2 it has packs, and
+// checkpoints count rows. A build of version 1 reads no such changelog, nor this build one
+// of version 1.
+const ChangelogVersion = 2
 
 // MaxResultBytes bounds Result; a longer one is a corrupt row.
 const MaxResultBytes = 16 << 20

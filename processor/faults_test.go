@@ -19,7 +19,6 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/wire"
 )
 
 // outcomes returns a stage's transaction counters.
@@ -45,10 +44,8 @@ func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
 func (b *bench) assertWhole(i *instance) {
 	b.t.Helper()
 	rows := map[string]int{}
-	for _, r := range b.read(app.ChangelogName("app", i.App().Topology.Repartition)) {
-		if string(r.Key) != wire.CheckpointKey {
-			rows[string(r.Key)]++
-		}
+	for _, r := range b.rows(app.ChangelogName("app", i.App().Topology.Repartition)) {
+		rows[string(r.Key)]++
 	}
 	out := b.read("signals.unique")
 	if len(rows) != len(out) {

@@ -138,9 +138,10 @@ func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64
 			times[r.Partition] = c.StreamTimes.Of(0)
 			continue
 		}
-		row, err := dedup.DecodeValue(dedup.Digest(r.Key), r.Value)
-		must(b.t, err)
-		rows[rowPlace{r.Partition, row.Digest}] = row
+		for row, err := range wire.RowsOf(r) {
+			must(b.t, err)
+			rows[rowPlace{r.Partition, row.Digest}] = *row
+		}
 	}
 	return rows, times
 }

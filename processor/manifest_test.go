@@ -297,7 +297,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "row encoding", routes: benchRoutes,
 			change: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion++ }) },
-			want:   []string{"row encoding 2", "run the build that wrote it"},
+			want:   []string{"row encoding 3", "run the build that wrote it"},
 			undo:   func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
 		},
 		{

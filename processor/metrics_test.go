@@ -82,9 +82,8 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	i = b.ready(b.start(cfg))
-	// The rows of 130 keys and a checkpoint for each transaction.
-	if restored, commits := gather(t, i)["oncebus_restored_rows_total"], got[`oncebus_transactions_total{outcome="committed",stage="dedup"}`]; restored != 130+commits {
-		t.Errorf("%v rows restored from the changelog, want %v", restored, 130+commits)
+	if restored := gather(t, i)["oncebus_restored_rows_total"]; restored != 130 {
+		t.Errorf("%v rows restored from the changelog, want those of 130 keys", restored)
 	}
 }
 

@@ -174,7 +174,7 @@ func TestSweepCompletesAChangelog(t *testing.T) {
 		return c != nil && !c.Incomplete && c.Floor > 0
 	})
 	swept := 0
-	for _, r := range b.read(changelog) {
+	for _, r := range b.rows(changelog) {
 		if len(r.Headers) > 0 && r.Headers[0].Key == wire.HeaderSweep {
 			swept++
 		}

@@ -13,9 +13,11 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/processor/oracle"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -28,13 +30,9 @@ func (e *epoch) readStores(ctx context.Context, changelog []oracle.Record) ([]or
 		return nil, err
 	}
 	id := meta.Topics[e.app.changelog()].ID
-	digests := make([][]dedup.Digest, partitions)
-	known := map[dedup.Digest]bool{}
-	for i := range changelog {
-		if r := &changelog[i]; len(r.Key) == len(dedup.Digest{}) && !known[dedup.Digest(r.Key)] {
-			known[dedup.Digest(r.Key)] = true
-			digests[r.Partition] = append(digests[r.Partition], dedup.Digest(r.Key))
-		}
+	digests, err := digestsIn(changelog)
+	if err != nil {
+		return nil, err
 	}
 	var stores []oracle.Store
 	for _, s := range e.app.slots {
@@ -63,6 +61,28 @@ func (e *epoch) readStores(ctx context.Context, changelog []oracle.Record) ([]or
 		}
 	}
 	return stores, nil
+}
+
+// digestsIn returns the digests of all rows in a changelog, by partition.
+func digestsIn(changelog []oracle.Record) ([][]dedup.Digest, error) {
+	digests := make([][]dedup.Digest, partitions)
+	known := map[dedup.Digest]bool{}
+	for i := range changelog {
+		r := &changelog[i]
+		if string(r.Key) == wire.CheckpointKey {
+			continue
+		}
+		for row, err := range wire.RowsOf(&kgo.Record{Key: r.Key, Value: r.Value}) {
+			if err != nil {
+				return nil, fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, r.Offset, err)
+			}
+			if !known[row.Digest] {
+				known[row.Digest] = true
+				digests[r.Partition] = append(digests[r.Partition], row.Digest)
+			}
+		}
+	}
+	return digests, nil
 }
 
 func readStore(host *state.Host, dir, identity string, partition int32, digests []dedup.Digest) (oracle.Store, error) {

@@ -35,9 +35,12 @@ type App struct {
 	ByName         map[string]*Route
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
-	topicNames   []string
-	Namespaces   []string           // by namespace id
-	RoutesOf     map[uint8][]string // names, by namespace id
+	topicNames []string
+	Namespaces []string           // by namespace id
+	RoutesOf   map[uint8][]string // names, by namespace id
+	// Packed has the namespace ids whose rows are packed in the changelog: those of plain
+	// deduplication without adjacent buckets. The manifest pins both for a namespace.
+	Packed       [256]bool
 	TopicNumbers map[string]uint16
 	// Outcomes are the routes in claim mode by the topic of their outcomes.
 	Outcomes map[string][]*Route
@@ -79,6 +82,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.Routes = append(rt.Routes, info)
 		rt.ByName[r.Name] = info
 		rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
+		rt.Packed[info.NamespaceID] = r.Mode != rules.ClaimMode && info.AdjacentStepMS == 0
 	}
 	for _, route := range rt.Routes {
 		route.Shared = route.Mode == rules.ClaimMode && len(rt.RoutesOf[route.NamespaceID]) > 1

@@ -87,7 +87,7 @@ type manifestNamespace struct {
 func newManifest(cluster string) (*Manifest, error) {
 	m := &Manifest{
 		Version: manifestVersionAppTokens, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
-		RowVersion: dedup.RowVersion, EnvelopeVersion: wire.EnvelopeVersion,
+		RowVersion: dedup.ChangelogVersion, EnvelopeVersion: wire.EnvelopeVersion,
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
 		return nil, fmt.Errorf("generate the secret of the partitioning hash: %w", err)
@@ -161,9 +161,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
 	if m.Version < manifestVersion || m.Version > manifestVersionAppTokens || m.Hash != HashName || len(m.HashSecret) != 16 ||
-		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
+		m.RowVersion != dedup.ChangelogVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
 		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has up to %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
-			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionAppTokens, HashName, dedup.RowVersion, wire.EnvelopeVersion)
+			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionAppTokens, HashName, dedup.ChangelogVersion, wire.EnvelopeVersion)
 		return false, errors.Join(mistakes...)
 	}
 	if m.Cluster != t.Cluster {

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -150,20 +149,14 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows, digests := map[dedup.Digest]dedup.Row{}, digestsOf(d)
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
-			switch {
-			case string(rec.Key) == wire.CheckpointKey:
-				c, err := wire.DecodeCheckpoint(rec.Value)
-				if err == nil && c.StreamTimes.Has[namespaceID] {
-					entry.StreamTime = c.StreamTimes.At[namespaceID]
-				}
-				return err
-			case slices.ContainsFunc(digests, func(digest dedup.Digest) bool { return bytes.Equal(rec.Key, digest[:]) }):
-				digest := dedup.Digest(rec.Key)
-				row, err := dedup.DecodeValue(digest, rec.Value)
-				rows[digest] = row
-				return err
+			if string(rec.Key) != wire.CheckpointKey {
+				return addRows(rows, digests, rec)
 			}
-			return nil
+			c, err := wire.DecodeCheckpoint(rec.Value)
+			if err == nil && c.StreamTimes.Has[namespaceID] {
+				entry.StreamTime = c.StreamTimes.At[namespaceID]
+			}
+			return err
 		})
 		if err != nil {
 			return Entry{}, false, err
@@ -180,6 +173,19 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return entry, true, nil
 	}
 	return Entry{}, false, nil
+}
+
+// addRows adds the rows of a changelog record that have one of the digests.
+func addRows(rows map[dedup.Digest]dedup.Row, digests []dedup.Digest, rec *kgo.Record) error {
+	for row, err := range wire.RowsOf(rec) {
+		if err != nil {
+			return err
+		}
+		if slices.Contains(digests, row.Digest) {
+			rows[row.Digest] = *row
+		}
+	}
+	return nil
 }
 
 // priorOf returns the row against which the event would be judged. Without one it

@@ -205,9 +205,10 @@ func (w *world) restore(t *scriptTask) {
 		case commitMarker:
 			continue
 		}
-		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
-		must(w.t, err)
-		t.store.Put(row)
+		for row, err := range wire.RowsOf(rec) {
+			must(w.t, err)
+			t.store.Put(*row)
+		}
 	}
 	t.Store, t.Blind = t.store, false
 	w.goOn(t, newest)
@@ -232,12 +233,13 @@ func (w *world) putExpired(t *scriptTask, changelog []*kgo.Record) {
 		if key := string(rec.Key); key == wire.CheckpointKey || key == commitMarker {
 			continue
 		}
-		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
-		must(w.t, err)
-		if _, found := first[row.Digest]; !found {
-			first[row.Digest] = row
+		for row, err := range wire.RowsOf(rec) {
+			must(w.t, err)
+			if _, found := first[row.Digest]; !found {
+				first[row.Digest] = *row
+			}
+			newest[row.Digest] = *row
 		}
-		newest[row.Digest] = row
 	}
 	before := w.app.Horizons(&t.Committed)
 	for digest, row := range newest {

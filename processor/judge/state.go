@@ -43,6 +43,7 @@ type State struct {
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows
 
+	packs packs
 	sweep sweep
 	lines [lineKinds]lineSample
 	// sweepRefused reports that a sweep cannot write a row.
@@ -89,15 +90,25 @@ func (t *State) put(e *Emitter, c *change) {
 	if c.claim != nil && t.Waiting != nil {
 		t.Waiting.Note(c.row, c.claim)
 	}
-	key := e.bytes.take(len(c.row.Digest))
-	copy(key, c.row.Digest[:])
-	t.value = c.row.AppendValue(t.value[:0])
-	t.produceRow(e, key, t.value)
+	if t.App.Packed[c.row.NamespaceID] {
+		t.packRow(e, c.row)
+	} else {
+		t.singleRow(e, c.row)
+	}
+	t.Open.Rows++
 	t.OpenCounts.Replace(c.row, c.replaced)
 	if c.replaced != nil {
 		t.OpenCounts.AddWaiting(c.replaced, -c.left)
 	}
 	t.OpenCounts.AddWaiting(c.row, c.joined)
+}
+
+// singleRow produces a row as a changelog record of its own.
+func (t *State) singleRow(e *Emitter, row *dedup.Row, headers ...kgo.RecordHeader) {
+	key := e.bytes.take(len(row.Digest))
+	copy(key, row.Digest[:])
+	t.value = row.AppendValue(t.value[:0])
+	t.produceRow(e, key, t.value, headers...)
 }
 
 // produceRow produces a changelog record; value is copied.
@@ -110,9 +121,10 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 	return r
 }
 
-// WriteCheckpoint produces the checkpoint row, the task's last row in the open
-// transaction.
+// WriteCheckpoint produces the rows that are left, and then the checkpoint row, the
+// task's last row in the open transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
+	t.sendPack(e)
 	t.Open.Sequence++
 	if !t.Blind {
 		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
@@ -156,6 +168,7 @@ func (t *State) Commit() error {
 		t.Waiting.Commit()
 	}
 	t.commitSweep()
+	t.discardPacks()
 	t.LogOmitted(false)
 	t.Store.EvictBefore(t.App.Horizons(&t.Committed))
 	return nil
@@ -171,6 +184,7 @@ func (t *State) Discard() {
 		t.Waiting.Discard()
 	}
 	t.discardSweep()
+	t.discardPacks()
 }
 
 // waitingMax is how many requests of a namespace may wait for an outcome in one

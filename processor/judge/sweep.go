@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// SweepAfter is the number of changelog offsets, in addition to sweepFactor for each
-	// row of the store, from which a task sweeps. So a sweep writes at most a third of
-	// what was written since the last one.
+	// SweepAfter is the number of rows in the changelog, in addition to sweepFactor for
+	// each row of the store, from which a task sweeps. So a sweep writes at most a third
+	// of what was written since the last one.
 	SweepAfter = 1_000_000
-	// sweepFactor allows for checkpoints, control records and overwritten rows of claims.
+	// sweepFactor allows for rows that a fence drops late, and overwritten rows of claims.
 	sweepFactor = 4
 	// sweepRowsMax and sweepBytesMax bound the rows of a sweep in one transaction, some
 	// 20 ms. A single row may have more bytes.
@@ -31,6 +31,7 @@ const (
 type sweep struct {
 	running bool
 	began   int64        // changelog offset: it writes every row below this again
+	rowsAt  int64        // rows in the changelog up to began
 	next    dedup.Digest // the first digest that committed transactions have not read
 
 	// Of the open transaction.
@@ -44,7 +45,7 @@ type sweep struct {
 // StartSweep begins a sweep at the store's position, or begins it again. Rows at higher
 // offsets need none.
 func (t *State) StartSweep() {
-	t.sweep = sweep{running: true, began: t.Store.Position()}
+	t.sweep = sweep{running: true, began: t.Store.Position(), rowsAt: t.Committed.Rows}
 	t.Log.Info("sweep of the changelog began", t.sweepAttrs()...)
 }
 
@@ -54,12 +55,12 @@ func (t *State) Sweeping() bool { return t.sweep.running }
 // sweepIfLong starts a sweep if fences do not keep the changelog short. Rows of namespaces
 // without a route count as live.
 func (t *State) sweepIfLong() {
-	span := t.Store.Position() - t.Open.Floor
+	written := t.Committed.Rows - t.Open.FloorRows
 	after := int64(SweepAfter)
 	if t.SweepAfter > 0 {
 		after = t.SweepAfter
 	}
-	if t.sweep.running || t.sweepRefused || span <= after || span <= after+sweepFactor*int64(t.Store.RowCount()) {
+	if t.sweep.running || t.sweepRefused || written <= after || written <= after+sweepFactor*int64(t.Store.RowCount()) {
 		return
 	}
 	t.StartSweep()
@@ -74,6 +75,8 @@ func (t *State) Sweep(e *Emitter) error {
 	if !t.sweep.running || t.Blind {
 		return nil
 	}
+	t.sendPack(e) // not with the headers of a sweep
+	defer t.sendPack(e, sweepHeaders...)
 	horizons := t.App.Horizons(&t.Committed)
 	read, bytes := 0, 0
 	for row, err := range t.Store.RowsFrom(t.sweep.next) {
@@ -88,20 +91,31 @@ func (t *State) Sweep(e *Emitter) error {
 		if row.First < horizons[row.NamespaceID] {
 			continue
 		}
-		t.value = row.AppendValue(t.value[:0])
-		if limits := t.App.Limit(t.Changelog); wire.RecordOverhead+len(row.Digest)+len(wire.HeaderSweep)+len(t.value) > int(limits.MaxBytes) {
-			t.refuseSweep(&row, limits)
+		if !t.sweepRow(e, &row) {
 			return nil
 		}
-		key := e.bytes.take(len(row.Digest))
-		copy(key, row.Digest[:])
-		t.produceRow(e, key, t.value, sweepHeaders...)
-		bytes += len(t.value)
+		bytes += len(row.Result) + dedup.PackedBytesMax
 		t.sweep.openRows++
+		t.Open.Rows++
 	}
 	t.sweep.openDone = true
-	t.Open.EndSweep(t.sweep.began)
+	t.Open.EndSweep(t.sweep.began, t.sweep.rowsAt)
 	return nil
+}
+
+// sweepRow writes a row again. It returns false if the changelog accepts it no more.
+func (t *State) sweepRow(e *Emitter, row *dedup.Row) bool {
+	if row.Packs() {
+		t.packRow(e, row, sweepHeaders...)
+		return true
+	}
+	t.value = row.AppendValue(t.value[:0])
+	if limits := t.App.Limit(t.Changelog); wire.RecordOverhead+len(row.Digest)+len(wire.HeaderSweep)+len(t.value) > int(limits.MaxBytes) {
+		t.refuseSweep(row, limits)
+		return false
+	}
+	t.singleRow(e, row, sweepHeaders...)
+	return true
 }
 
 // refuseSweep ends a sweep at a row that the changelog does not accept any more: each

@@ -106,6 +106,7 @@ type changelogOf struct {
 	*State
 	emitter *Emitter
 	open    []*kgo.Record
+	all     []*kgo.Record           // committed
 	rows    map[dedup.Digest][]byte // newest value at or above from
 	from    int64
 	end     int64
@@ -119,8 +120,15 @@ func (l *changelogOf) endTransaction(t *testing.T, commit bool) {
 	for _, r := range l.open {
 		r.Offset = l.end
 		l.end++
-		if commit && len(r.Key) == len(dedup.Digest{}) && r.Offset >= l.from {
-			l.rows[dedup.Digest(r.Key)] = slices.Clone(r.Value)
+		if commit {
+			l.all = append(l.all, &kgo.Record{Offset: r.Offset, Key: slices.Clone(r.Key), Value: slices.Clone(r.Value), Headers: r.Headers})
+		}
+		if !commit || string(r.Key) == wire.CheckpointKey || r.Offset < l.from {
+			continue
+		}
+		for row, err := range wire.RowsOf(r) {
+			must(t, err)
+			l.rows[row.Digest] = row.AppendValue(nil)
 		}
 	}
 	l.end++ // the control record
@@ -135,15 +143,20 @@ func (l *changelogOf) endTransaction(t *testing.T, commit bool) {
 
 // write stores a row in the open transaction.
 func (l *changelogOf) write(row *dedup.Row) {
-	l.Store.Put(*row)
-	l.produceRow(l.emitter, slices.Clone(row.Digest[:]), row.AppendValue(nil))
+	l.put(l.emitter, &change{row: row})
 }
 
 // TestSweepSurvivesAborts sweeps a store in several chunks, half of whose transactions
 // abort, while other rows are written. At the end the changelog from the floor on has the
 // current row of each live key, and no dead one.
 func TestSweepSurvivesAborts(t *testing.T) {
+	t.Run("single rows", func(t *testing.T) { sweepSurvivesAborts(t, false) })
+	t.Run("packed rows", func(t *testing.T) { sweepSurvivesAborts(t, true) })
+}
+
+func sweepSurvivesAborts(t *testing.T, packed bool) {
 	s := trimmed(t)
+	s.App.Packed[3] = packed
 	s.Log = slog.New(slog.DiscardHandler)
 	s.App.Limits.Store(&map[string]app.TopicLimits{"changelog": {MaxBytes: 1 << 20}})
 	rng := rand.New(rand.NewPCG(12, 1))
@@ -175,7 +188,7 @@ func TestSweepSurvivesAborts(t *testing.T) {
 		commit := rng.IntN(2) == 0
 		for _, old := range live { // a duplicate after its window replaces the row
 			changed := *old
-			changed.Attempt++
+			changed.At.Offset++ // as often as it is written
 			l.write(&changed)
 			if commit {
 				live[old.Digest] = &changed
@@ -216,8 +229,8 @@ func TestSweepRefusesARowThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestLongChangelogIsSwept: a sweep starts when the changelog has four offsets for each row
-// and SweepAfter more.
+// TestLongChangelogIsSwept: a sweep starts when the changelog has four rows for each row of
+// the store and SweepAfter more. Rows below the floor do not count.
 func TestLongChangelogIsSwept(t *testing.T) {
 	s := trimmed(t)
 	s.Log = slog.New(slog.DiscardHandler)
@@ -226,12 +239,13 @@ func TestLongChangelogIsSwept(t *testing.T) {
 	}
 	s.commit(t, 10, 100)
 	for _, c := range []struct {
-		position int64
-		sweeps   bool
-	}{{SweepAfter + 40, false}, {SweepAfter + 41, true}} {
-		s.commit(t, c.position, 100)
+		rows   int64
+		sweeps bool
+	}{{SweepAfter + 40 + 7, false}, {SweepAfter + 41 + 7, true}} {
+		s.Committed.Rows, s.Committed.FloorRows = c.rows, 7
+		s.commit(t, s.Store.Position()+1, 100)
 		if s.sweepIfLong(); s.Sweeping() != c.sweeps {
-			t.Errorf("at %d sweeping is %v", c.position, !c.sweeps)
+			t.Errorf("at %d rows sweeping is %v", c.rows, !c.sweeps)
 		}
 	}
 }

@@ -49,12 +49,14 @@ type scenario struct {
 	incomplete bool            // of partition 0
 
 	noStores bool
+	packs    bool // the rows of a transaction are one record
+	packed   map[int32][]byte
 }
 
 func newWorld() *scenario {
 	w := &scenario{
 		cfg: testConfig(), h: &History{Live: map[string][]Record{}}, ends: map[string]int64{},
-		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{}, floor: map[int32]int64{},
+		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{}, floor: map[int32]int64{}, packed: map[int32][]byte{},
 	}
 	for p := range w.cfg.Partitions {
 		w.rows[p], w.times[p] = map[string][]byte{}, map[uint8]int64{}
@@ -155,7 +157,11 @@ func (w *scenario) forwarded(s Sent, verdict string, stamp, at int64) {
 		row = binary.AppendUvarint(row, n)
 	}
 	d := digestOf(s.Route, s.ID)
-	w.append(Record{Topic: w.cfg.Changelog, Partition: r.Partition, Timestamp: r.Timestamp, Key: d, Value: row})
+	if w.packs {
+		w.packed[r.Partition] = appendPacked(w.packed[r.Partition], d, namespaceID, base+at, &s.Record, w.cfg.Topics[s.Topic])
+	} else {
+		w.append(Record{Topic: w.cfg.Changelog, Partition: r.Partition, Timestamp: r.Timestamp, Key: d, Value: row})
+	}
 	w.rows[r.Partition][string(d)] = row
 	w.judged(r, s, base+at)
 }
@@ -204,10 +210,34 @@ func (w *scenario) sendWithoutKey(partition int32, at int64) Sent {
 	return s
 }
 
+// appendPacked appends a row to a pack, which begins with its version. Each row has its
+// namespace and its place, as one after another row of another topic has, so that it need
+// not know the row before except for its time and its offset.
+func appendPacked(pack, key []byte, namespaceID uint8, first int64, of *Record, topic uint16) []byte {
+	var last row
+	if len(pack) == 0 {
+		pack = []byte{1}
+	} else if rows, err := rowsOfPack(&Record{Value: pack}); err == nil {
+		f := fields{rest: rows[len(rows)-1].Value[4:]}
+		last.first = f.signed()
+		f.unsigned(1 << 16)
+		f.unsigned(1 << 31)
+		last.at.offset = int64(f.unsigned(1 << 63))
+	}
+	pack = append(append(pack, key...), 6, namespaceID)
+	pack = binary.AppendUvarint(binary.AppendUvarint(pack, uint64(topic)), uint64(of.Partition))
+	return binary.AppendVarint(binary.AppendVarint(pack, first-last.first), of.Offset-last.at.offset)
+}
+
 // commit ends the transaction of a partition.
 func (w *scenario) commit(partition int32) {
+	if pack := w.packed[partition]; pack != nil {
+		key := append(binary.BigEndian.AppendUint64([]byte("rows/"), uint64(w.ends[fmt.Sprint(w.cfg.Changelog, "/", partition)])), 0, 0, 0, 0)
+		w.append(Record{Topic: w.cfg.Changelog, Partition: partition, Timestamp: base, Key: key, Value: pack})
+		w.packed[partition] = nil
+	}
 	w.number[partition]++
-	b := []byte{1, 0}
+	b := []byte{3, 0}
 	if w.floor[partition] > 0 {
 		b[1] = flagFloor
 	}
@@ -215,12 +245,12 @@ func (w *scenario) commit(partition int32) {
 		b[1] |= w.bypassFlags()
 	}
 	b = binary.AppendVarint(b, w.next[partition])
-	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
+	b = append(binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition]), 0)
 	if partition == 0 {
 		b = w.appendBypass(b)
 	}
 	if w.floor[partition] > 0 {
-		b = binary.AppendUvarint(b, uint64(w.floor[partition]))
+		b = append(binary.AppendUvarint(b, uint64(w.floor[partition])), 0)
 	}
 	for namespaceID := range uint8(4) {
 		if at, ok := w.times[partition][namespaceID]; ok {

@@ -25,23 +25,24 @@ type offsetRange struct{ from, to int64 }
 // Flags of a checkpoint.
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads: version, 1 or 2 | flags | next, leader epoch, sequence, varints |
+// openCheckpoint reads: version, 3 or 4 | flags | next, leader epoch, sequence, varints | rows ever written, uvarint |
 // generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
-// dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor, uvarint |
-// number of fences, uvarint, and for each a uvarint and entries | entries |
-// length of the counts of keys, uvarint, and these | in version 2: when the newest lease
+// dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
+// number of fences, uvarint, and for each two uvarints and entries | entries |
+// length of the counts of keys, uvarint, and these | in version 4: when the newest lease
 // began, and the last step of broker time, varints, and what progress records said | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) < 2 || b[0] < 1 || b[0] > 2 {
+	if len(b) < 2 || b[0] < 3 || b[0] > 4 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	flags, f := b[1], fields{rest: b[2:]}
 	c.next = f.signed()
 	f.signed()
 	c.sequence = f.signed()
+	f.unsigned(math.MaxInt64)
 	if flags&flagGeneration != 0 {
 		f.unsigned(math.MaxInt64)
 	}
@@ -58,9 +59,11 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	}
 	if flags&flagFloor != 0 {
 		c.floor = int64(f.unsigned(math.MaxInt64))
+		f.unsigned(math.MaxInt64)
 	}
 	if flags&flagFences != 0 {
 		for n := f.unsigned(17); n > 0 && !f.bad; n-- {
+			f.unsigned(math.MaxInt64)
 			f.unsigned(math.MaxInt64)
 			f.entries()
 		}
@@ -71,7 +74,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if flags&flagCounts != 0 {
 		f.bytes(int(f.unsigned(1 << 31)))
 	}
-	if b[0] == 2 {
+	if b[0] == 4 {
 		f.signed() // the newest claim
 		f.signed() // the last progress record
 		c.stepped = f.signed()
@@ -98,7 +101,7 @@ func (f *fields) ranges() (all []offsetRange) {
 	return all
 }
 
-// progress skips what a checkpoint of version 2 has of claims.
+// progress skips what a checkpoint of version 4 has of claims.
 func (f *fields) progress() {
 	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
 		f.unsigned(1 << 16)

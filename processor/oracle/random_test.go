@@ -25,6 +25,7 @@ func play(seed uint64, n int) *scenario {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	m := &model{scenario: newWorld(), rng: rng, rows: map[string]dedup.Row{}, first: map[string]Sent{}, last: map[string]int64{}, ids: 1 + n/3}
 	m.noStores = n > 10_000 // each is a copy of all rows
+	m.packs = seed%2 == 1
 	for range n {
 		m.step()
 		if rng.IntN(20) == 0 {

@@ -19,6 +19,7 @@ type task struct {
 	// Of the changelog, up to the current record.
 	latest     map[digest]*Record // newest row
 	openRows   []*Record          // rows since the last checkpoint
+	packs      uint32             // the same
 	made       []madeRow          // rows that the fold made since the last checkpoint
 	checkpoint *Record            // newest
 	sequence   int64
@@ -54,16 +55,18 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 			c.store(t, stores[0])
 			stores = stores[1:]
 		}
-		switch {
-		case string(r.Key) == "checkpoint":
+		if string(r.Key) == "checkpoint" {
 			c.transaction(t, r)
-		case len(r.Key) != len(digest{}):
-			c.add("K5", "%s: neither a row nor a checkpoint, its key has %d bytes: %x", at(r), len(r.Key), r.Key)
-		case len(r.Headers) > 0 && r.Headers[0].Key == headerSweep:
-			c.swept(t, r)
-		default:
-			t.openRows = append(t.openRows, r)
-			t.latest[digest(r.Key)] = r
+			continue
+		}
+		swept := len(r.Headers) > 0 && r.Headers[0].Key == headerSweep
+		for _, row := range c.rowsOf(t, r) {
+			if swept {
+				c.swept(t, row)
+				continue
+			}
+			t.openRows = append(t.openRows, row)
+			t.latest[digest(row.Key)] = row
 			c.report.Rows++
 		}
 	}
@@ -215,7 +218,7 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	c.rows(t, r, &cp)
 	c.streamTimes(t, r, &cp)
-	t.openRows, t.made = t.openRows[:0], t.made[:0]
+	t.openRows, t.made, t.packs = t.openRows[:0], t.made[:0], 0
 }
 
 // rows compares the rows of a transaction with those its input makes (K11).

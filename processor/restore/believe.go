@@ -272,7 +272,7 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	c := *f.stored
 	c.Incomplete = true
 	from = min(max(f.position, f.start), f.end)
-	c.SetFloor(min(from, c.Floor)) // the changelog may end below the old fences
+	c.SetFloor(min(from, c.Floor), c.FloorRows) // the changelog may end below the old fences
 	r.base = &c
 	return from, r.noteFailure(r.Store.Rebase(from, c.Append(nil)))
 }
@@ -324,7 +324,7 @@ func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
 		}
 	}
 	if r.accepted != nil && r.accepted.Way == app.BelieveChangelog {
-		r.Checkpoint.SetFloor(start)
+		r.Checkpoint.SetFloor(start, r.Checkpoint.FloorRows)
 		r.Checkpoint.Incomplete = false
 		r.raiseLateness(&r.Checkpoint)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
@@ -231,8 +230,6 @@ func (r *Restore) once(ctx context.Context) error {
 	r.watch.position.Store(from)
 	var newest *wire.Checkpoint
 	err = reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
-		r.rows += len(records)
-		r.src.Metrics.Restored.Add(float64(len(records)))
 		left.Set(float64(max(0, end-position)))
 		r.watch.position.Store(position)
 		r.failures = 0
@@ -284,24 +281,34 @@ func (r *Restore) apply(records []*kgo.Record, position int64, newest **wire.Che
 			}
 			continue
 		}
-		if len(rec.Key) != len(dedup.Digest{}) {
-			return kafka.OperatorErrorf("changelog record %s/%d/%d has a key of %d bytes: only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, len(rec.Key))
-		}
-		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
-		if err != nil {
+		if err := r.applyRows(rec); err != nil {
 			return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
-		}
-		r.Store.Put(row)
-		if r.Waiting != nil {
-			if err := r.Waiting.Read(&row); err != nil {
-				return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
-			}
 		}
 	}
 	if err := r.Store.Apply(position, stored); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RestoreChunk)
+	return nil
+}
+
+// applyRows puts the rows of one changelog record into the store.
+func (r *Restore) applyRows(rec *kgo.Record) error {
+	rows := 0
+	for row, err := range wire.RowsOf(rec) {
+		if err != nil {
+			return err
+		}
+		rows++
+		r.Store.Put(*row)
+		if r.Waiting != nil {
+			if err := r.Waiting.Read(row); err != nil {
+				return err
+			}
+		}
+	}
+	r.rows += rows
+	r.src.Metrics.Restored.Add(float64(rows))
 	return nil
 }
 

@@ -17,7 +17,7 @@ const CheckpointKey = "checkpoint"
 
 // checkpointVersion is the version of a checkpoint without claims, and
 // checkpointVersionClaims of one with them.
-const checkpointVersion, checkpointVersionClaims = 1, 2
+const checkpointVersion, checkpointVersionClaims = 3, 4
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction that processes the input before Next (D2). Input before Next was
@@ -32,6 +32,9 @@ type Checkpoint struct {
 	Generation int64
 	// Sequence counts the task's committed transactions.
 	Sequence int64
+	// Rows counts the rows that the task ever wrote to the changelog, FloorRows those
+	// below Floor. A sweep begins by their difference.
+	Rows, FloorRows int64
 	// StreamTimes has the stream time of each namespace id that has one, in ms.
 	StreamTimes streamTimes
 	// Counts are the encoded key counts of the task, if Counted is set.
@@ -152,14 +155,14 @@ const (
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1 | next varint | epoch varint | sequence varint | [generation uvarint] |
+//	version 1 | flags 1 | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
-//	[floor uvarint] |
-//	[fences uvarint | for each: gap to the one before or to the floor, uvarint, entries] |
+//	[floor uvarint | rows below it uvarint] |
+//	[fences uvarint | for each: gaps of offset and rows to the one before or to the floor, uvarint, entries] |
 //	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
-//	[claimed at varint | stepped at varint | progress: version 2 only] |
+//	[claimed at varint | progress at varint | stepped at varint | progress: with claims only] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -174,6 +177,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
 	dst = binary.AppendVarint(dst, c.Sequence)
+	dst = binary.AppendUvarint(dst, uint64(c.Rows))
 	if flags&flagGeneration != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Generation))
 	}
@@ -194,6 +198,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if flags&flagFloor != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Floor))
+		dst = binary.AppendUvarint(dst, uint64(c.FloorRows))
 	}
 	if flags&flagFences != 0 {
 		dst = c.appendFences(dst)
@@ -273,7 +278,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
 		return c, fmt.Errorf("%w: next offset %d, epoch %d", ErrCheckpoint, next, epoch)
 	}
-	c.Next, c.Epoch, c.Sequence = next, int32(epoch), sequence
+	c.Next, c.Epoch, c.Sequence, c.Rows = next, int32(epoch), sequence, int64(r.Uvarint(math.MaxInt64))
 	if flags&flagGeneration != 0 {
 		if c.Generation = int64(r.Uvarint(math.MaxInt64)); c.Generation == 0 {
 			r.Fail()
@@ -290,6 +295,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		if c.Floor = int64(r.Uvarint(math.MaxInt64)); c.Floor == 0 {
 			r.Fail()
 		}
+		c.FloorRows = int64(r.Uvarint(uint64(c.Rows)))
 	}
 	if flags&flagFences != 0 {
 		c.decodeFences(&r)

@@ -13,6 +13,8 @@ import (
 // the changelog.
 type Fence struct {
 	Offset int64
+	// Rows is Checkpoint.Rows as of Offset.
+	Rows int64
 	// Latest has the namespace ids, ascending, whose time is another one than in the
 	// fences before. A namespace id without an entry there has no row that decides.
 	Latest []FirstSeen
@@ -86,7 +88,7 @@ func (c *Checkpoint) RaiseFloor(horizons *[256]int64) {
 	if due == 0 {
 		return
 	}
-	c.Floor = c.Fences[due-1].Offset
+	c.Floor, c.FloorRows = c.Fences[due-1].Offset, c.Fences[due-1].Rows
 	c.Fences = c.Fences[due:]
 	if len(c.Fences) == 0 {
 		c.Fences = nil
@@ -100,7 +102,7 @@ func (c *Checkpoint) AddFence(offset int64, rows *Checkpoint, horizons *[256]int
 	if offset <= c.Floor || len(c.Fences) > 0 && offset <= c.Fences[len(c.Fences)-1].Offset {
 		return // no row since
 	}
-	added := Fence{Offset: offset}
+	added := Fence{Offset: offset, Rows: rows.Rows}
 	for n := range 256 {
 		latest, ok := rows.Latest(uint8(n))
 		if before, has := c.Fenced(uint8(n)); ok && latest >= horizons[n] && (!has || latest != before) {
@@ -134,7 +136,7 @@ func (c *Checkpoint) mergeFence() {
 			at, least = k, gap
 		}
 	}
-	merged := Fence{Offset: c.Fences[at+1].Offset}
+	merged := Fence{Offset: c.Fences[at+1].Offset, Rows: c.Fences[at+1].Rows}
 	older, newer := c.Fences[at].Latest, c.Fences[at+1].Latest
 	for len(older) > 0 || len(newer) > 0 {
 		switch {
@@ -149,25 +151,26 @@ func (c *Checkpoint) mergeFence() {
 	c.Fences = slices.Replace(c.Fences, at, at+2, merged)
 }
 
-// SetFloor sets the floor and drops all fences. A fence omits what the fences before it
-// say, so none is valid without those.
-func (c *Checkpoint) SetFloor(floor int64) { c.Floor, c.Fences = floor, nil }
+// SetFloor sets the floor, with Rows as of it, and drops all fences. A fence omits what
+// the fences before it say, so none is valid without those.
+func (c *Checkpoint) SetFloor(floor, rows int64) { c.Floor, c.FloorRows, c.Fences = floor, rows, nil }
 
 // EndSweep makes the offset at which a sweep began the floor: the sweep wrote every row
 // below it again, or the row decides no event any more. The changelog is complete.
-func (c *Checkpoint) EndSweep(began int64) {
-	c.SetFloor(max(began, c.Floor))
+func (c *Checkpoint) EndSweep(began, rows int64) {
+	c.SetFloor(max(began, c.Floor), max(rows, c.FloorRows))
 	c.Incomplete = false
 }
 
-// appendFences appends the fences: their number, and for each the gap to the offset
-// before and its entries. The first gap is from the floor.
+// appendFences appends the fences: their number, and for each the gaps to the offset and
+// to the rows before, and its entries. The first gaps are from the floor.
 func (c *Checkpoint) appendFences(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(c.Fences)))
-	offset, at := c.Floor, int64(0)
+	offset, rows, at := c.Floor, c.FloorRows, int64(0)
 	for _, f := range c.Fences {
 		dst = binary.AppendUvarint(dst, uint64(f.Offset-offset))
-		offset = f.Offset
+		dst = binary.AppendUvarint(dst, uint64(f.Rows-rows))
+		offset, rows = f.Offset, f.Rows
 		dst, at = appendFirstSeen(dst, f.Latest, at)
 	}
 	return dst
@@ -189,14 +192,15 @@ func (c *Checkpoint) decodeFences(r *dedup.Cursor) {
 	if n == 0 {
 		r.Fail()
 	}
-	offset, at, left := c.Floor, int64(0), uint64(fencedMax)
+	offset, rows, at, left := c.Floor, c.FloorRows, int64(0), uint64(fencedMax)
 	for ; n > 0 && !r.Bad(); n-- {
 		gap := int64(r.Uvarint(uint64(math.MaxInt64 - offset)))
 		if gap == 0 {
 			r.Fail()
 		}
 		offset += gap
-		f := Fence{Offset: offset}
+		rows += int64(r.Uvarint(uint64(c.Rows - rows)))
+		f := Fence{Offset: offset, Rows: rows}
 		f.Latest, at = decodeFirstSeen(r, left, at)
 		left -= uint64(len(f.Latest))
 		c.Fences = append(c.Fences, f)

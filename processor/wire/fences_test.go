@@ -11,18 +11,18 @@ import (
 )
 
 // fenceVectors were put together by hand from varints. Each begins with version, flags,
-// next 10, epoch -1 and sequence 0.
+// next 10, epoch -1, sequence 0 and the rows ever written.
 func fenceVectors() map[string]Checkpoint {
 	ahead := Checkpoint{Next: 10, Epoch: -1, Ahead: []FirstSeen{{2, 300}, {9, 301}}}
-	fenced := Checkpoint{Next: 10, Epoch: -1, Floor: 300, Fences: []Fence{
-		{Offset: 301, Latest: []FirstSeen{{0, 5}, {255, -5}}},
-		{Offset: 601, Latest: []FirstSeen{{3, 59}}},
+	fenced := Checkpoint{Next: 10, Epoch: -1, Rows: 300, Floor: 300, FloorRows: 9, Fences: []Fence{
+		{Offset: 301, Rows: 10, Latest: []FirstSeen{{0, 5}, {255, -5}}},
+		{Offset: 601, Rows: 300, Latest: []FirstSeen{{3, 59}}},
 	}}
 	ends := Checkpoint{Next: 10, Epoch: -1, Fences: []Fence{{Offset: math.MaxInt64, Latest: []FirstSeen{{1, math.MinInt64}, {2, math.MaxInt64}}}}}
 	return map[string]Checkpoint{
-		"0140140100" + "02" + "02d804" + "0902":                                                 ahead,
-		"0128140100" + "ac02" + "02" + "01" + "02" + "000a" + "ff13" + "ac02" + "01" + "038001": fenced,
-		"0120140100" + "01" + "ffffffffffffffff7f" + "02" + "01ffffffffffffffffff01" + "0201":   ends,
+		"034014010000" + "02" + "02d804" + "0902":                                                           ahead,
+		"0328140100ac02" + "ac0209" + "02" + "0101" + "02" + "000a" + "ff13" + "ac02a202" + "01" + "038001": fenced,
+		"032014010000" + "01" + "ffffffffffffffff7f00" + "02" + "01ffffffffffffffffff01" + "0201":           ends,
 	}
 }
 
@@ -37,9 +37,9 @@ func TestFenceEncoding(t *testing.T) {
 		}
 	}
 	for name, b := range map[string]string{
-		"no fence": "01 20 140100 00", "fence at the floor": "01 28 140100 05 01 00 01 0002", "fence without entries": "01 20 140100 01 05 00",
-		"namespace ids not ascending": "01 20 140100 01 05 02 0102 0102", "seventeen fences": "01 20 140100 11", "offset out of range": "01 28 140100 01 01 ffffffffffffffff7f 01 0002",
-		"nothing ahead": "01 40 140100 00", "too many entries": "01 20 140100 01 05 8104 0002",
+		"no fence": "03 20 140100 00 00", "fence at the floor": "03 28 140100 05 05 00 01 00 00 01 0002", "fence without entries": "03 20 140100 00 01 05 00 00",
+		"namespace ids not ascending": "03 20 140100 00 01 05 00 02 0102 0102", "seventeen fences": "03 20 140100 00 11", "offset out of range": "03 28 140100 00 01 00 01 ffffffffffffffff7f 00 01 0002",
+		"nothing ahead": "03 40 140100 00 00", "too many entries": "03 20 140100 00 01 05 00 8104 0002", "more rows below the floor than ever": "03 08 140100 05 01 06", "more rows below a fence than ever": "03 28 140100 05 01 05 01 01 01 01 0002",
 	} {
 		if c, err := DecodeCheckpoint(unhex(t, b)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)
@@ -107,7 +107,7 @@ func (m *fenceModel) transact(namespaces []uint8) {
 				m.rows = append(m.rows, r)
 			}
 		}
-		open.EndSweep(m.began)
+		open.EndSweep(m.began, open.Rows)
 		m.sweeping = false
 	case !m.sweeping && m.rng.IntN(200) == 0:
 		m.sweeping, m.began = true, at

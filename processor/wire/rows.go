@@ -1,0 +1,56 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// The changelog has three kinds of records: checkpoints, single rows, whose key is the
+// digest, and packs of rows.
+
+// packPrefix begins the key of a pack.
+const packPrefix = "rows/"
+
+// PackKeyBytes is the length of a pack's key. No digest has it, nor has the key of a
+// checkpoint.
+const PackKeyBytes = len(packPrefix) + 8 + 4
+
+// AppendPackKey appends the key of the nth pack in a transaction that begins when the
+// task's state is that of a changelog offset. Each committed transaction moves this offset,
+// so no two packs in a changelog have the same key, and compaction removes none.
+func AppendPackKey(dst []byte, offset int64, n uint32) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, packPrefix...), uint64(offset))
+	return binary.BigEndian.AppendUint32(dst, n)
+}
+
+// IsPack reports whether a changelog record is a pack of rows.
+func IsPack(rec *kgo.Record) bool {
+	return len(rec.Key) == PackKeyBytes && string(rec.Key[:len(packPrefix)]) == packPrefix
+}
+
+// ErrChangelogKey is wrapped by the error about a changelog record that is no row, no pack
+// and no checkpoint.
+var ErrChangelogKey = errors.New("only oncebus may write this topic")
+
+// RowsOf yields the rows of a changelog record that is not a checkpoint, in the order in
+// which they were stored. A row is valid until the next one. Errors wrap ErrChangelogKey or
+// dedup.ErrRow.
+func RowsOf(rec *kgo.Record) iter.Seq2[*dedup.Row, error] {
+	if IsPack(rec) {
+		return dedup.PackedRows(rec.Value)
+	}
+	return func(yield func(*dedup.Row, error) bool) {
+		if len(rec.Key) != len(dedup.Digest{}) {
+			yield(nil, fmt.Errorf("a key of %d bytes: %w", len(rec.Key), ErrChangelogKey))
+			return
+		}
+		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
+		yield(&row, err)
+	}
+}
