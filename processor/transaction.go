@@ -47,7 +47,8 @@ type transactions struct {
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
-	records   int // input records of the open transaction
+	records   int           // input records of the open transaction
+	polled    []kgo.Fetches // those with these records
 	// limits are those with which the client began to make batches; isolation finds the
 	// records that topics refuse, refusals is how many the emitter has.
 	limits    map[string]app.TopicLimits
@@ -105,6 +106,7 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 	}
 	x.stopping, x.records = true, fetches.NumRecords()
 	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
+	x.polled = append(x.polled, fetches)
 	return x.during(func() error {
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)
@@ -128,8 +130,18 @@ func (x *transactions) during(fn func() error) error {
 		case x.tasks != nil:
 			x.tasks.judging.Keys.Release()
 		}
+		x.recycle()
 	}
+	x.polled = nil
 	return err
+}
+
+// recycle gives the memory of all polled records back to the client. Nothing refers to a
+// record after its transaction: what a task keeps of one, it has copied.
+func (x *transactions) recycle() {
+	for _, fetches := range x.polled {
+		fetches.EachRecord((*kgo.Record).Recycle)
+	}
 }
 
 // fill processes polls until the commit interval is over or the bound is reached, and
@@ -137,6 +149,7 @@ func (x *transactions) during(fn func() error) error {
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	deadline := time.Now().Add(x.cfg.CommitInterval)
 	for x.records = 0; ; {
+		x.polled = append(x.polled, fetches)
 		x.records += fetches.NumRecords()
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)

@@ -49,11 +49,11 @@ const (
 )
 
 // A Budget bounds the memory of decompressed batches of a process: their bytes and their
-// records, of all clients, from decompression until the garbage collector has freed
-// them. It counts the records of batches without compression too. No caller returns
-// memory. A record may be reachable from a buffered fetch, a transaction or a producer,
-// each of which may drop it, so only the collector knows when it is free. What the
-// collector has not freed yet is memory too.
+// records, of all clients, from decompression until they are recycled or the garbage
+// collector has freed them. It counts the records of batches without compression too.
+// A worker recycles the records of a transaction after its end. A record may also be
+// reachable from a buffered fetch or a producer, each of which may drop it, so only the
+// collector knows when that one is free. What it has not freed yet is memory too.
 //
 // A batch gets memory if it fits, or if a quarter of the budget at most is in use. So a
 // batch larger than the whole budget is decompressed too, almost alone. A refused batch
@@ -71,6 +71,9 @@ type Budget struct {
 	// counts those that began.
 	users, uses atomic.Int64
 
+	batches recycler[byte]
+	records recycler[kgo.Record]
+
 	mu          sync.Mutex
 	collectedAt time.Time
 	grantedAt   time.Time // when a batch last got memory or had a user, or the first was refused after that
@@ -83,7 +86,11 @@ type Budget struct {
 }
 
 // NewBudget returns a budget of limit bytes; 0 is BudgetDefault.
-func NewBudget(limit int64) *Budget { return &Budget{limit: cmp.Or(limit, BudgetDefault)} }
+func NewBudget(limit int64) *Budget {
+	b := &Budget{limit: cmp.Or(limit, BudgetDefault)}
+	b.batches.budget, b.records.budget = b, b
+	return b
+}
 
 // Used returns the bytes in use.
 func (b *Budget) Used() int64 { return b.used.Load() }
@@ -109,7 +116,7 @@ func (b *Budget) Use() (end func()) {
 func (b *Budget) ClientOptions(batchMax int) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.WithDecompressor(&decompressor{budget: b, batchMax: batchMax}),
-		kgo.WithPools(recordPool{b}),
+		kgo.WithPools(pool{b}),
 		kgo.MaxDecompressBatchBytes(batchMax), // of the batches that the client produces
 		kgo.FetchMaxBytes(fetchMaxBytes),
 	}
@@ -177,29 +184,6 @@ func (b *Budget) collect(due bool, now time.Time) {
 
 // release returns n bytes.
 func (b *Budget) release(n int64) { b.used.Add(-n) }
-
-// A recordPool counts the memory of the records of all batches of a client. It keeps
-// none: no caller recycles a record.
-type recordPool struct{ budget *Budget }
-
-// countedMin is the least number of records that a recordPool counts. The batches of fewer
-// records that a response may have take little more memory than its bytes.
-const countedMin = 16
-
-// GetRecords returns memory for n records.
-func (p recordPool) GetRecords(n int) []kgo.Record {
-	records := make([]kgo.Record, n)
-	if n >= countedMin {
-		memory := int64(n) * recordBytes
-		p.budget.add(memory)
-		runtime.AddCleanup(&records[0], p.budget.release, memory)
-		p.budget.boundGarbage()
-	}
-	return records
-}
-
-// PutRecords drops the records.
-func (p recordPool) PutRecords([]kgo.Record) {}
 
 // takeFree takes n bytes if they fit and no refused batch has priority, or reports false.
 func (b *Budget) takeFree(n int64) bool {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,11 +62,12 @@ var scratches = sync.Pool{New: func() any { return new([scratchBytes]byte) }}
 // returns the bytes.
 func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 	size := max(n, batchBytesMin)
-	if !d.take(int64(size) + records + headers) {
+	memory := int64(capacityOf(size)) + headers
+	if !d.take(memory + records) {
 		return nil, ErrBudgetExhausted
 	}
-	d.budget.release(records) // recordPool takes it at once
-	return make([]byte, n, size), nil
+	d.budget.release(records) // pool takes it at once
+	return d.budget.batches.get(size, memory)[:n], nil
 }
 
 // take takes memory, and waits for it unless a batch of the client was refused just now.
@@ -89,12 +89,6 @@ func (d *decompressor) take(n int64) bool {
 	return false
 }
 
-// releaseAtEnd returns memory to the budget when the batch is unreachable.
-func (d *decompressor) releaseAtEnd(batch []byte, memory int64) []byte {
-	runtime.AddCleanup(&batch[:1][0], d.budget.release, memory)
-	return batch
-}
-
 // finish copies a batch out of the scratch memory.
 func (d *decompressor) finish(scratch []byte) ([]byte, error) {
 	records, headers := recordsMemory(scratch)
@@ -106,7 +100,7 @@ func (d *decompressor) finish(scratch []byte) ([]byte, error) {
 		return nil, err
 	}
 	copy(batch, scratch)
-	return d.releaseAtEnd(batch, int64(cap(batch))+headers), nil
+	return batch, nil
 }
 
 // fill makes a batch of size bytes at most, which decode decompresses into it.
@@ -116,21 +110,21 @@ func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error))
 		return nil, err
 	}
 	defer d.budget.boundGarbage()
-	memory := int64(cap(batch))
 	decoded, err := decode(batch)
 	if err != nil {
-		d.budget.release(memory)
+		d.budget.batches.put(batch)
 		return nil, err
 	}
 	records, headers := recordsMemory(decoded)
 	if records+headers > d.recordsMax() {
-		d.releaseAtEnd(batch, memory)
+		d.budget.batches.put(batch)
 		return nil, kgo.ErrMaxDecompress
 	}
 	// The headers get their memory in any case, and so do the records: a batch whose
 	// records do not fit would never arrive.
 	d.budget.add(headers)
-	return d.releaseAtEnd(decoded, memory+headers), nil
+	d.budget.batches.accountOf(batch).taken.Add(headers)
+	return decoded, nil
 }
 
 // A streamReader decompresses a stream, and then another one.

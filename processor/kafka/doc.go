@@ -17,10 +17,10 @@
 //
 //   - Reader sends fetch requests itself and counts by position. A consumer returns
 //     records only, and the last offset of a changelog is a control record.
-//   - recordPool pools nothing: a pool is how franz-go lets us count the records of a batch
-//     without compression.
-//   - No caller returns memory to the Budget. A fetched record is reachable from buffers
-//     that franz-go may drop at any time, so the garbage collector returns it.
+//   - pool counts too: it is how franz-go lets us count the records of a batch without
+//     compression.
+//   - A caller may recycle records, and need not. A fetched record is reachable from
+//     buffers that franz-go may drop at any time. The garbage collector returns these.
 //   - A batch without memory fails its fetch and does not wait: a fetch that waits blocks
 //     the rebalance, whose end may free the memory.
 //   - An error of End is never classified by its code alone: the commit outcome is

@@ -48,7 +48,7 @@ type Reader struct {
 	leader       int32 // -1: unknown, read the metadata again
 	decompressor kgo.Decompressor
 	budget       *Budget    // that of the client, nil for none
-	pools        []kgo.Pool // its recordPool
+	pools        []kgo.Pool // its pool
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
@@ -59,7 +59,7 @@ func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int
 		Topic: topic, topicID: topicID, Partition: partition, leader: -1, decompressor: kgo.DefaultDecompressor(),
 	}
 	if d, ok := client.OptValue(kgo.WithDecompressor).(*decompressor); ok {
-		r.budget, r.pools = d.budget, []kgo.Pool{recordPool{d.budget}}
+		r.budget, r.pools = d.budget, []kgo.Pool{pool{d.budget}}
 		r.decompressor = &decompressor{budget: d.budget, batchMax: readerBatchMax}
 	}
 	return r
