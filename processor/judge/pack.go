@@ -8,7 +8,7 @@ import (
 )
 
 // packBytes is the size at which a pack is sent. Packs of one transaction are then on their
-// way while it goes on, and a record costs little beside its rows.
+// way while it goes on.
 const packBytes = 32 << 10
 
 // packs has the rows of the open transaction that are not in a changelog record yet, and
