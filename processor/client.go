@@ -111,7 +111,7 @@ const (
 // the control records of the last transaction delays the first batch of the next one
 // by 20 ms (add.partitions.to.txn.retry.backoff.ms).
 func lingerFor(commitInterval time.Duration) time.Duration {
-	return min(max(commitInterval/4, markerTime), commitInterval, 25*time.Millisecond)
+	return min(max(commitInterval/4, markerTime), commitInterval, 5*time.Millisecond)
 }
 
 // markerTime is about how long a broker takes to write a transaction's control records.

@@ -25,7 +25,7 @@ import (
 const (
 	// pollRecordsMax bounds the records of one poll, and so the time between two
 	// checks of the commit interval.
-	pollRecordsMax = 10_000
+	pollRecordsMax = 50_000
 	// transactionRecordsMax ends a transaction before its interval is over. It
 	// bounds the memory of the overlay and the records. Timeouts lower it
 	// (transactionBound).

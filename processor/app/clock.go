@@ -134,6 +134,15 @@ func (c *BrokerClock) Received(timestamp int64, newest bool) (doubtful bool) {
 	return doubtful
 }
 
+// Certain returns an event time, in ms, that Doubts never reports, whatever the skew: it is
+// neither after the estimate nor after this machine's wall clock.
+func (c *BrokerClock) Certain() int64 {
+	now := c.Machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.at.estimate(now.Mono), now.Wall)
+}
+
 // Doubts reports whether an event time, in ms, contradicts an estimate that is not fresh:
 // it is more than the skew, in ms, after it, or after this machine's wall clock.
 func (c *BrokerClock) Doubts(eventTime, skew int64) bool {

@@ -43,6 +43,23 @@ type Emitter struct {
 	bytes   arena[byte]
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
 	current current
+	limits  knownLimits
+}
+
+// knownLimits are the limits of the topic of the last record: most records go to the topic
+// of the one before.
+type knownLimits struct {
+	topic  string
+	of     *map[string]app.TopicLimits // that they are from
+	limits app.TopicLimits
+}
+
+// limitsOf returns the limits of a topic, valid until the next call.
+func (e *Emitter) limitsOf(topic string) *app.TopicLimits {
+	if of := e.rt.Limits.Load(); of != e.limits.of || topic != e.limits.topic {
+		e.limits = knownLimits{topic: topic, of: of, limits: e.rt.Limit(topic)}
+	}
+	return &e.limits.limits
 }
 
 // current has what is read of one record while it is processed. It is here because pointers
@@ -219,7 +236,7 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 // refused record would abort its transaction at every attempt. brokerTime is that of the
 // event. An event that waited in Kafka since may be too old by now.
 func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
-	limits := e.rt.Limit(r.Topic)
+	limits := e.limitsOf(r.Topic)
 	ts := r.Timestamp.UnixMilli()
 	switch n := wire.RecordBytes(r); {
 	case n > int(limits.MaxBytes):
@@ -240,7 +257,7 @@ func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 // tooOld reports whether a topic would refuse a timestamp as too old, and the broker
 // time now: it has advanced since the event's.
 func (e *Emitter) tooOld(topic string, timestamp, brokerTime int64) (now int64, old bool) {
-	limits := e.rt.Limit(topic)
+	limits := e.limitsOf(topic)
 	if limits.BeforeMaxMS >= app.Forever || limits.AppendTime {
 		return brokerTime, false
 	}

@@ -22,19 +22,22 @@ type Router struct {
 
 // Process routes the records of one partition into the open transaction.
 func (r *Router) Process(e *Emitter, records []*kgo.Record) {
-	if len(records) > 0 && r.App.Outcomes[records[0].Topic] != nil {
+	if len(records) == 0 {
+		return
+	}
+	topic := r.App.TopicNumbers[records[0].Topic]
+	if r.App.Outcomes[records[0].Topic] != nil {
 		for _, rec := range records {
 			r.outcome(e, rec)
 		}
 		return
 	}
 	for rec, derived := range r.Keys.Of(records) {
-		r.route(e, rec, derived)
+		r.route(e, rec, derived, dedup.Position{Topic: topic, Partition: rec.Partition, Offset: rec.Offset})
 	}
 }
 
-func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived) {
-	from := r.App.PositionOf(rec)
+func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from dedup.Position) {
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
@@ -76,7 +79,7 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 		}
 	}
 	out.Headers = headers
-	if n, limits := wire.RecordBytes(out), r.App.Limit(out.Topic); n > int(limits.MaxBytes) {
+	if n, limits := wire.RecordBytes(out), e.limitsOf(out.Topic); n > int(limits.MaxBytes) {
 		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d", out.Topic, n, limits.BytesSetting, limits.MaxBytes)
 	}
 	if reason, _ := e.refused(env.From, out.Topic); reason != "" {

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -109,7 +110,7 @@ func ChildMain() {
 }
 
 // run works until SIGTERM.
-func (t Task) run() error {
+func (t Task) run() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if t.Profile != "" {
@@ -122,9 +123,19 @@ func (t Task) run() error {
 			return err
 		}
 		defer pprof.StopCPUProfile()
+		defer func() { err = errors.Join(err, writeAllocations(t.Profile+".allocs")) }()
 	}
 	if t.Role.Oncebus {
 		return t.oncebus(ctx)
 	}
 	return t.passthrough(ctx)
+}
+
+// writeAllocations writes the profile of all allocations so far.
+func writeAllocations(file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }
