@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -39,13 +40,18 @@ const openRoutes = `routes:
     on_state_failure: fail_closed
 `
 
+// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
+func verdictOf(r *kgo.Record) string {
+	return cmp.Or(header(r, wire.HeaderVerdict), dedup.Unique.String())
+}
+
 // outputs returns, by record key, the verdicts under which a topic's events
 // stand in it, in order.
 func (b *bench) outputs(topic string) map[string]string {
 	b.t.Helper()
 	all := map[string]string{}
 	for _, r := range b.read(topic) {
-		all[string(r.Key)] = strings.TrimSpace(all[string(r.Key)] + " " + header(r, wire.HeaderVerdict))
+		all[string(r.Key)] = strings.TrimSpace(all[string(r.Key)] + " " + verdictOf(r))
 	}
 	return all
 }

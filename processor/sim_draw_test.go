@@ -5,10 +5,12 @@ package processor_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"oncebus/dedup/rules"
 	"oncebus/processor/oracle"
 	"oncebus/state"
 )
@@ -83,6 +85,9 @@ func drawSettings(r *rand.Rand) *simSettings {
 		}
 		s.routes[0].FailOpen = true
 	}
+	for n := range s.routes {
+		s.routes[n].Headers = pick(r, oracle.Headers{}, oracle.Headers{Key: true}, oracle.Headers{Route: true, Verdict: true}, oracle.Headers{Route: true, Key: true, Verdict: true})
+	}
 	return s
 }
 
@@ -137,6 +142,9 @@ func (s *simSettings) edges(n int) string {
 	text := ""
 	if route := s.routes[n]; route.LiveKeys > 0 {
 		text += fmt.Sprintf("    limits: {live_keys: %d, on_limit: %s}\n", route.LiveKeys, route.OnLimit)
+	}
+	if names := rules.Headers(s.routes[n].Headers).Names(); len(names) > 0 {
+		text += "    headers: [" + strings.Join(names, ", ") + "]\n"
 	}
 	if s.routes[n].FailOpen {
 		text += "    on_state_failure: fail_open\n"

@@ -32,7 +32,7 @@ func (b *bench) outcomes(topic string) map[string][]string {
 	out := map[string][]string{}
 	for _, r := range b.read(topic) {
 		out[string(r.Key)] = append(out[string(r.Key)],
-			fmt.Sprintf("%s %d %s %s %s", r.Value, r.Timestamp.UnixMilli(), header(r, wire.HeaderVerdict), header(r, wire.HeaderFirst), header(r, wire.HeaderReason)))
+			fmt.Sprintf("%s %d %s %s %s", r.Value, r.Timestamp.UnixMilli(), verdictOf(r), header(r, wire.HeaderFirst), header(r, wire.HeaderReason)))
 	}
 	return out
 }

@@ -42,10 +42,11 @@ var routes = []route{
     window: 20s
     grace: 5s
     skew: 25s
+    headers: [route, key, verdict]
     duplicates: {to: APP.signals.duplicates}` + httpPart("/signals", true),
 		rules: oracle.Route{
 			Window: 20_000, Grace: 5_000, Skew: 25_000, Duplicates: oracle.To, DuplicatesTo: "signals.duplicates",
-			Late: oracle.DeadLetter, Future: oracle.DeadLetter,
+			Late: oracle.DeadLetter, Future: oracle.DeadLetter, Headers: oracle.Headers{Route: true, Key: true, Verdict: true},
 		},
 		key: func(r *kgo.Record, id string) { r.Value = fmt.Appendf(nil, `{"id":%q,%s`, id, r.Value[1:]) },
 	},
@@ -55,11 +56,12 @@ var routes = []route{
     window: 40s
     grace: 10s
     skew: 2s
+    headers: [key]
     duplicates: forward
     on_late: forward
     on_future: clamp` + httpPart("/hooks", false, "id"),
 		rules: oracle.Route{
-			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Forward, Late: oracle.Forward, Future: oracle.Clamp,
+			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Forward, Late: oracle.Forward, Future: oracle.Clamp, Headers: oracle.Headers{Key: true},
 		},
 		key: func(r *kgo.Record, id string) {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "id", Value: []byte(id)})

@@ -212,13 +212,14 @@ func readCheckpoint(value []byte) (next, sequence int64) {
 	return fields[0], fields[2]
 }
 
+// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
 func verdictOf(headers []kgo.RecordHeader) string {
 	for i := range headers {
 		if headers[i].Key == "oncebus-verdict" {
 			return string(headers[i].Value)
 		}
 	}
-	return ""
+	return "unique"
 }
 
 // passed returns nil if, for every raw partition and every task, a record made after

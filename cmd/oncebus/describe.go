@@ -33,6 +33,10 @@ func describe(r *rules.Route) []fact {
 	if r.Time != nil {
 		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
 	}
+	output := r.Output
+	if names := r.Headers.Names(); len(names) > 0 {
+		output += "; unique events with the headers oncebus-" + strings.Join(names, ", oncebus-")
+	}
 	duplicates := describePolicy(r.Duplicates.Policy, r)
 	if r.Mode == rules.ClaimMode {
 		duplicates = "" // they get a reply
@@ -60,7 +64,7 @@ func describe(r *rules.Route) []fact {
 		{"key", strings.Join(keys, "; else ")},
 		{"hash", hash},
 		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
-		{"output", r.Output},
+		{"output", output},
 		{"duplicates", duplicates},
 		{"collision", collision},
 		{"missing key", describePolicy(r.OnMissingKey, r)},

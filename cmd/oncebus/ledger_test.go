@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/processor/wire"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -27,6 +29,7 @@ const (
 type ledger struct {
 	copies map[string][]*kgo.Record // by event, in the order made
 	events []string                 // in the order made
+	asks   bool                     // the routes ask for headers on unique events
 }
 
 func newLedger() *ledger { return &ledger{copies: map[string][]*kgo.Record{}} }
@@ -89,6 +92,12 @@ func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []
 		}
 		found[event] = r
 		wrong = append(wrong, touched(sent, r)...)
+		if i := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return wire.IsReserved(h.Key) }); !l.asks {
+			if i >= 0 {
+				wrong = append(wrong, fmt.Sprintf("event %s at %s has header %s, and its route asks for none", event, at(r), r.Headers[i].Key))
+			}
+			continue
+		}
 		if v := headerOf(r, "oncebus-verdict"); v != "unique" {
 			wrong = append(wrong, fmt.Sprintf("event %s at %s has verdict %q, want unique", event, at(r), v))
 		}
@@ -222,6 +231,7 @@ func complain(t *testing.T, wrong []string, format string, args ...any) {
 // TestLedgerComplains: the ledger finds every kind of mistake in an output.
 func TestLedgerComplains(t *testing.T) {
 	l := newLedger()
+	l.asks = true
 	var sent []*kgo.Record
 	for i := range 3 {
 		r := &kgo.Record{Topic: "raw", Key: []byte("k"), Value: fmt.Appendf(nil, "v%d", i), Timestamp: time.UnixMilli(int64(i)),

@@ -19,6 +19,7 @@ routes:
     key: [{field: id}]
     window: 1h
     output: APP.drop.unique
+    headers: [route, key, verdict]
     duplicates: drop
     dead_letter: APP.dead-letter
   - name: flag
@@ -26,6 +27,7 @@ routes:
     key: [{field: id}]
     window: 1h
     output: APP.flag.unique
+    headers: [route, key, verdict]
     duplicates: forward
     dead_letter: APP.dead-letter
   - name: to
@@ -33,6 +35,7 @@ routes:
     key: [{field: id}]
     window: 1h
     output: APP.to.unique
+    headers: [route, key, verdict]
     duplicates: {to: APP.to.duplicates}
     dead_letter: APP.dead-letter
 `
@@ -61,6 +64,7 @@ func TestRealDuplicates(t *testing.T) {
 	ledgers := map[string]*ledger{}
 	for _, policy := range policies {
 		l := newLedger()
+		l.asks = true
 		ledgers[policy] = l
 		var records []*kgo.Record
 		for n := range copies {

@@ -25,6 +25,7 @@ routes:
       - hash: [symbol, exchange, action, timestamp]
     window: 1h
     output: APP.signals.unique
+    headers: [route, key, verdict]
     dead_letter: APP.dead-letter
   - name: webhooks
     topics: [APP.webhooks.raw]
@@ -32,6 +33,7 @@ routes:
       - hash: [eventId, resourceId, eventType]
     window: 1h
     output: APP.webhooks.unique
+    headers: [route, key, verdict]
     dead_letter: APP.dead-letter
   - name: orders
     topics: [APP.orders.raw]
@@ -40,6 +42,7 @@ routes:
       - fields: [account, request]
     window: 1h
     output: APP.orders.unique
+    headers: [route, key, verdict]
     dead_letter: APP.dead-letter
 `
 
@@ -69,6 +72,7 @@ func (w *world) realTraffic() []*traffic {
 	}
 	for _, tr := range all {
 		tr.w, tr.ledger = w, newLedger()
+		tr.ledger.asks = true
 	}
 	return all
 }

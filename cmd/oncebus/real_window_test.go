@@ -23,6 +23,7 @@ routes:
     window: 1h
     grace: 10m
     output: APP.unique
+    headers: [route, key, verdict]
     duplicates: {to: APP.duplicates}
     on_late: dead_letter
     dead_letter: APP.dead-letter
@@ -33,6 +34,7 @@ routes:
     window: 1h
     grace: 10m
     output: APP.unique
+    headers: [route, key, verdict]
     duplicates: {to: APP.duplicates}
     on_late: forward
     dead_letter: APP.dead-letter
@@ -43,6 +45,7 @@ routes:
     window: 1h
     grace: 10m
     output: APP.unique
+    headers: [route, key, verdict]
     duplicates: {to: APP.duplicates}
     on_late: drop
     on_future: clamp
@@ -185,6 +188,7 @@ func TestRealWindows(t *testing.T) {
 	w.createTopics([]string{"message.timestamp.after.max.ms=9223372036854775807"}, "raw")
 	outputs := []string{"unique", "duplicates", "dead-letter"}
 	l := newLedger()
+	l.asks = true
 	start := time.Now().Add(-5 * time.Hour).Truncate(time.Millisecond)
 	// One task, so that one stream time applies to the whole story.
 	settings := []string{"PARTITIONS=1"}

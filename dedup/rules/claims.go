@@ -83,6 +83,9 @@ func (d *decoder) validateClaim(r *draft) {
 	if r.nodes["duplicates"] != nil {
 		d.failAt(r, "duplicates", "duplicates get a reply in claim mode: leave duplicates out")
 	}
+	if r.nodes["headers"] != nil {
+		d.failAt(r, "headers", "every record of claim mode has oncebus-route, oncebus-key and oncebus-verdict: leave headers out")
+	}
 	if r.nodes["max_waiting"] != nil && !r.Claim.Wait {
 		d.failAt(r, "max_waiting", "needs while_in_progress: wait, because otherwise no duplicate waits")
 	}

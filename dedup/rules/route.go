@@ -33,6 +33,7 @@ type Route struct {
 	Time   *EventTime    // nil: the record's timestamp
 
 	Output       string
+	Headers      Headers // of unique events, in plain mode
 	Duplicates   Duplicates
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
@@ -138,6 +139,7 @@ var routeFields = []fieldOf[Route]{
 	{"skew", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Skew = d.duration(n, at, 0) }},
 	{"time", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Time = d.eventTime(n, at) }},
 	{"output", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Output, _ = d.text(n, at) }},
+	{"headers", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Headers = d.headers(n, at) }},
 	{"duplicates", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Duplicates = d.duplicates(n, at) }},
 	{"on_missing_key", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.OnMissingKey = d.policy(n, at, DeadLetter, Forward, Drop)

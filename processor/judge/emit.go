@@ -199,10 +199,27 @@ func placeByKey(ev *event) int32 {
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
+// allHeaders are those of every record but the unique events of plain routes.
+var allHeaders = rules.Headers{Route: true, Key: true, Verdict: true}
+
+// headersOf returns which of the first three headers an event gets. A unique event of a
+// plain route gets what its route asks for: what comes out is what went in.
+func headersOf(ev *event) rules.Headers {
+	if ev.verdict == dedup.Unique && ev.route.Mode != rules.ClaimMode {
+		return ev.route.Headers
+	}
+	return allHeaders
+}
+
 func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
-	headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.NameBytes},
-		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
-	if ev.key != nil {
+	has := headersOf(ev)
+	if has.Route {
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.NameBytes})
+	}
+	if has.Verdict {
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
+	}
+	if has.Key && ev.key != nil {
 		text := e.bytes.take(2 * len(ev.key))
 		hex.Encode(text, ev.key[:])
 		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderKey, Value: text})

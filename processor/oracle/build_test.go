@@ -23,7 +23,7 @@ func testConfig() Config {
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: 2,
 		Topics: map[string]uint16{"signals.raw": 1, "orders.raw": 3},
 		Routes: []Route{
-			{Name: "signals", NamespaceID: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "duplicates", DeadLetter: "dead"},
+			{Name: "signals", NamespaceID: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "duplicates", DeadLetter: "dead", Headers: Headers{true, true, true}},
 			{Name: "orders", NamespaceID: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Forward, Late: Forward, Future: Clamp, DeadLetter: "dead"},
 		},
 		Emissions: map[string]Emission{"signals": two, "orders": two, "duplicates": two, "dead": two},
@@ -130,7 +130,11 @@ func (w *scenario) repartition(s Sent, stamp int64) *Record {
 // value, name, value.
 func (w *scenario) emit(s Sent, topic string, headers ...string) *Record {
 	r := Record{Topic: topic, Timestamp: s.Timestamp, Key: s.Key, Value: s.Value, Headers: slices.Clone(s.Headers[:len(s.Headers)-1])}
+	unique := slices.Contains(headers, "unique")
 	for n := 0; n < len(headers); n += 2 {
+		if unique && !w.asks(s.Route, headers[n]) {
+			continue
+		}
 		r.Headers = append(r.Headers, Header{headers[n], []byte(headers[n+1])})
 	}
 	r.Partition = int32(murmur2(r.Key)&0x7fffffff) % 2
@@ -139,6 +143,12 @@ func (w *scenario) emit(s Sent, topic string, headers ...string) *Record {
 		r.Partition = int32(binary.BigEndian.Uint32(key[:]) % 2)
 	}
 	return w.append(r)
+}
+
+// asks reports whether unique events of a route have a header.
+func (w *scenario) asks(route, header string) bool {
+	h := w.cfg.Routes[slices.IndexFunc(w.cfg.Routes, func(r Route) bool { return r.Name == route })].Headers
+	return map[string]bool{headerRoute: h.Route, headerKey: h.Key, headerVerdict: h.Verdict}[header]
 }
 
 func keyText(id string) string {

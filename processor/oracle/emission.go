@@ -87,8 +87,16 @@ func (o *builder) build(l *draft, topic string) (Record, bool) {
 
 // addOwnHeaders appends the headers of oncebus.
 func (o *builder) addOwnHeaders(l *draft) {
-	o.headers = append(o.headers, Header{headerRoute, []byte(l.route.Name)}, Header{headerVerdict, []byte(l.verdict)},
-		Header{headerKey, []byte(hex.EncodeToString(l.env.key[:]))})
+	unique := l.verdict == "unique"
+	if !unique || l.route.Headers.Route {
+		o.headers = append(o.headers, Header{headerRoute, []byte(l.route.Name)})
+	}
+	if !unique || l.route.Headers.Verdict {
+		o.headers = append(o.headers, Header{headerVerdict, []byte(l.verdict)})
+	}
+	if !unique || l.route.Headers.Key {
+		o.headers = append(o.headers, Header{headerKey, []byte(hex.EncodeToString(l.env.key[:]))})
+	}
 	if l.reason == "" {
 		return
 	}

@@ -39,6 +39,7 @@ type Route struct {
 	Grace        int64
 	Skew         int64
 	Output       string
+	Headers      Headers // of unique events
 	Duplicates   Policy // Drop, Forward or To
 	DuplicatesTo string
 	Late         Policy
@@ -51,6 +52,9 @@ type Route struct {
 	// FailOpen is on_state_failure: fail_open. Without it no event may be bypassed.
 	FailOpen bool
 }
+
+// Headers says which headers of oncebus a unique event has; every other record has them all.
+type Headers struct{ Route, Key, Verdict bool }
 
 // Config is the set-up of the app under test. All its input goes through the
 // repartition topic. In a run whose processes changed their routes one by one, Routes

@@ -116,6 +116,14 @@ func (c *check) orderOf(r *Route) uint16 {
 	return 1 + c.expected.number(r.Name)
 }
 
+// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
+func verdictOf(r *Record) string {
+	if verdict, says := own(r, headerVerdict); says {
+		return verdict
+	}
+	return "unique"
+}
+
 // emitted checks one partition of an emission topic and returns the
 // unexpected records.
 func (c *check) emitted(lane []*Record) (unexpected []*Record) {
@@ -128,10 +136,10 @@ func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 			}
 			c.report.Verdicts++
 		} else {
-			verdict, _ := own(r, headerVerdict)
-			c.report.Outputs[verdict]++
+			c.report.Outputs[verdictOf(r)]++
 		}
-		if _, keyed := own(r, headerKey); !keyed {
+		_, keyed := own(r, headerKey)
+		if _, hasSource := own(r, headerSource); !keyed && (hasSource || verdictOf(r) != "unique") {
 			c.checkRouterDeadLetter(r, turned)
 			continue
 		}
@@ -261,10 +269,9 @@ func (c *check) explain(unexpected []*Record) {
 		}
 	}
 	for _, r := range unexpected {
-		key, _ := own(r, headerKey)
-		verdict, _ := own(r, headerVerdict)
-		w := wanted{c.expected.number(r.Topic), key}
-		list := open[w]
+		verdict := verdictOf(r)
+		w := wanted{c.expected.number(r.Topic), c.keyLike(r)}
+		key, list := w.key, open[w]
 		if len(list) == 0 {
 			c.add("K1", "%s: one record too many with verdict %q: no further record is expected for dedup key %s; record key %s", at(r), verdict, key, brief(r.Key))
 			continue
@@ -277,6 +284,30 @@ func (c *check) explain(unexpected []*Record) {
 	}
 }
 
+// keyLike returns the dedup key of an unexpected record, hex. One without the header may be
+// a unique event, so it has that of an expected record that is missing and has the same
+// value, or else the same record key.
+func (c *check) keyLike(r *Record) string {
+	if key, says := own(r, headerKey); says {
+		return key
+	}
+	like := ""
+	for i := range c.expected.list {
+		x := &c.expected.list[i]
+		if i == 0 || x.found || x.topic != c.expected.number(r.Topic) {
+			continue
+		}
+		sameValue := same(x.record.Value, r.Value)
+		if e, err := openEnvelope(x.record, 0); err == nil && (sameValue || like == "" && same(x.record.Key, r.Key)) {
+			like = hex.EncodeToString(e.key[:])
+		}
+		if sameValue {
+			break
+		}
+	}
+	return like
+}
+
 // changed describes the differences between a record and its source.
 func (c *check) changed(x *expectation, r *Record) string {
 	e, err := openEnvelope(x.record, 0)
@@ -286,13 +317,16 @@ func (c *check) changed(x *expectation, r *Record) string {
 	if r.Topic == c.cfg.Verdicts {
 		return "headers " + showHeaders(r.Headers)
 	}
-	n := max(0, slices.IndexFunc(r.Headers, func(h Header) bool { return !foreign(h) }))
+	n := slices.IndexFunc(r.Headers, func(h Header) bool { return !foreign(h) })
+	if n < 0 {
+		n = len(r.Headers)
+	}
 	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers[1:]}
 	// untouched ignores the first header, which is the envelope in the
 	// repartition topic.
 	got := Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}
 	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp})
-	if verdict, _ := own(r, headerVerdict); verdict != c.expected.names[x.verdict] {
+	if verdict := verdictOf(r); verdict != c.expected.names[x.verdict] {
 		diff = strings.TrimPrefix(diff+fmt.Sprintf("; verdict %q, want %q", verdict, c.expected.names[x.verdict]), "; ")
 	}
 	if diff == "" {

@@ -14,12 +14,13 @@ import (
 // The headers that oncebus adds. Each comment names the records and the value; a test
 // generates HEADERS.md from them.
 const (
-	// every record: the name of its route
+	// every record; unique events of plain routes only if the route asks: the name of
+	// its route
 	HeaderRoute = "oncebus-route"
-	// every record with a key, and dead letters of outcomes whose claim exists:
-	// the dedup key, 64 hex digits
+	// every record with a key, and dead letters of outcomes whose claim exists; unique
+	// events of plain routes only if the route asks: the dedup key, 64 hex digits
 	HeaderKey = "oncebus-key"
-	// every record: the verdict
+	// every record; unique events of plain routes only if the route asks: the verdict
 	HeaderVerdict = "oncebus-verdict"
 	// duplicates, dead letters, events that were not judged, replies without a
 	// claim or without their result: why, in words

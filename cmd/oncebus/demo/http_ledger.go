@@ -15,6 +15,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // httpLedger records requests and responses, and verifies that the output agrees with
@@ -23,6 +24,9 @@ import (
 type httpLedger struct {
 	out   io.Writer // for progress and report
 	paths map[string]string
+	// topics are the inputs by route. deriver derives the keys of their events.
+	topics  map[string]string
+	deriver *rules.Deriver
 
 	mu         sync.Mutex
 	requests   []httpEntry
@@ -55,9 +59,9 @@ const (
 )
 
 func newHTTPLedger(out io.Writer, routes *rules.Routes) *httpLedger {
-	l := &httpLedger{out: out, paths: map[string]string{}, unique: map[[2]string]int{}, keys: map[string]bool{}}
+	l := &httpLedger{out: out, paths: map[string]string{}, topics: map[string]string{}, deriver: routes.NewDeriver(nil), unique: map[[2]string]int{}, keys: map[string]bool{}}
 	for _, r := range routes.Routes {
-		l.paths[r.HTTP.Path] = r.Name
+		l.paths[r.HTTP.Path], l.topics[r.Name] = r.Name, r.Topics[0]
 	}
 	return l
 }
@@ -148,9 +152,9 @@ func (r *responseSeen) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (l *httpLedger) output(route string, r *kgo.Record) {
 	l.mu.Lock() // an aborted request may still be running
 	defer l.mu.Unlock()
-	key := header(r, "oncebus-key")
+	key := l.keyOf(route, r)
 	l.keys[key] = true
-	if header(r, "oncebus-verdict") == dedup.Unique.String() {
+	if verdict := header(r, "oncebus-verdict"); verdict == "" || verdict == dedup.Unique.String() {
 		first := [2]string{key, header(r, "oncebus-attempt")}
 		if l.unique[first]++; l.unique[first] > 1 {
 			l.fault(&l.Extra, r, "another event with this key was emitted before")
@@ -174,6 +178,19 @@ func (l *httpLedger) output(route string, r *kgo.Record) {
 	case e.route != route || sha256.Sum256(r.Value) != e.digest:
 		l.fault(&l.Altered, r, "its route or value is not that of the request")
 	}
+}
+
+// keyOf returns the dedup key of an emitted record. A unique event of a plain route has no
+// header with it, so it is derived again.
+func (l *httpLedger) keyOf(route string, r *kgo.Record) string {
+	if slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == wire.HeaderKey }) {
+		return header(r, wire.HeaderKey)
+	}
+	in := *r
+	in.Topic = l.topics[route]
+	input := wire.InputOf(&in)
+	derived := l.deriver.Derive(&input)
+	return wire.KeyText(&derived.Key)
 }
 
 // deadLetter counts a record of the dead-letter topic. If its request was accepted, it

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"oncebus/processor/wire"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -81,15 +83,17 @@ func (l *ledger) output(route string, r *kgo.Record) {
 	if event.found++; event.found == 1 {
 		l.emitted++
 	}
-	switch verdict := header(r, "oncebus-verdict"); {
+	switch own := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return wire.IsReserved(h.Key) }); {
 	case event.found > 1:
 		l.fault(&l.extra, r, "another record of the event was emitted")
 	case e.digest != fingerprint(r):
 		l.fault(&l.altered, r, "key, value, headers or time differ from the produced record")
 	case !e.first:
 		l.fault(&l.altered, r, "it is not the first of its partition")
-	case verdict != "unique" || header(r, "oncebus-route") != route || e.route != route:
-		l.fault(&l.altered, r, fmt.Sprintf("verdict %q, route %q", verdict, header(r, "oncebus-route")))
+	case own >= 0:
+		l.fault(&l.altered, r, fmt.Sprintf("it has the header %s, and its route asks for none", r.Headers[own].Key))
+	case e.route != route:
+		l.fault(&l.altered, r, "it was produced to route "+e.route)
 	}
 }
 

@@ -32,11 +32,9 @@ func ledgerFixture() (*ledger, []*kgo.Record) {
 	var emitted []*kgo.Record
 	for _, s := range slices.Concat(sent[0], sent[1]) {
 		r := *s.Record
-		r.Headers = []kgo.RecordHeader{s.Headers[1], {Key: "oncebus-route", Value: []byte("signals")}}
+		r.Headers = []kgo.RecordHeader{s.Headers[1]}
 		if s.event == badEvent {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "oncebus-reason", Value: []byte("why")})
-		} else {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "oncebus-verdict", Value: []byte("unique")})
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "oncebus-route", Value: []byte("signals")}, kgo.RecordHeader{Key: "oncebus-reason", Value: []byte("why")})
 		}
 		emitted = append(emitted, &r)
 	}
