@@ -195,9 +195,13 @@ check: ## every static check
 fmt: ## every Go file is formatted
 	@files=$$(gofmt -l .) && { [ -z "$$files" ] || { echo "fmt: run gofmt -w on: $$files" >&2; exit 1; }; }
 
+# A module of its own: the product does not depend on the clients of a benchmark.
+SECOND_MODULE := benchmarks/handwritten
+
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml: go vet and more, also of the simulation's and the mutants' files
 	$(GO) run $(GOLANGCI_LINT) run ./...
+	$(GO) -C $(SECOND_MODULE) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
 deps: ## every import is in the table of .ci/deps
@@ -212,10 +216,11 @@ length: ## no Go file outside tests is longer than a reader's patience
 .PHONY: tidy
 tidy: ## go.mod and go.sum hold what the code needs and no more
 	$(GO) mod tidy -diff
+	$(GO) -C $(SECOND_MODULE) mod tidy -diff
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the code calls, where their database can be reached
-	@GO='$(GO)' .ci/vuln $(GOVULNCHECK)
+	@GO='$(GO)' .ci/vuln $(GOVULNCHECK) . $(SECOND_MODULE)
 
 .PHONY: pages
 pages: ## write the generated sections of the pages (*.md) and openapi.json from the code

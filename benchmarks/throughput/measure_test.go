@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/benchmarks/internal/peers"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -41,7 +42,7 @@ func TestBetween(t *testing.T) {
 func TestTable(t *testing.T) {
 	var results []result
 	for workers, rates := range map[int][]float64{1: {1000, 500, 250, 50}, 2: {800, 400, 300, 100}} {
-		for i, c := range []contender{{name: passthrough}, {name: withChangelog}, {name: "oncebus keyed", limit: withChangelog}, {name: streamsKeyValue}} {
+		for i, c := range []contender{{name: passthrough}, {name: withChangelog}, {name: "oncebus keyed", limit: withChangelog}, {name: peers.StreamsKeyValue}} {
 			results = append(results, result{Contender: c.name, Workers: workers, contender: c, Rounds: []measurement{{Rate: rates[i] * 1e3}, {Rate: rates[i] * 2e3}, {Rate: rates[i] * 0.5e3}}})
 		}
 	}
