@@ -74,7 +74,7 @@ func run(ctx context.Context, s settings) (err error) {
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	var results []result
 	for _, system := range all {
-		app := strings.ToLower(strings.NewReplacer(", ", "-", " ", "-").Replace(system.name))
+		app := strings.ToLower(strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(system.name))
 		t := &trial{settings: s, system: system, broker: broker, task: bench.Task{
 			App: app, Brokers: broker.Seeds(), Input: app + "-input", Partitions: s.partitions, Workers: 1, Commit: s.commit,
 			StateDir: filepath.Join(broker.Dir, app),

@@ -32,7 +32,7 @@ const (
 
 // slots are the lengths of the parts of the load that belong to one fault: time for
 // the fault itself, and for the slowest contender to recover.
-var slots = map[kind]time.Duration{kill: 12 * time.Second, pause: pauseFor + 15*time.Second, restart: 25 * time.Second}
+var slots = map[kind]time.Duration{kill: 18 * time.Second, pause: pauseFor + 15*time.Second, restart: 25 * time.Second}
 
 // strike is one fault of a plan.
 type strike struct {

@@ -100,7 +100,7 @@ func (m *measurement) addSizes(keys *server.Server, task bench.Task) error {
 }
 
 func fileName(contender string) string {
-	return strings.ToLower(strings.NewReplacer(", ", "-", " ", "-", "+", "-").Replace(contender))
+	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-", "(", "", ")", "").Replace(contender))
 }
 
 // moment is one sample.
@@ -141,8 +141,7 @@ func (b benchmark) watch(ctx context.Context, contender running, task bench.Task
 	if dedups {
 		due = int64(b.input.Distinct())
 	}
-	var first moment
-	last := moment{at: time.Now()}
+	s := span{last: moment{at: time.Now()}}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -157,22 +156,41 @@ func (b benchmark) watch(ctx context.Context, contender running, task bench.Task
 		if err != nil {
 			return measurement{}, err
 		}
-		if now.input != last.input || now.output != last.output {
-			last = now
-			if first.at.IsZero() && now.progress(events, due)*100 >= float64(b.warmUp) {
-				first = now
-			}
+		if s.add(now, now.progress(events, due)*100 >= float64(b.warmUp)) {
 			continue
 		}
-		idle := now.at.Sub(last.at)
+		idle := now.at.Sub(s.last.at)
 		if now.input == events && now.output >= due && idle > quiet+2*b.commit {
-			return between(first, last, first.progress(events, due), b.input.Events)
+			return between(s.first, s.end, s.first.progress(events, due), b.input.Events)
 		}
 		if idle > stuckAfter {
 			return measurement{}, fmt.Errorf("stuck: no progress for %v; %d of %d events are read, and the output's offsets end at %d of at least %d",
 				stuckAfter, now.input, events, now.output, due)
 		}
 	}
+}
+
+// span is the measured part of a contender's work.
+type span struct {
+	first moment // after the warm-up
+	end   moment // at the last output
+	last  moment // at the last progress
+}
+
+// add takes a sample, and reports whether it shows progress. The offsets of Flink's
+// group come up to 10 s after its output, so they do not move the end.
+func (s *span) add(now moment, warm bool) bool {
+	if now.input == s.last.input && now.output == s.last.output {
+		return false
+	}
+	if now.output != s.last.output {
+		s.end = now
+	}
+	s.last = now
+	if s.first.at.IsZero() && warm {
+		s.first = now
+	}
+	return true
 }
 
 func (b benchmark) look(ctx context.Context, contender running, task bench.Task) (m moment, err error) {

@@ -40,11 +40,14 @@ func TestHandwrittenSettings(t *testing.T) {
 	}
 }
 
-// TestNames: -only and the report need distinct names.
+// TestNames: -only and the report need distinct names, and -only splits at commas.
 func TestNames(t *testing.T) {
 	var names []string
 	for _, p := range All() {
 		names = append(names, p.Name)
+		if strings.Contains(p.Name, ",") {
+			t.Errorf("%q has a comma", p.Name)
+		}
 	}
 	slices.Sort(names)
 	if len(slices.Compact(slices.Clone(names))) != len(names) {

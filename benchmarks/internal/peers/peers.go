@@ -3,9 +3,12 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"os/exec"
+	"time"
 
+	"oncebus/benchmarks/flink"
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/server"
 	"oncebus/benchmarks/streams"
@@ -32,9 +35,11 @@ func All() []Peer {
 		kafkaStreams(StreamsKeyValue, streams.KeyValue),
 		kafkaStreams("Kafka Streams window", streams.Window),
 		redis("Redis SET NX", "redis", "everysec"),
-		redis("Redis SET NX, fsync always", "redis", "always"),
+		redis("Redis SET NX (fsync always)", "redis", "always"),
 		redis("Redis SET NX with positions", "redis-position", "everysec"),
 		postgres("PostgreSQL unique key"),
+		apacheFlink("Flink", 0),
+		apacheFlink("Flink (checkpoints of 1 s)", time.Second),
 	}
 }
 
@@ -58,6 +63,22 @@ func redis(name, store, appendfsync string) Peer {
 
 func postgres(name string) Peer {
 	return handwritten(name, "postgres", server.PostgresPackage, server.Postgres)
+}
+
+// apacheFlink commits at each checkpoint: their interval is the task's commit interval,
+// unless it is given.
+func apacheFlink(name string, checkpoint time.Duration) Peer {
+	var app *flink.App
+	return Peer{
+		Name: name, Processes: 1,
+		prepare: func(ctx context.Context) (err error) {
+			app, err = flink.Build(ctx)
+			return err
+		},
+		command: func(ctx context.Context, t bench.Task, _ *server.Server) (*exec.Cmd, error) {
+			return app.Command(ctx, t, cmp.Or(checkpoint, t.Commit))
+		},
+	}
 }
 
 // Missing returns a line that says what to install for the peer, or "" if nothing.
