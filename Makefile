@@ -118,8 +118,12 @@ bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 milli
 bench: bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
 
 .PHONY: bench-throughput
-bench-throughput: ## oncebus beside a transactional passthrough and Kafka Streams on the same real broker (minutes)
+bench-throughput: ## oncebus, a transactional passthrough and the peers on the same real broker (half an hour)
 	$(GO) run ./benchmarks/throughput -results benchmarks/results
+
+.PHONY: bench-peers
+bench-peers: ## oncebus, Kafka Streams, Flink, Redis and PostgreSQL under the same faults: events lost and doubled (half an hour)
+	$(GO) run ./benchmarks/peers -results benchmarks/results
 
 .PHONY: bench-latency
 bench-latency: ## latency from when an event is due to a read_committed reader, at three rates and commit intervals (an hour)
