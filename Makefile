@@ -118,8 +118,12 @@ bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 milli
 bench: bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
 
 .PHONY: bench-throughput
-bench-throughput: ## oncebus beside a transactional passthrough and Kafka Streams on the same real broker (minutes)
+bench-throughput: ## oncebus, a transactional passthrough and the peers on the same real broker (half an hour)
 	$(GO) run ./benchmarks/throughput -results benchmarks/results
+
+.PHONY: bench-peers
+bench-peers: ## oncebus, Kafka Streams, Flink, Redis and PostgreSQL under the same faults: events lost and doubled (half an hour)
+	$(GO) run ./benchmarks/peers -results benchmarks/results
 
 .PHONY: bench-latency
 bench-latency: ## latency from when an event is due to a read_committed reader, at three rates and commit intervals (an hour)
@@ -195,9 +199,13 @@ check: ## every static check
 fmt: ## every Go file is formatted
 	@files=$$(gofmt -l .) && { [ -z "$$files" ] || { echo "fmt: run gofmt -w on: $$files" >&2; exit 1; }; }
 
+# A module of its own: the product does not depend on the clients of a benchmark.
+SECOND_MODULE := benchmarks/handwritten
+
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml: go vet and more, also of the simulation's and the mutants' files
 	$(GO) run $(GOLANGCI_LINT) run ./...
+	$(GO) -C $(SECOND_MODULE) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
 deps: ## every import is in the table of .ci/deps
@@ -212,10 +220,11 @@ length: ## no Go file outside tests is longer than a reader's patience
 .PHONY: tidy
 tidy: ## go.mod and go.sum hold what the code needs and no more
 	$(GO) mod tidy -diff
+	$(GO) -C $(SECOND_MODULE) mod tidy -diff
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the code calls, where their database can be reached
-	@GO='$(GO)' .ci/vuln $(GOVULNCHECK)
+	@GO='$(GO)' .ci/vuln $(GOVULNCHECK) . $(SECOND_MODULE)
 
 .PHONY: pages
 pages: ## write the generated sections of the pages (*.md) and openapi.json from the code

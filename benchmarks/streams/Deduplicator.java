@@ -98,6 +98,10 @@ public final class Deduplicator {
         // As long as the other contenders' transactions; Streams' own is 10 s.
         p.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 15_000);
         p.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+        // As the other contenders: a member that starts again within the session timeout keeps its partitions. Streams' own
+        // timeout is 45 s, and its members are dynamic.
+        p.put(StreamsConfig.consumerPrefix(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG), setting("INSTANCE"));
+        p.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), setting("SESSION_MS"));
         // Polls as large as the other contenders', and room to buffer two of them: at the default of 1,000 records Streams
         // would pause a partition after every poll.
         p.put(StreamsConfig.consumerPrefix(ConsumerConfig.MAX_POLL_RECORDS_CONFIG), 10_000);

@@ -1,13 +1,11 @@
 // Package streams is a peer for benchmarks: a deduplicator on Kafka Streams.
 //
-// It owns Deduplicator.java, and how to build and start it. It may import
-// package bench, which has its settings.
+// It owns Deduplicator.java, its jars and its settings. It may import packages
+// bench, which has the settings of a task, and jvm, which builds it.
 //
 // Invariants:
 //   - The Java program reads every setting that Command sets, and no other: a test
 //     compares the two.
-//   - A directory with jars or classes exists only complete: a build that fails
-//     leaves none behind.
 //
 // What looks wrong:
 //   - The JVM's temporary directory is inside the state directory. RocksDB

@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 
 	"oncebus/benchmarks/internal/bench"
-	"oncebus/benchmarks/streams"
+	"oncebus/benchmarks/internal/peers"
+	"oncebus/benchmarks/internal/server"
 )
 
 // contender is a program that reads the input and writes an output.
@@ -18,55 +20,64 @@ type contender struct {
 	name   string
 	dedups bool
 	role   bench.Role
-	store  streams.Store // of Kafka Streams; empty for Go code
-	limit  string        // the passthrough with as many stages and a changelog; "" for none
-
-	peer *streams.App // the application of store
+	limit  string      // the passthrough with as many stages and a changelog; "" for none
+	peer   *peers.Peer // another program; nil for a role
 }
 
 // The names with which others are compared.
 const (
-	passthrough     = "passthrough"
-	withChangelog   = "passthrough+changelog"
-	routedWithLog   = "two-stage passthrough+changelog"
-	streamsKeyValue = "Kafka Streams key-value"
+	passthrough   = "passthrough"
+	withChangelog = "passthrough+changelog"
+	routedWithLog = "two-stage passthrough+changelog"
 )
 
 // contenders returns those whose name contains one of the parts in only, comma
-// separated, in the order of a round.
+// separated, in the order of a round. A peer whose server is not installed is left out.
 func contenders(ctx context.Context, only string) (chosen []contender, err error) {
-	var peer *streams.App
-	for _, c := range []contender{
+	all := []contender{
 		{name: passthrough},
 		{name: withChangelog, role: bench.Role{Changelog: true}},
 		{name: "oncebus keyed", dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
 		{name: "two-stage passthrough", role: bench.Role{Routed: true}},
 		{name: routedWithLog, role: bench.Role{Routed: true, Changelog: true}},
 		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
-		{name: streamsKeyValue, dedups: true, store: streams.KeyValue, limit: withChangelog},
-		{name: "Kafka Streams window", dedups: true, store: streams.Window, limit: withChangelog},
-	} {
+	}
+	for _, peer := range peers.All() {
+		all = append(all, contender{name: peer.Name, dedups: true, limit: withChangelog, peer: &peer})
+	}
+	for _, c := range all {
 		if !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(c.name, part) }) {
 			continue
 		}
-		if c.store != "" && peer == nil {
-			if peer, err = streams.Build(ctx); err != nil {
+		if c.peer != nil {
+			if missing := c.peer.Missing(); missing != "" {
+				fmt.Fprintf(os.Stderr, "%s is left out: %s\n", c.name, missing)
+				continue
+			}
+			if err := c.peer.Prepare(ctx); err != nil {
 				return nil, err
 			}
 		}
-		c.peer = peer
 		chosen = append(chosen, c)
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no contender's name contains one of %q", only)
+		return nil, fmt.Errorf("no contender's name contains one of %q, or its server is not installed", only)
 	}
 	return chosen, nil
 }
 
-// command returns the contender's process for a task.
-func (c contender) command(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
-	if c.store != "" {
-		return c.peer.Command(ctx, t, c.store)
+// command returns the contender's process for a task. keys is the peer's server.
+func (c contender) command(ctx context.Context, t bench.Task, keys *server.Server) (*exec.Cmd, error) {
+	if c.peer != nil {
+		return c.peer.Command(ctx, t, keys)
 	}
 	return t.Command(ctx)
+}
+
+// startServer starts the server of a peer's keys; nil if it has none.
+func (c contender) startServer(ctx context.Context) (*server.Server, error) {
+	if c.peer == nil {
+		return nil, nil
+	}
+	return c.peer.StartServer(ctx)
 }

@@ -1,13 +1,13 @@
-// Command throughput compares oncebus with its limit and its peer. The limit
+// Command throughput compares oncebus with its limit and its peers. The limit
 // is the least a transactional stream processor can do: a passthrough, with
 // and without a small changelog record for each event, in one stage or in two.
-// The peer is Kafka Streams.
+// The peers are those of package peers.
 //
 //	go run ./benchmarks/throughput -events 2000000 -rounds 3 -workers 1,2
 //
 // It owns the list of contenders, the measurement and the report. It may import
-// packages bench, streams and program, but no package of the product: contenders
-// in Go are roles of package bench.
+// packages bench, peers, server and program, but no package of the product:
+// oncebus and its limits are roles of package bench.
 //
 // Invariants:
 //   - All contenders read the same input from the same broker in the same run, one

@@ -105,8 +105,8 @@ func (b benchmark) rounds(ctx context.Context, results []result) error {
 			if err != nil {
 				return fmt.Errorf("%s with %d workers, round %d: %w", r.Contender, r.Workers, round, err)
 			}
-			fmt.Fprintf(os.Stderr, "round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, the broker %5.2f\n",
-				round, r.Contender, r.Workers, m.Rate/1e3, m.CPUMicros, m.BrokerCPUMicros)
+			fmt.Fprintf(os.Stderr, "round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, its server %5.2f, the broker %5.2f\n",
+				round, r.Contender, r.Workers, m.Rate/1e3, m.CPUMicros, m.ServerCPUMicros, m.BrokerCPUMicros)
 			r.Rounds = append(r.Rounds, m)
 		}
 	}

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/server"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -30,6 +32,9 @@ type measurement struct {
 	CPUMicros       float64 // user and system time of the contender's process, an event
 	BrokerCPUMicros float64 // and the broker's
 	RSSMaxMiB       float64 // highest resident memory of the contender's process
+	ServerCPUMicros float64 // CPU time of the server of a peer's keys, an event
+	ServerMiB       float64 // its memory at the end, shared pages counted once
+	DiskMiB         float64 // local state at the end, the server's included; without Kafka's topics
 }
 
 // measure runs one contender as a separate process until its output is complete, and
@@ -49,7 +54,14 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	defer func() {
 		err = errors.Join(err, b.broker.DeleteApp(context.WithoutCancel(ctx), task.App), os.RemoveAll(task.StateDir))
 	}()
-	cmd, err := c.command(ctx, task)
+	keys, err := c.startServer(ctx)
+	if err != nil {
+		return m, err
+	}
+	if keys != nil {
+		defer func() { err = errors.Join(err, keys.Close()) }()
+	}
+	cmd, err := c.command(ctx, task, keys)
 	if err != nil {
 		return m, err
 	}
@@ -57,8 +69,8 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	if err != nil {
 		return m, err
 	}
-	m, err = b.watch(ctx, process, task, c.dedups)
-	if err := errors.Join(err, process.Stop()); err != nil {
+	m, err = b.watch(ctx, running{process, keys}, task, c.dedups)
+	if err := errors.Join(err, m.addSizes(keys, task), process.Stop()); err != nil {
 		return m, err
 	}
 	tally, err := bench.ReadTally(ctx, b.broker.Seeds(), task.Output(), b.input)
@@ -68,8 +80,27 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	return m, tally.Check(b.input, c.dedups)
 }
 
+// addSizes adds the sizes at the end of a measurement.
+func (m *measurement) addSizes(keys *server.Server, task bench.Task) error {
+	disk, err := bench.DiskBytes(task.StateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a passthrough has no state
+		return err
+	}
+	if keys != nil {
+		files, filesErr := keys.Disk()
+		memory, memoryErr := keys.Memory()
+		if err := errors.Join(filesErr, memoryErr); err != nil {
+			return err
+		}
+		disk += files
+		m.ServerMiB = float64(memory) / (1 << 20)
+	}
+	m.DiskMiB = float64(disk) / (1 << 20)
+	return nil
+}
+
 func fileName(contender string) string {
-	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-").Replace(contender))
+	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-", "(", "", ")", "").Replace(contender))
 }
 
 // moment is one sample.
@@ -77,6 +108,13 @@ type moment struct {
 	at                time.Time
 	input, output     int64 // sums of offsets: committed by the first stage, and emitted
 	contender, broker program.Usage
+	server            time.Duration // CPU time of the server of a peer's keys
+}
+
+// running is a contender's process, and the server of a peer's keys or nil.
+type running struct {
+	process *program.Process
+	keys    *server.Server
 }
 
 // progress returns the completed share of the work: an event between two stages
@@ -98,37 +136,32 @@ const (
 
 // watch observes a contender until it has committed the whole input and its output no
 // longer grows.
-func (b benchmark) watch(ctx context.Context, process *program.Process, task bench.Task, dedups bool) (measurement, error) {
+func (b benchmark) watch(ctx context.Context, contender running, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
 		due = int64(b.input.Distinct())
 	}
-	var first moment
-	last := moment{at: time.Now()}
+	s := span{last: moment{at: time.Now()}}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-process.Exited():
-			return measurement{}, fmt.Errorf("the process ended: %w", process.Err())
+		case <-contender.process.Exited():
+			return measurement{}, fmt.Errorf("the process ended: %w", contender.process.Err())
 		case <-ctx.Done():
 			return measurement{}, ctx.Err()
 		}
-		now, err := b.look(ctx, process, task)
+		now, err := b.look(ctx, contender, task)
 		if err != nil {
 			return measurement{}, err
 		}
-		if now.input != last.input || now.output != last.output {
-			last = now
-			if first.at.IsZero() && now.progress(events, due)*100 >= float64(b.warmUp) {
-				first = now
-			}
+		if s.add(now, now.progress(events, due)*100 >= float64(b.warmUp)) {
 			continue
 		}
-		idle := now.at.Sub(last.at)
+		idle := now.at.Sub(s.last.at)
 		if now.input == events && now.output >= due && idle > quiet+2*b.commit {
-			return between(first, last, first.progress(events, due), b.input.Events)
+			return between(s.first, s.end, s.first.progress(events, due), b.input.Events)
 		}
 		if idle > stuckAfter {
 			return measurement{}, fmt.Errorf("stuck: no progress for %v; %d of %d events are read, and the output's offsets end at %d of at least %d",
@@ -137,7 +170,30 @@ func (b benchmark) watch(ctx context.Context, process *program.Process, task ben
 	}
 }
 
-func (b benchmark) look(ctx context.Context, process *program.Process, task bench.Task) (m moment, err error) {
+// span is the measured part of a contender's work.
+type span struct {
+	first moment // after the warm-up
+	end   moment // at the last output
+	last  moment // at the last progress
+}
+
+// add takes a sample, and reports whether it shows progress. The offsets of Flink's
+// group come up to 10 s after its output, so they do not move the end.
+func (s *span) add(now moment, warm bool) bool {
+	if now.input == s.last.input && now.output == s.last.output {
+		return false
+	}
+	if now.output != s.last.output {
+		s.end = now
+	}
+	s.last = now
+	if s.first.at.IsZero() && warm {
+		s.first = now
+	}
+	return true
+}
+
+func (b benchmark) look(ctx context.Context, contender running, task bench.Task) (m moment, err error) {
 	if m.input, err = b.broker.Committed(ctx, task.Group(), task.Input); err != nil {
 		return m, err
 	}
@@ -145,8 +201,13 @@ func (b benchmark) look(ctx context.Context, process *program.Process, task benc
 		return m, err
 	}
 	m.at = time.Now()
-	if m.contender, err = process.Usage(); err != nil {
+	if m.contender, err = contender.process.Usage(); err != nil {
 		return m, err
+	}
+	if contender.keys != nil {
+		if m.server, err = contender.keys.CPU(); err != nil {
+			return m, err
+		}
 	}
 	m.broker, err = b.broker.Usage()
 	return m, err
@@ -164,5 +225,6 @@ func between(first, last moment, done float64, events int) (measurement, error) 
 		CPUMicros:       float64((last.contender.CPU - first.contender.CPU).Microseconds()) / passed,
 		BrokerCPUMicros: float64((last.broker.CPU - first.broker.CPU).Microseconds()) / passed,
 		RSSMaxMiB:       float64(last.contender.RSSMax) / (1 << 20),
+		ServerCPUMicros: float64((last.server - first.server).Microseconds()) / passed,
 	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/benchmarks/internal/peers"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -37,11 +38,36 @@ func TestBetween(t *testing.T) {
 	}
 }
 
+// TestSpan ends with the last output, not with offsets that are committed later.
+func TestSpan(t *testing.T) {
+	at := func(second, input, output int64) moment {
+		return moment{at: time.Unix(second, 0), input: input, output: output}
+	}
+	var s span
+	for _, sample := range []struct {
+		now            moment
+		warm, progress bool
+	}{
+		{at(1, 10, 10), false, true},
+		{at(2, 20, 20), true, true},
+		{at(3, 20, 20), true, false},
+		{at(4, 40, 50), true, true},
+		{at(9, 50, 50), true, true},
+	} {
+		if got := s.add(sample.now, sample.warm); got != sample.progress {
+			t.Errorf("at %v: progress %v, want %v", sample.now.at, got, sample.progress)
+		}
+	}
+	if s.first.at.Unix() != 2 || s.end.at.Unix() != 4 || s.last.at.Unix() != 9 {
+		t.Errorf("the span is %v to %v, the last progress at %v", s.first.at, s.end.at, s.last.at)
+	}
+}
+
 // TestTable compares only at equal numbers of workers.
 func TestTable(t *testing.T) {
 	var results []result
 	for workers, rates := range map[int][]float64{1: {1000, 500, 250, 50}, 2: {800, 400, 300, 100}} {
-		for i, c := range []contender{{name: passthrough}, {name: withChangelog}, {name: "oncebus keyed", limit: withChangelog}, {name: streamsKeyValue}} {
+		for i, c := range []contender{{name: passthrough}, {name: withChangelog}, {name: "oncebus keyed", limit: withChangelog}, {name: peers.StreamsKeyValue}} {
 			results = append(results, result{Contender: c.name, Workers: workers, contender: c, Rounds: []measurement{{Rate: rates[i] * 1e3}, {Rate: rates[i] * 2e3}, {Rate: rates[i] * 0.5e3}}})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/peers"
 )
 
 // result is one contender at one number of workers.
@@ -33,7 +34,9 @@ func (r result) spread(figure func(measurement) float64) bench.Spread {
 func rate(m measurement) float64      { return m.Rate / 1e3 }
 func cpu(m measurement) float64       { return m.CPUMicros }
 func brokerCPU(m measurement) float64 { return m.BrokerCPUMicros }
-func memory(m measurement) float64    { return m.RSSMaxMiB }
+func memory(m measurement) float64    { return m.RSSMaxMiB + m.ServerMiB }
+func serverCPU(m measurement) float64 { return m.ServerCPUMicros }
+func disk(m measurement) float64      { return m.DiskMiB }
 
 // report prints the table of medians and, with -results, writes the files.
 func report(s settings, machine bench.Machine, command string, results []result) error {
@@ -49,7 +52,7 @@ func report(s settings, machine bench.Machine, command string, results []result)
 	return machine.Write(s.results, "throughput", whole, map[string][]byte{
 		".md":      []byte(machine.Head("Throughput", command) + text),
 		".svg":     chart(results, "Throughput: median of the rounds, lowest to highest", "k events/s", rate).SVG(),
-		"-cpu.svg": chart(results, "CPU time of the contender and the broker together, an event", "µs", func(m measurement) float64 { return m.CPUMicros + m.BrokerCPUMicros }).SVG(),
+		"-cpu.svg": chart(results, "CPU time of the contender, its server and the broker together, an event", "µs", func(m measurement) float64 { return m.CPUMicros + m.ServerCPUMicros + m.BrokerCPUMicros }).SVG(),
 	})
 }
 
@@ -61,15 +64,15 @@ func table(s settings, results []result) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% duplicates, %d partitions, commit interval %v; medians of %d rounds, after the first %d %% of the work. "+
-		"Each output was read back and is correct. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams).\n\n",
+		"Each output was read back and is correct. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams). Memory and disk include the server of a peer's keys, if it has one.\n\n",
 		s.events, s.duplicates, s.partitions, s.commit, s.rounds, s.warmUp)
-	b.WriteString("| contender | workers | k events/s | lowest, highest | ratio to the passthrough | ratio to its limit | times Streams key-value | CPU us an event | broker's CPU us an event | RSS max MiB |\n" +
-		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| contender | workers | k events/s | lowest, highest | ratio to the passthrough | ratio to its limit | times Streams key-value | CPU us an event | its server's | the broker's | memory MiB | disk MiB |\n" +
+		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, r := range results {
 		ratio := func(name string) string { return bench.Ratio(r.spread(rate).Median, rates[key(name, r.Workers)]) }
-		fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f, %.0f | %s | %s | %s | %.2f | %.2f | %.0f |\n", r.Contender, r.Workers,
-			r.spread(rate).Median, r.spread(rate).Low, r.spread(rate).High, ratio(passthrough), ratio(r.contender.limit), ratio(streamsKeyValue),
-			r.spread(cpu).Median, r.spread(brokerCPU).Median, r.spread(memory).Median)
+		fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f, %.0f | %s | %s | %s | %.2f | %.2f | %.2f | %.0f | %.0f |\n", r.Contender, r.Workers,
+			r.spread(rate).Median, r.spread(rate).Low, r.spread(rate).High, ratio(passthrough), ratio(r.contender.limit), ratio(peers.StreamsKeyValue),
+			r.spread(cpu).Median, r.spread(serverCPU).Median, r.spread(brokerCPU).Median, r.spread(memory).Median, r.spread(disk).Median)
 	}
 	return b.String()
 }

@@ -64,7 +64,7 @@ func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo
 // add counts a record; seen has an entry for each id.
 func (t *Tally) add(r *kgo.Record, in Input, seen []bool) {
 	t.Records++
-	at, ours := in.index(r.Key)
+	at, ours := in.Index(r.Key)
 	switch {
 	case !ours:
 		t.Foreign++

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type Task struct {
 	Workers    int           // of each stage; threads of Kafka Streams
 	Commit     time.Duration // commit interval
 	StateDir   string
+	Instance   string // names the process among those of App; empty for a single one
 	Profile    string // file for a CPU profile; empty for none
 }
 
@@ -43,6 +45,13 @@ type Role struct {
 
 // Window is how long contenders store an event: longer than any run.
 const Window = 24 * time.Hour
+
+// SessionTimeout is how long the broker waits for a member of a contender's group that
+// is silent: oncebus's default.
+const SessionTimeout = 10 * time.Second
+
+// Member is the name of the process in its group.
+func (t Task) Member() string { return cmp.Or(t.Instance, "bench") }
 
 // Output is the topic of the contender's output.
 func (t Task) Output() string { return t.App + "-output" }

@@ -61,9 +61,9 @@ func (in Input) Distinct() int {
 
 const keyPrefix = "trace-"
 
-// index returns the index of a record's id among the ids, from 0, or false for a
+// Index returns the index of a record's id among the ids, from 0, or false for a
 // record that is not of this input.
-func (in Input) index(key []byte) (int, bool) {
+func (in Input) Index(key []byte) (int, bool) {
 	if len(key) < len(keyPrefix) || string(key[:len(keyPrefix)]) != keyPrefix {
 		return 0, false
 	}

@@ -38,7 +38,7 @@ func (t Task) oncebus(ctx context.Context) error {
 			Config: security.Config{
 				Brokers:    t.Brokers,
 				AppID:      t.App,
-				InstanceID: "bench",
+				InstanceID: t.Member(),
 			},
 			Partitions:         int32(t.Partitions),
 			ReplicationFactor:  1,
@@ -48,7 +48,7 @@ func (t Task) oncebus(ctx context.Context) error {
 		StateDir:       t.StateDir,
 		Workers:        t.Workers,
 		CommitInterval: t.Commit,
-		SessionTimeout: 10 * time.Second,
+		SessionTimeout: SessionTimeout,
 		StopTimeout:    20 * time.Second,
 		State:          state.DefaultConfig(),
 	}, routes, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))

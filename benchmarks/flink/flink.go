@@ -1,0 +1,64 @@
+//go:build unix
+
+package flink
+
+import (
+	"context"
+	_ "embed"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/jvm"
+)
+
+// heapMiB is the Java heap. The state is in RocksDB, outside of the heap.
+const heapMiB = 1024
+
+// opened are the packages that Flink's configuration opens on Java 17.
+var opened = []string{
+	"java.lang", "java.net", "java.io", "java.nio", "java.text", "java.time",
+	"java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks",
+}
+
+//go:embed pom.xml
+var pom []byte
+
+//go:embed FlinkDeduplicator.java
+var source []byte
+
+// App is the built deduplicator.
+type App struct{ built *jvm.App }
+
+// Build builds the deduplicator, unless it is built.
+func Build(ctx context.Context) (*App, error) {
+	built, err := jvm.Program{Name: "flink", Class: "FlinkDeduplicator", Pom: pom, Source: source}.Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &App{built}, nil
+}
+
+// Command returns the deduplicator as the contender of a task, with a checkpoint
+// interval. The output is committed with each checkpoint. It ignores the task's role.
+func (a *App) Command(ctx context.Context, t bench.Task, checkpoint time.Duration) (*exec.Cmd, error) {
+	options := []string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=error"}
+	for _, name := range opened {
+		options = append(options, "--add-opens=java.base/"+name+"=ALL-UNNAMED")
+	}
+	cmd, err := a.built.Command(ctx, heapMiB, filepath.Join(t.StateDir, "tmp"), options...)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{
+		"BROKERS": strings.Join(t.Brokers, ","), "GROUP": t.Group(), "INPUT": t.Input, "OUTPUT": t.Output(),
+		"STATE_DIR": t.StateDir, "PARALLELISM": strconv.Itoa(t.Workers),
+		"CHECKPOINT_MS": strconv.FormatInt(checkpoint.Milliseconds(), 10), "WINDOW_MS": strconv.FormatInt(bench.Window.Milliseconds(), 10),
+	} {
+		cmd.Env = append(cmd.Env, "ONCEBUS_FLINK_"+name+"="+value)
+	}
+	return cmd, nil
+}

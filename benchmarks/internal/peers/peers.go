@@ -1,0 +1,107 @@
+//go:build unix
+
+package peers
+
+import (
+	"cmp"
+	"context"
+	"os/exec"
+	"time"
+
+	"oncebus/benchmarks/flink"
+	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/server"
+	"oncebus/benchmarks/streams"
+)
+
+// Peer is a way to deduplicate.
+type Peer struct {
+	Name string
+	// Processes is how many processes of it share the work in a run with faults.
+	Processes int
+
+	debian  string // the package of its server; "" for none
+	server  func(context.Context) (*server.Server, error)
+	prepare func(context.Context) error
+	command func(context.Context, bench.Task, *server.Server) (*exec.Cmd, error)
+}
+
+// StreamsKeyValue is the peer that others are compared with.
+const StreamsKeyValue = "Kafka Streams key-value"
+
+// All returns every peer.
+func All() []Peer {
+	return []Peer{
+		kafkaStreams(StreamsKeyValue, streams.KeyValue),
+		kafkaStreams("Kafka Streams window", streams.Window),
+		redis("Redis SET NX", "redis", "everysec"),
+		redis("Redis SET NX (fsync always)", "redis", "always"),
+		redis("Redis SET NX with positions", "redis-position", "everysec"),
+		postgres("PostgreSQL unique key"),
+		apacheFlink("Flink", 0),
+		apacheFlink("Flink (checkpoints of 1 s)", time.Second),
+	}
+}
+
+func kafkaStreams(name string, store streams.Store) Peer {
+	var app *streams.App
+	return Peer{
+		Name: name, Processes: 2,
+		prepare: func(ctx context.Context) (err error) {
+			app, err = streams.Build(ctx)
+			return err
+		},
+		command: func(ctx context.Context, t bench.Task, _ *server.Server) (*exec.Cmd, error) {
+			return app.Command(ctx, t, store)
+		},
+	}
+}
+
+func redis(name, store, appendfsync string) Peer {
+	return handwritten(name, store, server.RedisPackage, func(ctx context.Context) (*server.Server, error) { return server.Redis(ctx, appendfsync) })
+}
+
+func postgres(name string) Peer {
+	return handwritten(name, "postgres", server.PostgresPackage, server.Postgres)
+}
+
+// apacheFlink commits at each checkpoint: their interval is the task's commit interval,
+// unless it is given.
+func apacheFlink(name string, checkpoint time.Duration) Peer {
+	var app *flink.App
+	return Peer{
+		Name: name, Processes: 1,
+		prepare: func(ctx context.Context) (err error) {
+			app, err = flink.Build(ctx)
+			return err
+		},
+		command: func(ctx context.Context, t bench.Task, _ *server.Server) (*exec.Cmd, error) {
+			return app.Command(ctx, t, cmp.Or(checkpoint, t.Commit))
+		},
+	}
+}
+
+// Missing returns a line that says what to install for the peer, or "" if nothing.
+func (p Peer) Missing() string {
+	if p.debian == "" {
+		return ""
+	}
+	return server.Missing(p.debian)
+}
+
+// Prepare builds the peer, unless it is built.
+func (p Peer) Prepare(ctx context.Context) error { return p.prepare(ctx) }
+
+// StartServer starts the server of the peer's keys; nil if it has none. The caller
+// closes it.
+func (p Peer) StartServer(ctx context.Context) (*server.Server, error) {
+	if p.server == nil {
+		return nil, nil
+	}
+	return p.server(ctx)
+}
+
+// Command returns a process of the peer for a task. keys is its server.
+func (p Peer) Command(ctx context.Context, t bench.Task, keys *server.Server) (*exec.Cmd, error) {
+	return p.command(ctx, t, keys)
+}

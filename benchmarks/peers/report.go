@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// report prints the table and, with -results, writes the files.
+func report(s settings, machine bench.Machine, command string, results []result) error {
+	text := table(s, results)
+	fmt.Print(text)
+	whole := struct {
+		Machine bench.Machine
+		Command string
+		Results []result
+	}{machine, command, results}
+	return machine.Write(s.results, "peers", whole, map[string][]byte{".md": []byte(machine.Head("Peers with faults", command) + text)})
+}
+
+func table(s settings, results []result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d events/s, %d %% duplicates, %d partitions, commit interval %v, session timeout %v, seed %d. Each system met %d kills of a process, "+
+		"%d pauses of %v and %d kills of the broker, at the same moments. A process that ended was started again after %v. "+
+		"The broker served again after %.1f s at most. "+
+		"Each cell of a fault is lost / doubled events, and the longest time until every partition had a later event in the output.\n\n",
+		s.rate, s.duplicates, s.partitions, s.commit, bench.SessionTimeout, s.seed, s.counts[kill], s.counts[pause], pauseFor, s.counts[restart], restartAfter, brokerAway(results).Seconds())
+	b.WriteString("| system | processes | events | lost | doubled |")
+	for _, k := range kinds {
+		fmt.Fprintf(&b, " %s |", k)
+	}
+	b.WriteString(" unplanned ends |\n| --- | ---: | ---: | ---: | ---: |" + strings.Repeat(" ---: |", len(kinds)+1) + "\n")
+	for _, r := range results {
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |", r.System, r.Processes, r.Events, r.Lost, r.Doubled)
+		for _, k := range kinds {
+			fmt.Fprintf(&b, " %s |", r.of(k))
+		}
+		unplanned := fmt.Sprint(r.Unplanned)
+		if !r.Complete {
+			unplanned += ", the input was not finished"
+		}
+		fmt.Fprintf(&b, " %s |\n", unplanned)
+	}
+	return b.String()
+}
+
+// brokerAway returns the longest time from a kill of the broker until it served again.
+func brokerAway(results []result) (longest time.Duration) {
+	for _, r := range results {
+		for _, o := range r.Outcomes {
+			if o.Kind == restart {
+				longest = max(longest, o.Took)
+			}
+		}
+	}
+	return longest
+}
+
+// of returns the cell of a kind of fault.
+func (r result) of(k kind) string {
+	lost, doubled, longest, n, all := 0, 0, time.Duration(0), 0, true
+	for _, o := range r.Outcomes {
+		if o.Kind == k {
+			n++
+			lost, doubled, longest, all = lost+o.Lost, doubled+o.Doubled, max(longest, o.Recovery), all && o.Recovered
+		}
+	}
+	if n == 0 {
+		return "-"
+	}
+	cell := fmt.Sprintf("%d / %d, %.1f s", lost, doubled, longest.Seconds())
+	if !all {
+		cell += ", not all"
+	}
+	return cell
+}
