@@ -191,7 +191,7 @@ func TestRestoreOfManyFetchesSkipsAbortedRows(t *testing.T) {
 // rows returns the rows of a changelog, without checkpoints.
 func (b *bench) rows(changelog string) []*kgo.Record {
 	b.t.Helper()
-	return slices.DeleteFunc(b.read(changelog), func(r *kgo.Record) bool { return string(r.Key) == wire.CheckpointKey })
+	return slices.DeleteFunc(b.read(changelog), func(r *kgo.Record) bool { return wire.IsCheckpoint(r.Key) })
 }
 
 func must(t *testing.T, err error) {

@@ -149,14 +149,12 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows, digests := map[dedup.Digest]dedup.Row{}, digestsOf(d)
+		var last wire.Fold
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
+			number, isCheckpoint := wire.CheckpointNumber(rec.Key)
 			switch {
-			case string(rec.Key) == wire.CheckpointKey:
-				c, err := wire.DecodeCheckpoint(rec.Value)
-				if err == nil && c.StreamTimes.Has[namespaceID] {
-					entry.StreamTime = c.StreamTimes.At[namespaceID]
-				}
-				return err
+			case isCheckpoint:
+				return last.Add(number, rec.Value)
 			case slices.ContainsFunc(digests, func(digest dedup.Digest) bool { return bytes.Equal(rec.Key, digest[:]) }):
 				digest := dedup.Digest(rec.Key)
 				row, err := dedup.DecodeValue(digest, rec.Value)
@@ -167,6 +165,10 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		})
 		if err != nil {
 			return Entry{}, false, err
+		}
+		if last.IsWhole() {
+			c := last.Newest()
+			entry.StreamTime = c.StreamTimes.Of(namespaceID)
 		}
 		row, found := priorOf(d, rows, entry.StreamTime)
 		if !found {
@@ -333,11 +335,14 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	for _, topic := range i.rt.Topology.TaskTopics() {
 		for partition := range i.rt.Topology.Topics[topic].Partitions {
 			name := app.ChangelogName(i.rt.Topology.App, topic)
-			c, _, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
+			last, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
 			if err != nil {
 				return nil, err
 			}
-			counts := app.NewCounts(i.rt)
+			if last.Has() && !last.IsWhole() {
+				return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", app.TaskID{Topic: topic, Partition: partition})
+			}
+			c, counts := last.Newest(), app.NewCounts(i.rt)
 			if _, err := counts.Decode(c.Counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}

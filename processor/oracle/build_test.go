@@ -207,7 +207,7 @@ func (w *scenario) sendWithoutKey(partition int32, at int64) Sent {
 // commit ends the transaction of a partition.
 func (w *scenario) commit(partition int32) {
 	w.number[partition]++
-	b := []byte{1, 0}
+	b := []byte{3, 0}
 	if w.floor[partition] > 0 {
 		b[1] = flagFloor
 	}
@@ -238,11 +238,16 @@ func (w *scenario) commit(partition int32) {
 	if w.noStores {
 		return
 	}
-	store := Store{Partition: partition, Position: r.Offset + 1, Checkpoint: b, Rows: map[string][]byte{}}
+	store := Store{Partition: partition, Position: r.Offset + 1, Checkpoint: stored(b), Rows: map[string][]byte{}}
 	for d, row := range w.rows[partition] {
 		store.Rows[d] = row
 	}
 	w.h.Stores = append(w.h.Stores, store)
+}
+
+// stored returns a whole checkpoint as a local store has it.
+func stored(value []byte) []byte {
+	return append(binary.AppendUvarint(nil, uint64(len(value))), value...)
 }
 
 // end returns the history, read again.

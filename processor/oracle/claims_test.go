@@ -187,7 +187,7 @@ func TestClaimsCheckerTimesLeases(t *testing.T) {
 		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, attempt)
 		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
 		if c.header != "" {
-			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, 2))+"\x00\x02", "oncebus-lease", c.header)
+			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{3, 0}, 2))+"\x00\x02", "oncebus-lease", c.header)
 		}
 		wrong, _ := CheckClaims(testClaims, l.live)
 		if len(wrong) > 0 != (c.wrong != "") || !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
@@ -219,7 +219,7 @@ func TestClaimsCheckerFindsDefects(t *testing.T) {
 					case "replies":
 						r.Value = append([]byte("x"), r.Value...)
 					case "log":
-						r.Value = []byte{1, 0, 0, 1, 0, 0}
+						r.Value = []byte{3, 0, 0, 1, 0, 0}
 					default:
 						r.Headers = nil
 					}
@@ -318,7 +318,7 @@ func TestClaimsCheckerFollowsABypass(t *testing.T) {
 		l.reply("retry", "duplicate", "forwarded", "1", "")
 		one := append(binary.AppendVarint([]byte{1, 2, 0, 2}, 1000), 0, 0, 1, 1)
 		two := append(binary.AppendVarint([]byte{1, 2, 0, 2}, 1000), 0, 0, 4, 1)
-		checkpoint := binary.AppendVarint([]byte{1, flagBypassed}, 2)
+		checkpoint := binary.AppendVarint([]byte{3, flagBypassed}, 2)
 		l.live["log"] = []Record{
 			{Topic: "log", Key: []byte("checkpoint"), Value: append(checkpoint, 0, 2, 1, 0, 4)},
 			{Topic: "log", Key: make([]byte, 16), Value: one}, {Topic: "log", Key: append([]byte{1}, make([]byte, 15)...), Value: two},

@@ -82,7 +82,7 @@ func TestClaimsProgressAfterTheEnd(t *testing.T) {
 		}
 		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, 1)
 		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
-		l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, next))+"\x00\x02", "oncebus-lease", "1000 0")
+		l.add("log", "checkpoint", string(binary.AppendVarint([]byte{3, 0}, next))+"\x00\x02", "oncebus-lease", "1000 0")
 		if wrong, _ := CheckClaims(&claims, l.live); len(wrong) > 0 {
 			t.Errorf("processed to %d:\n%s", next, strings.Join(wrong, "\n"))
 		}
@@ -107,7 +107,7 @@ func TestClaimsCheckerAnswersWhoWaitsAtABypass(t *testing.T) {
 		}
 		one := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, 1)
 		two := append(binary.AppendVarint([]byte{1, 2, 0, 2}, 1500), 0, 0, 2, 1)
-		checkpoint := binary.AppendVarint([]byte{1, flagBypassed}, 1)
+		checkpoint := binary.AppendVarint([]byte{3, flagBypassed}, 1)
 		l.live["log"] = []Record{
 			{Topic: "log", Key: []byte("checkpoint"), Value: append(checkpoint, 0, 2, 1, 0, 2)},
 			{Topic: "log", Key: make([]byte, 16), Value: one}, {Topic: "log", Key: append([]byte{1}, make([]byte, 15)...), Value: two},

@@ -141,11 +141,11 @@ func TestGoldenEncodings(t *testing.T) {
 		t.Errorf("row %x, want %x", got, want)
 	}
 	// next 100, epoch 2, sequence 9, namespace id 1 at 100, namespace id 200 at -4
-	c, err := openCheckpoint([]byte{1, 0, 0xc8, 0x01, 0x04, 0x12, 1, 0xc8, 0x01, 200, 0x07})
+	c, err := openCheckpoint([]byte{3, 0, 0xc8, 0x01, 0x04, 0x12, 1, 0xc8, 0x01, 200, 0x07})
 	if err != nil || c.next != 100 || c.sequence != 9 || !c.seen[1] || c.times[1] != 100 || !c.seen[200] || c.times[200] != -4 || c.seen[2] {
 		t.Errorf("checkpoint next %d, sequence %d, error %v", c.next, c.sequence, err)
 	}
-	for _, b := range [][]byte{nil, {2, 2, 2, 2}, {1}, {1, 0, 2, 2}, {1, 2, 2, 2, 2}, {1, 0, 2, 2, 2, 1}, {1, 0, 2, 2, 2, 1, 0x80}} {
+	for _, b := range [][]byte{nil, {1, 0, 2, 2, 2}, {4, 2, 2, 2}, {3}, {3, 0, 2, 2}, {3, 2, 2, 2, 2}, {3, 0, 2, 2, 2, 1}, {3, 0, 2, 2, 2, 1, 0x80}} {
 		if _, err := openCheckpoint(b); err == nil {
 			t.Errorf("%x was read as a checkpoint", b)
 		}

@@ -11,13 +11,13 @@ import (
 	"oncebus/dedup"
 )
 
-// CheckpointKey is the changelog key of a task's checkpoint row. The keys of other
-// rows have 16 bytes, so the two never collide.
+// CheckpointKey is the changelog key of a task's whole checkpoint. The keys of other
+// rows have 16 bytes, so the two never collide. For the others see AppendCheckpointKey.
 const CheckpointKey = "checkpoint"
 
 // checkpointVersion is the version of a checkpoint without claims, and
 // checkpointVersionClaims of one with them.
-const checkpointVersion, checkpointVersionClaims = 1, 2
+const checkpointVersion, checkpointVersionClaims = 3, 4
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction that processes the input before Next (D2). Input before Next was
@@ -159,7 +159,7 @@ const (
 //	[fences uvarint | for each: gap to the one before or to the floor, uvarint, entries] |
 //	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
-//	[claimed at varint | stepped at varint | progress: version 2 only] |
+//	[claimed at varint | stepped at varint | progress: version 4 only] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference

@@ -12,7 +12,7 @@ import (
 
 // checkpointVectors were computed with the functions above:
 //
-//	def cp(next, epoch, seq, times): return (b'\x01\x00' + s(next) + s(epoch) + s(seq) + b''.join(bytes([c]) + s(t) for c, t in times)).hex()
+//	def cp(next, epoch, seq, times): return (b'\x03\x00' + s(next) + s(epoch) + s(seq) + b''.join(bytes([c]) + s(t) for c, t in times)).hex()
 //	print(cp(0, -1, 0, []))
 //	print(cp(1234567, 7, 99, [(0, 1700000000000), (255, -5)]))
 //	print(cp(2**63-1, 2**31-1, 2**63-1, [(1, 2**63-1), (2, -2**63)]))
@@ -31,7 +31,7 @@ func checkpointVectors() map[string]Checkpoint {
 	trimmed := Checkpoint{Next: 10, Epoch: -1, Floor: 300}
 	incomplete := Checkpoint{Next: 10, Epoch: -1, Incomplete: true}
 	recreated := Checkpoint{Next: 10, Epoch: -1, Generation: 300}
-	return map[string]Checkpoint{"0180140100ac02": recreated, "0108140100" + "ac02": trimmed, "0110140100": incomplete, "0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
+	return map[string]Checkpoint{"0380140100ac02": recreated, "0308140100" + "ac02": trimmed, "0310140100": incomplete, "0307140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0300000100": {Epoch: -1}, "03008eda96010ec6010080a0abfef962ff09": plain, "0300feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
 // TestCheckpointEncoding pins every byte, because later builds read a changelog.
@@ -82,7 +82,7 @@ func TestDeadLetteredRanges(t *testing.T) {
 
 // TestDamagedCheckpointIsRefused: a task must not continue from a damaged checkpoint.
 func TestDamagedCheckpointIsRefused(t *testing.T) {
-	good := unhex(t, "01008eda96010ec6010080a0abfef962ff09")
+	good := unhex(t, "03008eda96010ec6010080a0abfef962ff09")
 	whole := map[int]bool{len(good): true}
 	for at := range good { // where a checkpoint may end: after its fields and after each stream time
 		if c, err := DecodeCheckpoint(good[:at]); err == nil {
@@ -98,11 +98,11 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		t.Errorf("%d prefixes were decoded, want 3: with no, one and two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
-		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 80 00 01 00", "no floor": "01 08 00 01 00 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
-		"namespace id without time": "01 00 00 01 00 05",
-		"no bypassed offset":        "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
-		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
-		"empty range": "01 06 14 01 00 01 02 ac02 01 14 00", "range out of range": "01 06 14 01 00 01 02 ac02 01 14 ffffffffffffffff7f",
+		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "03 80 00 01 00", "no floor": "03 08 00 01 00 00", "negative next": "03 00 01 01 00", "epoch below -1": "03 00 00 03 00", "epoch too large": "03 00 00 8080808010 00",
+		"namespace id without time": "03 00 00 01 00 05",
+		"no bypassed offset":        "01 02 14 01 00 00", "ranges without bypassed offset": "03 04 14 01 00 01 14 01", "no range": "03 06 14 01 00 01 02 ac02 00",
+		"ranges cut short": "03 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "03 06 14 01 00 01 02 ac02 02 14 01 00 01",
+		"empty range": "03 06 14 01 00 01 02 ac02 01 14 00", "range out of range": "03 06 14 01 00 01 02 ac02 01 14 ffffffffffffffff7f",
 	} {
 		if c, err := DecodeCheckpoint(unhex(t, b)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)

@@ -20,9 +20,9 @@ func fenceVectors() map[string]Checkpoint {
 	}}
 	ends := Checkpoint{Next: 10, Epoch: -1, Fences: []Fence{{Offset: math.MaxInt64, Latest: []FirstSeen{{1, math.MinInt64}, {2, math.MaxInt64}}}}}
 	return map[string]Checkpoint{
-		"0140140100" + "02" + "02d804" + "0902":                                                 ahead,
-		"0128140100" + "ac02" + "02" + "01" + "02" + "000a" + "ff13" + "ac02" + "01" + "038001": fenced,
-		"0120140100" + "01" + "ffffffffffffffff7f" + "02" + "01ffffffffffffffffff01" + "0201":   ends,
+		"0340140100" + "02" + "02d804" + "0902":                                                 ahead,
+		"0328140100" + "ac02" + "02" + "01" + "02" + "000a" + "ff13" + "ac02" + "01" + "038001": fenced,
+		"0320140100" + "01" + "ffffffffffffffff7f" + "02" + "01ffffffffffffffffff01" + "0201":   ends,
 	}
 }
 
@@ -37,9 +37,9 @@ func TestFenceEncoding(t *testing.T) {
 		}
 	}
 	for name, b := range map[string]string{
-		"no fence": "01 20 140100 00", "fence at the floor": "01 28 140100 05 01 00 01 0002", "fence without entries": "01 20 140100 01 05 00",
-		"namespace ids not ascending": "01 20 140100 01 05 02 0102 0102", "seventeen fences": "01 20 140100 11", "offset out of range": "01 28 140100 01 01 ffffffffffffffff7f 01 0002",
-		"nothing ahead": "01 40 140100 00", "too many entries": "01 20 140100 01 05 8104 0002",
+		"no fence": "03 20 140100 00", "fence at the floor": "03 28 140100 05 01 00 01 0002", "fence without entries": "03 20 140100 01 05 00",
+		"namespace ids not ascending": "03 20 140100 01 05 02 0102 0102", "seventeen fences": "03 20 140100 11", "offset out of range": "03 28 140100 01 01 ffffffffffffffff7f 01 0002",
+		"nothing ahead": "03 40 140100 00", "too many entries": "03 20 140100 01 05 8104 0002",
 	} {
 		if c, err := DecodeCheckpoint(unhex(t, b)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)
