@@ -10,7 +10,7 @@ type written struct {
 	// wholeBytes are those of the whole one. They are 0 before the first whole one.
 	number            uint32
 	bytes, wholeBytes int
-	// wholeAt is the changelog offset of the whole one.
+	// wholeAt is the changelog offset of the whole one, or less.
 	wholeAt int64
 }
 
@@ -28,7 +28,8 @@ const checkpointsMax = 3 << 20
 func (t *State) GoOn(c *wire.Checkpoint) {
 	t.Committed = *c
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
-	t.written, t.openWritten = written{}, written{}
+	t.written = written{wholeAt: c.Floor} // a floor comes with a whole checkpoint above it
+	t.openWritten = t.written
 }
 
 // wholeDue reports whether the checkpoint of the open transaction must be whole. That of a

@@ -38,5 +38,5 @@ func (t *State) fenceDue(horizons *[256]int64) bool {
 }
 
 // TrimTo returns the changelog offset below which no record is needed. It is never above the
-// newest whole checkpoint, and 0 until the task has written one.
+// newest whole checkpoint.
 func (t *State) TrimTo() int64 { return min(t.Committed.Floor, t.written.wholeAt) }
