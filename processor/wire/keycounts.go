@@ -104,7 +104,7 @@ func (all keyCounts) apply(r *dedup.Cursor) {
 	}
 }
 
-// of returns the count of a key, and adds it if there is none.
+// of returns the count of a key, and adds a missing one.
 func (all keyCounts) of(key countsKey) *keyCount {
 	one := all[key]
 	if one == nil {
