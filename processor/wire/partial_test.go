@@ -165,7 +165,11 @@ func FuzzPartialCheckpoint(f *testing.F) {
 			}
 			return
 		}
+		// A task writes a new floor with a whole checkpoint only, and times of claims with a claim.
 		c := fold.Newest()
+		if !fold.IsWhole() || c.Floor != before.Floor || !c.hasClaims() {
+			return
+		}
 		if again, err := ReadStored(c.Stored()); err != nil || !reflect.DeepEqual(again.Newest(), c) {
 			t.Fatalf("%+v was decoded as %+v, %v", c, again.Newest(), err)
 		}
