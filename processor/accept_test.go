@@ -15,7 +15,6 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/wire"
 )
 
 // refusals returns what the app waits for, as 'oncebus accept' reads it.
@@ -109,16 +108,8 @@ func TestStopLongerThanTheRetentionOfTheChangelog(t *testing.T) {
 // missing.
 func (b *bench) wholeChangelogs() (n int) {
 	b.t.Helper()
-	newest := map[int32]wire.Checkpoint{}
-	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == wire.CheckpointKey {
-			c, err := wire.DecodeCheckpoint(r.Value)
-			must(b.t, err)
-			newest[r.Partition] = c
-		}
-	}
-	for _, c := range newest {
-		if !c.Incomplete {
+	for _, fold := range b.folds("app-repartition-changelog") {
+		if !fold.Newest().Incomplete {
 			n++
 		}
 	}

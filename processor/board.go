@@ -58,7 +58,7 @@ func (t *task) describe(worker string) TaskState {
 	if t.judges() {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
-		d.floor = t.Committed.Floor
+		d.floor = t.TrimTo()
 	}
 	return d
 }

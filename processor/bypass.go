@@ -65,11 +65,11 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 		return false // the restore refuses it, and says what to do
 	}
 	t.bypass, t.restore.Overtaken = nil, true
-	t.Committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
+	c := wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
 	if d.Found {
-		t.Committed = d.Checkpoint
+		c = d.Checkpoint
 	}
-	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	t.GoOn(&c)
 	from := t.Committed.Next + 1<<62
 	var names []string
 	for _, namespaceID := range s.rt.FailOpen[t.ID.Topic] {

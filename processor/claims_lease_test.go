@@ -26,7 +26,7 @@ func TestLeasesRestartWithTheTask(t *testing.T) {
 		must(t, i.stop())
 		records := b.read("app-repartition-changelog")
 		for _, r := range records[seen:] {
-			if string(r.Key) != wire.CheckpointKey {
+			if !wire.IsCheckpoint(r.Key) {
 				continue
 			}
 			var began, up int64

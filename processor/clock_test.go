@@ -117,7 +117,7 @@ func lastLease(t *testing.T, b *bench) (began, up int64) {
 	t.Helper()
 	var last string
 	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == wire.CheckpointKey {
+		if wire.IsCheckpoint(r.Key) {
 			last = header(r, wire.HeaderLease)
 		}
 	}

@@ -110,6 +110,12 @@
 //
 // # Life of a changelog
 //
+// A whole checkpoint has the stream times and key counts of all namespaces. Most
+// transactions write a partial one: what it changed since the checkpoint before. Readers
+// fold them (wire.Fold). Partial ones have keys of their own, numbered since the whole
+// one, so compaction leaves the newest whole one and all after it. A new floor comes with
+// a whole one, so trimming leaves it too. A task's first checkpoint is whole.
+//
 // Nothing is deleted from a changelog by age: a stop may be longer than any retention.
 // The checkpoint has fences. A fence is a changelog offset with the latest first seen
 // time of each namespace id below it. When all of these lie below their horizons no row

@@ -132,16 +132,17 @@ func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64
 	b.t.Helper()
 	rows, times = map[rowPlace]dedup.Row{}, map[int32]int64{}
 	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == wire.CheckpointKey {
-			c, err := wire.DecodeCheckpoint(r.Value)
-			must(b.t, err)
-			times[r.Partition] = c.StreamTimes.Of(0)
+		if wire.IsCheckpoint(r.Key) {
 			continue
 		}
 		for row, err := range wire.RowsOf(r) {
 			must(b.t, err)
 			rows[rowPlace{r.Partition, row.Digest}] = *row
 		}
+	}
+	for partition, fold := range b.folds("app-repartition-changelog") {
+		c := fold.Newest()
+		times[partition] = c.StreamTimes.Of(0)
 	}
 	return rows, times
 }

@@ -63,8 +63,10 @@ func (l *losses) live() {
 	must(l.t, os.CopyFS(l.behind, os.DirFS(l.cfg.StateDir)))
 	l.positions = l.ends(l.kind.changelog)
 	i = l.ready(l.start(l.cfg))
-	l.send("b")
-	l.drain(i, "signals.raw")
+	for half := range 2 { // the second one makes a partial checkpoint
+		l.sendHalf("b", half)
+		l.drain(i, "signals.raw")
+	}
 	must(l.t, i.stop())
 	l.observe()
 }
@@ -112,6 +114,19 @@ func (l *losses) events(name string) (records []*kgo.Record) {
 func (l *losses) send(name string) {
 	l.t.Helper()
 	records := l.events(name)
+	l.produce(records...)
+	l.sent = append(l.sent, records...)
+}
+
+// sendHalf produces one half of the events with a name, of all partitions.
+func (l *losses) sendHalf(name string, half int) {
+	l.t.Helper()
+	var records []*kgo.Record
+	for n, r := range l.events(name) {
+		if n%perPartition/(perPartition/2) == half {
+			records = append(records, r)
+		}
+	}
 	l.produce(records...)
 	l.sent = append(l.sent, records...)
 }
@@ -186,19 +201,34 @@ func (l *losses) loseChangelogs() {
 			at, _ := l.positions.Lookup(l.kind.changelog, partition)
 			cut.AddOffset(l.kind.changelog, partition, at.At-1, -1)
 		case "cut above the position":
-			newest := int64(-1)
-			for offset, r := range l.seen[app.TaskID{Topic: l.kind.changelog, Partition: partition}] {
-				if string(r.Key) == wire.CheckpointKey {
-					newest = max(newest, offset)
-				}
-			}
-			cut.AddOffset(l.kind.changelog, partition, newest, -1)
+			cut.AddOffset(l.kind.changelog, partition, l.newestWhole(partition), -1)
+		case cutAboveWhole:
+			cut.AddOffset(l.kind.changelog, partition, l.newestWhole(partition)+1, -1)
 		case "emptied":
 			end, _ := ends.Lookup(l.kind.changelog, partition)
 			cut.Add(end)
 		}
 	}
 	l.deleteRecords(cut)
+}
+
+// newestWhole returns the offset of the newest whole checkpoint of a changelog. Partial ones
+// must follow it.
+func (l *losses) newestWhole(partition int32) int64 {
+	l.t.Helper()
+	whole, partial := int64(-1), int64(-1)
+	for offset, r := range l.seen[app.TaskID{Topic: l.kind.changelog, Partition: partition}] {
+		switch number, ok := wire.CheckpointNumber(r.Key); {
+		case ok && number == 0:
+			whole = max(whole, offset)
+		case ok:
+			partial = max(partial, offset)
+		}
+	}
+	if partial < whole {
+		l.t.Fatalf("%s/%d has a whole checkpoint at %d, and no partial one after it", l.kind.changelog, partition, whole)
+	}
+	return whole
 }
 
 // loseOffsets makes the group's offsets of a topic what the combinations say.

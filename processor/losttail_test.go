@@ -77,14 +77,30 @@ func TestChangelogThatLostItsNewestRowsIsRefused(t *testing.T) {
 // newestCheckpoint returns the newest checkpoint in a changelog of one partition.
 func (b *bench) newestCheckpoint(changelog string) (newest wire.Checkpoint) {
 	b.t.Helper()
-	for _, r := range b.read(changelog) {
-		if string(r.Key) == wire.CheckpointKey {
-			var err error
-			newest, err = wire.DecodeCheckpoint(r.Value)
-			must(b.t, err)
-		}
+	if fold := b.folds(changelog)[0]; fold != nil {
+		newest = fold.Newest()
 	}
 	return newest
+}
+
+// folds returns the newest checkpoint of each partition of a changelog.
+func (b *bench) folds(changelog string) map[int32]*wire.Fold {
+	b.t.Helper()
+	all := map[int32]*wire.Fold{}
+	for _, r := range b.read(changelog) {
+		if number, ok := wire.CheckpointNumber(r.Key); ok {
+			if all[r.Partition] == nil {
+				all[r.Partition] = &wire.Fold{}
+			}
+			must(b.t, all[r.Partition].Add(number, r.Value))
+		}
+	}
+	for partition, fold := range all {
+		if !fold.IsWhole() {
+			b.t.Fatalf("%s/%d: a partial checkpoint is relative to a missing one", changelog, partition)
+		}
+	}
+	return all
 }
 
 // commitOffset commits an offset of partition 0 for the dedup group, once it is empty.

@@ -192,7 +192,7 @@ func TestRestoreOfManyFetchesSkipsAbortedRows(t *testing.T) {
 func (b *bench) rows(changelog string) (rows []*kgo.Record) {
 	b.t.Helper()
 	for _, r := range b.read(changelog) {
-		if string(r.Key) == wire.CheckpointKey {
+		if wire.IsCheckpoint(r.Key) {
 			continue
 		}
 		for row, err := range wire.RowsOf(r) {

@@ -14,7 +14,6 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/wire"
 )
 
 // stoppingDialer dials real connections that can be made to hang: at the
@@ -201,13 +200,8 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(sent) })
 	must(t, i.stop())
 	next := map[int32]int64{}
-	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) != wire.CheckpointKey {
-			continue
-		}
-		c, err := wire.DecodeCheckpoint(r.Value)
-		must(t, err)
-		next[r.Partition] = c.Next
+	for partition, fold := range b.folds("app-repartition-changelog") {
+		next[partition] = fold.Newest().Next
 	}
 	offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", processor.StageDedup))
 	must(t, err)

@@ -188,9 +188,9 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if r.Err != nil {
 		return fmt.Errorf("restore %v: %w", t.ID, r.Err)
 	}
-	t.Committed = r.Checkpoint
+	t.GoOn(&r.Checkpoint)
 	if t.Committed.Next < 0 {
-		t.Committed.Next = t.groupOffset
+		t.Committed.Next, t.Open.Next = t.groupOffset, t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
 		// The restore has found no transaction that set it, so somebody moved it.
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
@@ -198,8 +198,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
 	t.groupOffset = t.Committed.Next
-	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
-	t.Counts, t.OpenCounts = r.Counts, app.NewCounts(s.rt)
+	t.Counts, t.OpenCounts = r.Counts, r.Counts.Open(s.rt)
 	t.to(running)
 	if t.Committed.Incomplete {
 		t.StartSweep() // until it ends, no other process can rebuild the state

@@ -46,9 +46,10 @@ func (b *bench) checkpoints() map[int32]*wire.Checkpoint {
 	newest := map[int32]*wire.Checkpoint{}
 	for partition := range meta.Topics[changelog].Partitions {
 		reader := kafka.NewReader(b.client, changelog, meta.Topics[changelog].ID, partition)
-		c, found, _, err := app.LastCheckpoint(b.t.Context(), reader)
+		last, _, err := app.LastCheckpoint(b.t.Context(), reader)
 		must(b.t, err)
-		if found {
+		if last.IsWhole() {
+			c := last.Newest()
 			newest[partition] = &c
 		}
 	}

@@ -155,6 +155,22 @@ func (s *Store) Apply(position int64, checkpoint []byte) error {
 	return s.apply(position, checkpoint)
 }
 
+// ApplyMore is Apply with a checkpoint that is the one before with more after it. It costs
+// what more has, however long the checkpoint is.
+func (s *Store) ApplyMore(position int64, more []byte) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if at := s.position.Load(); position < at {
+		return fmt.Errorf("apply up to changelog offset %d: the store is already at offset %d", position, at)
+	}
+	if err := checkCheckpoint(position, len(s.checkpoint)+len(more)); err != nil {
+		return err
+	}
+	s.checkpoint = append(s.checkpoint, more...)
+	return s.applyRows(position)
+}
+
 // Rebase is Apply for a position that may decrease, because the changelog lost its
 // end. The store keeps its rows. The files have the new position after the next
 // flush.
@@ -166,17 +182,28 @@ func (s *Store) Rebase(position int64, checkpoint []byte) error {
 }
 
 func (s *Store) apply(position int64, checkpoint []byte) error {
-	if len(checkpoint) > maxCheckpointBytes {
-		return fmt.Errorf("apply up to changelog offset %d: checkpoint has %d bytes, more than the limit of %d",
-			position, len(checkpoint), maxCheckpointBytes)
+	if err := checkCheckpoint(position, len(checkpoint)); err != nil {
+		return err
 	}
-	s.overlay.moveTo(s.active)
-	s.overlay.clear()
-	s.position.Store(position)
 	s.checkpoint = append(s.checkpoint[:0], checkpoint...)
 	if s.checkpoint == nil && checkpoint != nil {
 		s.checkpoint = []byte{}
 	}
+	return s.applyRows(position)
+}
+
+func checkCheckpoint(position int64, size int) error {
+	if size > maxCheckpointBytes {
+		return fmt.Errorf("apply up to changelog offset %d: checkpoint has %d bytes, more than the limit of %d", position, size, maxCheckpointBytes)
+	}
+	return nil
+}
+
+// applyRows adds the rows of the committed transaction, after the checkpoint was set.
+func (s *Store) applyRows(position int64) error {
+	s.overlay.moveTo(s.active)
+	s.overlay.clear()
+	s.position.Store(position)
 	if s.dirtySince.IsZero() {
 		s.dirtySince = time.Now()
 	}

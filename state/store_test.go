@@ -336,11 +336,19 @@ func TestCheckpointMatchesPosition(t *testing.T) {
 	}
 	must(t, s.Apply(5, []byte("five")))
 	flush(t, s)
-	must(t, s.Apply(7, []byte("seven")))
+	must(t, s.ApplyMore(6, []byte(" and six")))
+	flush(t, s)
+	must(t, s.ApplyMore(7, []byte(" and seven")))
 	must(t, s.Abandon())
 	s = mustOpen(t, h, dir)
-	if c, p := string(s.Checkpoint()), s.Position(); c != "five" || p != 5 {
-		t.Fatalf("checkpoint %q at %d, want five at 5", c, p)
+	if c, p := string(s.Checkpoint()), s.Position(); c != "five and six" || p != 6 {
+		t.Fatalf("checkpoint %q at %d, want five and six at 6", c, p)
+	}
+	if err := s.ApplyMore(5, nil); err == nil {
+		t.Fatal("ApplyMore at a lower position returned no error")
+	}
+	if err := s.ApplyMore(6, make([]byte, maxCheckpointBytes)); err == nil || string(s.Checkpoint()) != "five and six" {
+		t.Fatalf("ApplyMore of an oversized checkpoint returned %v", err)
 	}
 	if err := s.Apply(6, make([]byte, maxCheckpointBytes+1)); err == nil {
 		t.Fatal("Apply of an oversized checkpoint returned no error")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,7 +153,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 	case o.app.topic(claimOutcomes):
 		o.meet(outcomePlace{r.Partition, r.Offset}, true)
 	case o.app.changelog():
-		if string(r.Key) == "checkpoint" {
+		if strings.HasPrefix(string(r.Key), "checkpoint") {
 			next, sequence := readCheckpoint(r.Value)
 			o.writers = append(o.writers, write{r.Partition, r.Offset, r.ProducerID, sequence, now})
 			o.advance(int(r.Partition), next, now)
@@ -201,9 +202,17 @@ func (o *observer) advance(task int, next int64, now time.Time) {
 	t.waiting = t.waiting[done:]
 }
 
+// partialVersion is the first byte of a partial checkpoint. Marks and a length follow, then
+// what a whole one begins with.
+const partialVersion = 5
+
 // readCheckpoint reads the next offset and the sequence; the leader epoch is
 // between them, version and flags before.
 func readCheckpoint(value []byte) (next, sequence int64) {
+	if len(value) > 2 && value[0] == partialVersion {
+		_, n := binary.Uvarint(value[2:])
+		value = value[2+max(n, 0):]
+	}
 	var fields [3]int64
 	for i, rest := 0, value[min(2, len(value)):]; i < len(fields); i++ {
 		v, n := binary.Varint(rest)

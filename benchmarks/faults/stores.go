@@ -69,7 +69,7 @@ func digestsIn(changelog []oracle.Record) ([][]dedup.Digest, error) {
 	known := map[dedup.Digest]bool{}
 	for i := range changelog {
 		r := &changelog[i]
-		if string(r.Key) == wire.CheckpointKey {
+		if wire.IsCheckpoint(r.Key) {
 			continue
 		}
 		for row, err := range wire.RowsOf(&kgo.Record{Key: r.Key, Value: r.Value}) {

@@ -13,45 +13,45 @@ import (
 )
 
 // checkpointSpan is how many offsets at the end of a changelog LastCheckpoint reads
-// first. It doubles the number until it finds a checkpoint.
+// first. It doubles the number until it finds a whole checkpoint.
 const checkpointSpan = 1000
 
-// LastCheckpoint returns the newest checkpoint of a changelog, and the changelog's
-// first offset.
-func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoint, found bool, start int64, err error) {
+// LastCheckpoint folds the newest checkpoint of a changelog, and returns the changelog's
+// first offset. It finds the newest whole checkpoint, and adds the partial ones up to the end.
+// If the changelog has lost the whole one, the fold is not whole.
+func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Fold, start int64, err error) {
 	start, end, err := r.Bounds(ctx)
 	if err != nil {
-		return newest, false, 0, err
+		return newest, 0, err
 	}
 	for span := int64(checkpointSpan); ; span *= 2 {
 		from := max(start, end-span)
-		newest, found, err = lastCheckpointFrom(ctx, r, from, end)
+		newest, err = foldFrom(ctx, r, from, end)
 		if errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
 			if start, _, err = r.Bounds(ctx); err != nil {
-				return newest, found, start, err
+				return newest, start, err
 			}
 			continue
 		}
-		if err != nil || found || from == start {
-			return newest, found, start, err
+		if err != nil || newest.IsWhole() || from == start {
+			return newest, start, err
 		}
 	}
 }
 
-// lastCheckpointFrom returns the newest checkpoint between two offsets.
-func lastCheckpointFrom(ctx context.Context, r *kafka.Reader, from, end int64) (newest wire.Checkpoint, found bool, err error) {
+// foldFrom folds the checkpoints between two offsets.
+func foldFrom(ctx context.Context, r *kafka.Reader, from, end int64) (newest wire.Fold, err error) {
 	err = r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
-			if string(rec.Key) != wire.CheckpointKey {
+			number, ok := wire.CheckpointNumber(rec.Key)
+			if !ok {
 				continue
 			}
-			var err error
-			if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
+			if err := newest.Add(number, rec.Value); err != nil {
 				return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
 			}
-			found = true
 		}
 		return nil
 	})
-	return newest, found, err
+	return newest, err
 }

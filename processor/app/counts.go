@@ -47,6 +47,10 @@ type Counts struct {
 	// carried are the encoded counts of namespaces without a route in this process. In
 	// a rolling update the task may come from a process with the route, and go to one.
 	carried string
+	// changed has the namespace ids whose counts may differ from those that Commit or
+	// Discard made equal, and hasChanged the same as a set.
+	changed    []uint8
+	hasChanged [256]bool
 }
 
 // place is the indexes of a namespace id's counts.
@@ -60,15 +64,6 @@ type place struct {
 func (c *Counts) countersOf(namespaceID uint8) []StatusCounter {
 	p := &c.place[namespaceID]
 	return c.Counters[p.from:p.to]
-}
-
-// CopyTo makes to equal to c and reuses its memory. Both are of the same app.
-func (c *Counts) CopyTo(to *Counts) {
-	for i := range c.Counters {
-		c.Counters[i].CopyTo(&to.Counters[i].KeyCounter)
-	}
-	copy(to.Hits, c.Hits)
-	to.carried = c.carried
 }
 
 // NewCounts returns the counts of a task without rows.
@@ -104,6 +99,7 @@ func newCounters(rt *App) []StatusCounter {
 
 // CountLookup counts a judged event.
 func (c *Counts) CountLookup(namespaceID uint8, verdict dedup.Verdict) {
+	c.note(namespaceID)
 	h := &c.Hits[c.place[namespaceID].hits]
 	h.judged++
 	if verdict == dedup.Duplicate || verdict == dedup.InProgress || verdict == dedup.Replayed {
@@ -129,10 +125,12 @@ func (c *Counts) Replace(row, replaced *dedup.Row) {
 		if replaced.First == row.First && replaced.Status == row.Status {
 			return
 		}
+		c.note(replaced.NamespaceID)
 		if one := c.Of(replaced.NamespaceID, replaced.Status); one != nil {
 			one.Remove(replaced.First)
 		}
 	}
+	c.note(row.NamespaceID)
 	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Add(row.First)
 	}
@@ -142,9 +140,10 @@ func (c *Counts) Replace(row, replaced *dedup.Row) {
 // nothing for a namespace whose route was removed.
 func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 	one := c.Of(row.NamespaceID, StatusWaiting)
-	if one == nil {
+	if one == nil || n == 0 {
 		return
 	}
+	c.note(row.NamespaceID)
 	for ; n > 0; n-- {
 		one.Add(row.First)
 	}
@@ -165,18 +164,16 @@ func (c *Counts) InProgress(namespaceID uint8) uint64 {
 // Advance subtracts the keys of a namespace id whose retention is over at its stream
 // time, in ms.
 func (c *Counts) Advance(namespaceID uint8, streamTime int64) {
+	c.note(namespaceID)
 	all := c.countersOf(namespaceID)
 	for i := range all {
 		all[i].Advance(all[i].Window, streamTime)
 	}
 }
 
-// hitsMark is the status byte of encoded lookup counts.
-const hitsMark = 0xff
-
 // Encode returns the counts as in the checkpoint. Each namespace id and status with
 // rows has: namespace id, status, key counter. Each namespace id with events has:
-// namespace id, hitsMark, judged uvarint, duplicates uvarint. The carried counts follow
+// namespace id, wire.CountsOfEvents, judged uvarint, duplicates uvarint. The carried counts follow
 // as they were read.
 func (c *Counts) Encode() string {
 	var b []byte
@@ -187,7 +184,7 @@ func (c *Counts) Encode() string {
 	}
 	for _, h := range c.Hits {
 		if h.judged > 0 {
-			b = append(b, h.NamespaceID, hitsMark)
+			b = append(b, h.NamespaceID, wire.CountsOfEvents)
 			b = binary.AppendUvarint(b, h.judged)
 			b = binary.AppendUvarint(b, h.duplicates)
 		}
@@ -209,7 +206,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 		}
 		namespaceID, status := b[0], b[1]
 		b = b[2:]
-		if status == hitsMark {
+		if status == wire.CountsOfEvents {
 			judged, n := binary.Uvarint(b)
 			duplicates, m := binary.Uvarint(b[max(0, n):])
 			if n <= 0 || m <= 0 {

@@ -38,8 +38,7 @@ func TestCountsOfAnUnknownNamespaceAreCarried(t *testing.T) {
 	if recount, err := without.Decode(want); err != nil || len(recount) > 0 {
 		t.Fatalf("recount %v, error %v", recount, err)
 	}
-	open := NewCounts(appOf(3))
-	without.CopyTo(&open)
+	open := without.Open(appOf(3))
 	open.Of(3, dedup.Seen).Add(5)
 	open.CountLookup(3, dedup.Unique)
 

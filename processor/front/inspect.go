@@ -148,18 +148,19 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows, digests := map[dedup.Digest]dedup.Row{}, digestsOf(d)
+		var last wire.Fold
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
-			if string(rec.Key) != wire.CheckpointKey {
-				return addRows(rows, digests, rec)
+			if number, ok := wire.CheckpointNumber(rec.Key); ok {
+				return last.Add(number, rec.Value)
 			}
-			c, err := wire.DecodeCheckpoint(rec.Value)
-			if err == nil && c.StreamTimes.Has[namespaceID] {
-				entry.StreamTime = c.StreamTimes.At[namespaceID]
-			}
-			return err
+			return addRows(rows, digests, rec)
 		})
 		if err != nil {
 			return Entry{}, false, err
+		}
+		if last.IsWhole() {
+			c := last.Newest()
+			entry.StreamTime = c.StreamTimes.Of(namespaceID)
 		}
 		row, found := priorOf(d, rows, entry.StreamTime)
 		if !found {
@@ -339,11 +340,14 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	for _, topic := range i.rt.Topology.TaskTopics() {
 		for partition := range i.rt.Topology.Topics[topic].Partitions {
 			name := app.ChangelogName(i.rt.Topology.App, topic)
-			c, _, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
+			last, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
 			if err != nil {
 				return nil, err
 			}
-			counts := app.NewCounts(i.rt)
+			if last.Has() && !last.IsWhole() {
+				return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", app.TaskID{Topic: topic, Partition: partition})
+			}
+			c, counts := last.Newest(), app.NewCounts(i.rt)
 			if _, err := counts.Decode(c.Counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}

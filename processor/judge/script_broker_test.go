@@ -195,14 +195,11 @@ const commitMarker = "commit marker"
 // restore does.
 func (w *world) restore(t *scriptTask) {
 	changelog := w.logOf[place(t.Changelog, t.ID.Partition)]
-	newest := t.store.Checkpoint()
+	newest, err := wire.ReadStored(t.store.Checkpoint())
+	must(w.t, err)
 	from := t.store.Position()
 	for _, rec := range changelog[from:] {
-		switch string(rec.Key) {
-		case wire.CheckpointKey:
-			newest = rec.Value
-			continue
-		case commitMarker:
+		if w.fold(&newest, rec) || string(rec.Key) == commitMarker {
 			continue
 		}
 		for row, err := range wire.RowsOf(rec) {
@@ -211,15 +208,14 @@ func (w *world) restore(t *scriptTask) {
 		}
 	}
 	t.Store, t.Blind = t.store, false
-	w.goOn(t, newest)
+	w.goOn(t, &newest)
 	w.putExpired(t, changelog)
 	if len(changelog) > 0 {
-		must(w.t, t.store.Apply(int64(len(changelog)), newest))
+		must(w.t, t.store.Apply(int64(len(changelog)), t.Committed.Stored()))
 	}
-	var err error
 	t.Counts, err = restore.CountKeys(context.Background(), w.app, &t.Committed, t.Store)
 	must(w.t, err)
-	t.OpenCounts = app.NewCounts(w.app)
+	t.OpenCounts = t.Counts.Open(w.app)
 	t.Waiting, err = restore.FindWaiting(context.Background(), w.app, &t.Committed, &t.Counts, t.Store, nil)
 	must(w.t, err)
 	w.rewind(t)
@@ -230,7 +226,7 @@ func (w *world) restore(t *scriptTask) {
 func (w *world) putExpired(t *scriptTask, changelog []*kgo.Record) {
 	first, newest := map[dedup.Digest]dedup.Row{}, map[dedup.Digest]dedup.Row{}
 	for _, rec := range changelog {
-		if key := string(rec.Key); key == wire.CheckpointKey || key == commitMarker {
+		if wire.IsCheckpoint(rec.Key) || string(rec.Key) == commitMarker {
 			continue
 		}
 		for row, err := range wire.RowsOf(rec) {
@@ -264,27 +260,35 @@ func (w *world) rewind(t *scriptTask) {
 // lose takes the store away from a task: it goes on from the newest checkpoint of
 // its changelog.
 func (w *world) lose(t *scriptTask) {
-	var newest []byte
+	var newest wire.Fold
 	for _, rec := range w.logOf[place(t.Changelog, t.ID.Partition)] {
-		if string(rec.Key) == wire.CheckpointKey {
-			newest = rec.Value
-		}
+		w.fold(&newest, rec)
 	}
 	t.store.Discard()
 	t.Store, t.Blind = nil, true
-	w.goOn(t, newest)
+	w.goOn(t, &newest)
 	w.rewind(t)
 }
 
 // goOn lets a task go on from a checkpoint.
-func (w *world) goOn(t *scriptTask, checkpoint []byte) {
-	t.Committed = wire.Checkpoint{Epoch: -1}
-	if len(checkpoint) > 0 {
-		var err error
-		t.Committed, err = wire.DecodeCheckpoint(checkpoint)
-		must(w.t, err)
+func (w *world) goOn(t *scriptTask, newest *wire.Fold) {
+	c := wire.Checkpoint{Epoch: -1}
+	if newest.Has() {
+		c = newest.Newest()
 	}
-	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	t.GoOn(&c)
+}
+
+// fold adds a changelog record to the fold of its checkpoints; false if it is another one.
+func (w *world) fold(newest *wire.Fold, rec *kgo.Record) bool {
+	number, ok := wire.CheckpointNumber(rec.Key)
+	if ok {
+		must(w.t, newest.Add(number, rec.Value))
+		if !newest.IsWhole() {
+			w.t.Fatalf("changelog record %d: a partial checkpoint is relative to a missing one", rec.Offset)
+		}
+	}
+	return ok
 }
 
 // produce appends a record to a raw topic and processes it.

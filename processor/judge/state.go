@@ -41,7 +41,9 @@ type State struct {
 	Waiting *app.Waiting
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
-	value            []byte // buffer for encoded rows
+	value            []byte // buffer for encoded rows; at last the checkpoint
+	// written is as of Committed, openWritten as of Open.
+	written, openWritten written
 
 	packs packs
 	sweep sweep
@@ -53,8 +55,7 @@ type State struct {
 	Log        *slog.Logger
 }
 
-// JoinTransaction copies the checkpoint and the counts, so that Discard can restore
-// them.
+// JoinTransaction copies the checkpoint, so that Discard can restore it.
 func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
@@ -65,9 +66,7 @@ func (t *State) JoinTransaction() {
 		}
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
-			return
 		}
-		t.Counts.CopyTo(&t.OpenCounts)
 	}
 }
 
@@ -127,18 +126,18 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.sendPack(e)
 	t.Open.Sequence++
 	if !t.Blind {
-		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
+		t.Open.Counts, t.Open.Counted = "", false // they are in OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
 		t.setFences()
 		t.sweepIfLong()
 	}
-	t.value = t.Open.Append(t.value[:0])
+	t.encodeCheckpoint()
 	var headers []kgo.RecordHeader
 	if len(t.App.Outcomes) > 0 {
 		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.joinedAt, t.StartedAt)}}
 	}
-	t.CheckpointRecord = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
+	t.CheckpointRecord = t.produceRow(e, wire.AppendCheckpointKey(nil, t.openWritten.number), t.value, headers...)
 }
 
 // ErrNoOffset reports that the broker stored the checkpoint row and returned no offset,
@@ -152,6 +151,7 @@ var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint r
 // is deleted. Errors wrap ErrNoOffset, or are those of the store.
 func (t *State) Commit() error {
 	if t.Blind {
+		t.commitCheckpoint(t.CheckpointRecord.Offset)
 		t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
 		return nil // a restore reads the checkpoint from the changelog
 	}
@@ -159,9 +159,10 @@ func (t *State) Commit() error {
 	if t.CheckpointRecord.Offset < t.Store.Position() {
 		return fmt.Errorf("%w: %v has offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
 	}
+	t.commitCheckpoint(t.CheckpointRecord.Offset)
 	t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
-	t.Counts, t.OpenCounts = t.OpenCounts, t.Counts
-	if err := t.Store.Apply(position, t.Committed.Append(nil)); err != nil {
+	t.Counts.Commit(&t.OpenCounts)
+	if err := t.store(position); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.ID, err)
 	}
 	if t.Waiting != nil {
@@ -180,6 +181,7 @@ func (t *State) Discard() {
 		t.Store.Discard()
 	}
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	t.Counts.Discard(&t.OpenCounts)
 	if t.Waiting != nil {
 		t.Waiting.Discard()
 	}

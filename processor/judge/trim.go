@@ -12,7 +12,9 @@ const fenceSteps = 12
 // open transaction the fence is exact: all rows below the store's position are committed.
 func (t *State) setFences() {
 	horizons := t.App.Horizons(&t.Committed)
-	t.Open.RaiseFloor(&horizons)
+	if t.floorMayMove() {
+		t.Open.RaiseFloor(&horizons)
+	}
 	if t.fenceDue(&horizons) {
 		t.Open.AddFence(t.Store.Position(), &t.Committed, &horizons)
 	}
@@ -34,3 +36,7 @@ func (t *State) fenceDue(horizons *[256]int64) bool {
 	}
 	return false
 }
+
+// TrimTo returns the changelog offset below which no record is needed. It is never above the
+// newest whole checkpoint.
+func (t *State) TrimTo() int64 { return min(t.Committed.Floor, t.written.wholeAt) }

@@ -123,7 +123,7 @@ func (l *changelogOf) endTransaction(t *testing.T, commit bool) {
 		if commit {
 			l.all = append(l.all, &kgo.Record{Offset: r.Offset, Key: slices.Clone(r.Key), Value: slices.Clone(r.Value), Headers: r.Headers})
 		}
-		if !commit || string(r.Key) == wire.CheckpointKey || r.Offset < l.from {
+		if !commit || wire.IsCheckpoint(r.Key) || r.Offset < l.from {
 			continue
 		}
 		for row, err := range wire.RowsOf(r) {

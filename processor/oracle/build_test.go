@@ -278,11 +278,16 @@ func (w *scenario) commit(partition int32) {
 	if w.noStores {
 		return
 	}
-	store := Store{Partition: partition, Position: r.Offset + 1, Checkpoint: b, Rows: map[string][]byte{}}
+	store := Store{Partition: partition, Position: r.Offset + 1, Checkpoint: stored(b), Rows: map[string][]byte{}}
 	for d, row := range w.rows[partition] {
 		store.Rows[d] = row
 	}
 	w.h.Stores = append(w.h.Stores, store)
+}
+
+// stored returns a whole checkpoint as a local store has it.
+func stored(value []byte) []byte {
+	return append(binary.AppendUvarint(nil, uint64(len(value))), value...)
 }
 
 // end returns the history, read again.

@@ -17,6 +17,13 @@ type checkpoint struct {
 	dead       []offsetRange   // ascending; those of them that became dead letters
 	times      [256]int64
 	seen       [256]bool
+	counts     counts
+
+	// Only the comparison of a local store with the changelog needs these.
+	flags                   byte
+	epoch, generation       int64
+	claimed, progressed     int64
+	fences, ahead, progress string
 }
 
 // An offsetRange is a range of offsets, without its end.
@@ -25,8 +32,8 @@ type offsetRange struct{ from, to int64 }
 // Flags of a checkpoint.
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads: version, 3 or 4 | flags | next, leader epoch, sequence, varints | rows ever written, uvarint |
-// generation of the input, uvarint | number
+// openCheckpoint reads a whole checkpoint: version, 3 or 4 | flags | next, leader epoch, sequence, varints |
+// rows ever written, uvarint | generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
 // number of fences, uvarint, and for each two uvarints and entries | entries |
@@ -39,12 +46,11 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	flags, f := b[1], fields{rest: b[2:]}
-	c.next = f.signed()
-	f.signed()
+	c.flags, c.next, c.epoch = flags, f.signed(), f.signed()
 	c.sequence = f.signed()
 	f.unsigned(math.MaxInt64)
 	if flags&flagGeneration != 0 {
-		f.unsigned(math.MaxInt64)
+		c.generation = int64(f.unsigned(math.MaxInt64))
 	}
 	c.incomplete = flags&flagIncomplete != 0
 	if flags&flagBypassed != 0 {
@@ -61,6 +67,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		c.floor = int64(f.unsigned(math.MaxInt64))
 		f.unsigned(math.MaxInt64)
 	}
+	rest := f.rest
 	if flags&flagFences != 0 {
 		for n := f.unsigned(17); n > 0 && !f.bad; n-- {
 			f.unsigned(math.MaxInt64)
@@ -68,17 +75,20 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 			f.entries()
 		}
 	}
+	c.fences, rest = string(rest[:len(rest)-len(f.rest)]), f.rest
 	if flags&flagAhead != 0 {
 		f.entries()
 	}
-	if flags&flagCounts != 0 {
-		f.bytes(int(f.unsigned(1 << 31)))
+	c.ahead = string(rest[:len(rest)-len(f.rest)])
+	var ok bool
+	if c.counts, ok = openCounts(f.countsOf(flags)); !ok {
+		return c, fmt.Errorf("has no counts: %x", b)
 	}
 	if b[0] == 4 {
-		f.signed() // the newest claim
-		f.signed() // the last progress record
-		c.stepped = f.signed()
+		c.claimed, c.progressed, c.stepped = f.signed(), f.signed(), f.signed()
+		rest = f.rest
 		f.progress()
+		c.progress = string(rest[:len(rest)-len(f.rest)])
 	}
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
@@ -88,6 +98,14 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	return c, nil
+}
+
+// countsOf returns the counts of keys, nil if the flags say that there are none.
+func (f *fields) countsOf(flags byte) []byte {
+	if flags&flagCounts == 0 {
+		return nil
+	}
+	return f.bytes(int(f.unsigned(1 << 31)))
 }
 
 // ranges reads the dead-lettered ranges.

@@ -219,7 +219,7 @@ func TestClaimsCheckerFindsDefects(t *testing.T) {
 					case "replies":
 						r.Value = append([]byte("x"), r.Value...)
 					case "log":
-						r.Value = []byte{1, 0, 0, 1, 0, 0}
+						r.Value = []byte{3, 0, 0, 1, 0, 0}
 					default:
 						r.Headers = nil
 					}

@@ -14,16 +14,16 @@ type bypassedRange struct {
 
 // bypasses reads the bypassed ranges of each partition from its checkpoints.
 func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
-	all := map[int32][]bypassedRange{}
+	all, chains := map[int32][]bypassedRange{}, map[int32]chain{}
 	for i := range changelog {
 		r := &changelog[i]
-		if string(r.Key) != "checkpoint" {
-			continue
+		number, ok := numberOf(r.Key)
+		at := chains[r.Partition]
+		if !ok || at.add(number, r.Value) != nil {
+			continue // leases reports the error
 		}
-		cp, err := openCheckpoint(r.Value)
-		if err != nil {
-			continue // leases reports it
-		}
+		chains[r.Partition] = at
+		cp := &at.newest
 		for id, to := range cp.bypassed {
 			if c.Route != "" && id != c.NamespaceID {
 				continue

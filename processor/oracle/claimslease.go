@@ -17,15 +17,20 @@ type leaseTimes struct{ next, began, up, stepped int64 }
 // leases reads the times of each partition from its checkpoints. A task
 // starts before its transactions begin.
 func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
-	all := map[int32][]leaseTimes{}
+	all, chains := map[int32][]leaseTimes{}, map[int32]chain{}
 	for i := range changelog {
 		r := &changelog[i]
 		header := text(r, "oncebus-lease")
-		if string(r.Key) != "checkpoint" || header == "" {
+		number, ok := numberOf(r.Key)
+		if !ok {
 			continue
 		}
-		times := leaseTimes{}
-		cp, err := openCheckpoint(r.Value)
+		times, chain := leaseTimes{}, chains[r.Partition]
+		err := chain.add(number, r.Value)
+		chains[r.Partition] = chain
+		if header == "" {
+			continue
+		}
 		if err == nil {
 			_, err = fmt.Sscanf(header, "%d %d", &times.began, &times.up)
 		}
@@ -35,7 +40,7 @@ func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: oncebus-lease is %q: %w", at(r), header, err)
 		}
-		times.next, times.stepped = cp.next, cp.stepped
+		times.next, times.stepped = chain.newest.next, chain.newest.stepped
 		all[r.Partition] = append(all[r.Partition], times)
 	}
 	return all, nil

@@ -61,8 +61,8 @@ func (w *scenario) checkpoints(partition int32) []*Record {
 // rewrite replaces the value of a checkpoint, in the stores too.
 func (w *scenario) rewrite(r *Record, value []byte) {
 	for i := range w.h.Stores {
-		if s := &w.h.Stores[i]; s.Partition == r.Partition && bytes.Equal(s.Checkpoint, r.Value) {
-			s.Checkpoint = value
+		if s := &w.h.Stores[i]; s.Partition == r.Partition && bytes.Equal(s.Checkpoint, stored(r.Value)) {
+			s.Checkpoint = stored(value)
 		}
 	}
 	r.Value = value

@@ -22,6 +22,7 @@ type task struct {
 	packs      uint32             // the same
 	made       []madeRow          // rows that the fold made since the last checkpoint
 	checkpoint *Record            // newest
+	chain      chain              // up to it
 	sequence   int64
 	floor      int64 // of the newest checkpoint
 	incomplete bool  // the same
@@ -55,7 +56,7 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 			c.store(t, stores[0])
 			stores = stores[1:]
 		}
-		if string(r.Key) == "checkpoint" {
+		if isCheckpoint(r) {
 			c.transaction(t, r)
 			continue
 		}
@@ -179,11 +180,12 @@ func (c *check) stored(t *task, r *Record, e *envelope, route *Route, j *judgeme
 // transaction checks one checkpoint and all records since the previous one.
 func (c *check) transaction(t *task, r *Record) {
 	c.report.Transactions++
-	cp, err := openCheckpoint(r.Value)
-	if err != nil {
+	number, _ := numberOf(r.Key)
+	if err := t.chain.add(number, r.Value); err != nil {
 		c.add("K10", "%s: %v", at(r), err)
 		return
 	}
+	cp := t.chain.newest
 	if cp.sequence != t.sequence+1 {
 		c.add("K10", "%s: checkpoint with sequence %d (next %d) follows one with sequence %d: two owners, or one is missing", at(r), cp.sequence, cp.next, t.sequence)
 	}
@@ -295,8 +297,8 @@ func (c *check) finalState(t *task) {
 			c.kept(final, newest)
 		}
 	}
-	if t.checkpoint != nil {
-		c.kept(final, t.checkpoint)
+	for _, r := range wholeOnward(t.checkpoints) {
+		c.kept(final, r)
 	}
 }
 

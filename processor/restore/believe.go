@@ -28,7 +28,10 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 		return 0, err
 	}
 	chosen, problem := decide(f)
-	r.accepted, r.logged, r.base = nil, f.logged, nil
+	r.accepted, r.logged, r.base = nil, nil, nil
+	if !f.loggedLacks {
+		r.logged = f.logged
+	}
 	if chosen == refuse {
 		refusal := stateRefusal(r.id, &f, problem)
 		accepted, err := r.awaitDecision(ctx, &refusal)
@@ -55,22 +58,23 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end int64) (f facts, err error) {
 	manifest := r.src.App.Manifest
 	f = facts{start: start, end: end, position: r.Store.Position(), group: -1, lost: manifest.StateLost(r.id.Topic), generation: manifest.Generation(r.id.Topic)}
-	if b := r.Store.Checkpoint(); len(b) > 0 {
-		c, err := wire.DecodeCheckpoint(b)
-		if err != nil {
-			return f, kafka.OperatorErrorf("%w; run the build that wrote it", err)
-		}
+	if r.fold, err = wire.ReadStored(r.Store.Checkpoint()); err != nil {
+		return f, kafka.OperatorErrorf("%w; run the build that wrote it", err)
+	}
+	if r.fold.Has() {
+		c := r.fold.Newest()
 		f.stored = &c
 	}
 	if f.stored != nil && start <= f.position && f.position <= end+1 && f.isWhole(f.stored) {
 		return f, nil
 	}
-	logged, found, _, err := app.LastCheckpoint(ctx, reader)
+	last, _, err := app.LastCheckpoint(ctx, reader)
 	if err != nil {
 		return f, err
 	}
-	if found {
-		f.logged = &logged
+	if last.Has() {
+		logged := last.Newest()
+		f.logged, f.loggedLacks = &logged, !last.IsWhole()
 	}
 	committed, err := r.groupOffset(ctx)
 	if err != nil {
@@ -133,7 +137,11 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	}
 	if f.logged != nil {
 		checkpoint = fmt.Sprintf("its last checkpoint is transaction %d, at input offset %d, with the floor %d", f.logged.Sequence, f.logged.Next, f.logged.Floor)
-		ways = append(ways, app.BelieveChangelog)
+		if f.loggedLacks {
+			checkpoint += " (the whole checkpoint that it is relative to was deleted)"
+		} else {
+			ways = append(ways, app.BelieveChangelog)
+		}
 	}
 	local := "there is no usable local state"
 	if f.stored != nil {
@@ -246,7 +254,7 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 		return 0, err
 	}
 	r.base = &c
-	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
+	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Stored()))
 }
 
 // raiseLateness makes events late that the decision leaves unknown: those from before it.
@@ -274,13 +282,13 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	from = min(max(f.position, f.start), f.end)
 	c.SetFloor(min(from, c.Floor), c.FloorRows) // the changelog may end below the old fences
 	r.base = &c
-	return from, r.noteFailure(r.Store.Rebase(from, c.Append(nil)))
+	return from, r.noteFailure(r.Store.Rebase(from, c.Stored()))
 }
 
 // renew replaces the local store by an empty one. It keeps the files of a store that is
 // not merely older than the changelog.
 func (r *Restore) renew(ctx context.Context, keep bool) error {
-	r.base = nil
+	r.base, r.fold = nil, wire.Fold{}
 	if r.Store.Position() == 0 && len(r.Store.Checkpoint()) == 0 {
 		return nil
 	}
@@ -300,19 +308,13 @@ func (r *Restore) renew(ctx context.Context, keep bool) error {
 	return r.open(ctx)
 }
 
-// conclude sets the checkpoint of the restored store. logged is the newest that the
-// restore has read, nil for none.
-func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
+// conclude sets the checkpoint of the restored store, the newest one. start is where the
+// changelog begins.
+func (r *Restore) conclude(start int64) error {
 	r.Checkpoint = wire.Checkpoint{Next: -1, Epoch: -1}
-	newest := logged
-	if newest == nil {
-		newest = r.logged
-	}
-	if newest == nil || r.base != nil && r.base.Sequence >= newest.Sequence {
-		newest = r.base
-	}
-	if newest == nil {
-		return nil
+	newest, err := r.newest()
+	if newest == nil || err != nil {
+		return err
 	}
 	r.Checkpoint = *newest
 	if r.base != nil && r.base.Incomplete {
@@ -328,7 +330,7 @@ func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
 		r.Checkpoint.Incomplete = false
 		r.raiseLateness(&r.Checkpoint)
 	}
-	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
+	return r.noteFailure(r.Store.Apply(max(r.position, r.Store.Position()), r.Checkpoint.Stored()))
 }
 
 // checkTail compares the restored checkpoint with the group's offset, which moves in the
@@ -363,7 +365,7 @@ func (r *Restore) checkTail(ctx context.Context) error {
 	r.Checkpoint.Sequence, r.Checkpoint.Generation = commit.Sequence, commit.Generation
 	r.Checkpoint.Counts, r.Checkpoint.Counted = "", false
 	r.raiseLateness(&r.Checkpoint)
-	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
+	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Stored()))
 }
 
 // checkInput compares the offset that the task will process next with its input, and

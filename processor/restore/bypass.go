@@ -15,8 +15,8 @@ type Bypass struct {
 
 	// Written before done is closed.
 	Checkpoint wire.Checkpoint
-	Found      bool // the changelog has a checkpoint
-	Emptied    bool // the changelog lost records and has no checkpoint
+	Found      bool // the changelog has a checkpoint, with all that it is relative to
+	Emptied    bool // the changelog lost records and has no such checkpoint
 	Err        error
 }
 
@@ -28,8 +28,10 @@ func StartBypass(ctx context.Context, src *Source, id app.TaskID, finished func(
 	b.start(ctx, finished, func(ctx context.Context) {
 		changelog := src.App.ChangelogOf(id.Topic)
 		reader := kafka.NewReader(src.Client, changelog, src.App.Topology.Topics[changelog].ID, id.Partition)
+		var last wire.Fold
 		var start int64
-		b.Checkpoint, b.Found, start, b.Err = app.LastCheckpoint(ctx, reader)
+		last, start, b.Err = app.LastCheckpoint(ctx, reader)
+		b.Checkpoint, b.Found = last.Newest(), last.IsWhole()
 		b.Emptied = !b.Found && start > 0
 		if b.Err != nil {
 			_ = kafka.Pause(ctx, retryMax) // the caller retries at once

@@ -11,6 +11,9 @@ import (
 type facts struct {
 	start, end int64            // of the changelog
 	logged     *wire.Checkpoint // the newest in the changelog; nil for none
+	// loggedLacks reports that logged is a partial checkpoint, and the changelog has lost the
+	// whole one before it: only what a partial one states is known.
+	loggedLacks bool
 	// stored is the local store's checkpoint; nil for none. position is the next
 	// changelog offset that the store lacks; 0 without a store.
 	stored   *wire.Checkpoint
@@ -83,12 +86,13 @@ func decide(f facts) (plan, app.Problem) {
 }
 
 // isWhole reports whether a checkpoint says that the changelog has all rows that may
-// decide an event.
+// decide an event. A floor comes with a whole checkpoint, so a changelog without one is not
+// whole.
 func (f *facts) isWhole(c *wire.Checkpoint) bool {
 	if c == nil {
 		return f.start == 0
 	}
-	return !c.Incomplete && f.start <= c.Floor
+	return !c.Incomplete && f.start <= c.Floor && !(c == f.logged && f.loggedLacks)
 }
 
 // storedIsNewest reports whether no transaction of the task committed after the local

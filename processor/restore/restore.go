@@ -46,6 +46,11 @@ type Restore struct {
 	// changelog, nil for none, and an operator's decision on them.
 	base, logged *wire.Checkpoint
 	accepted     *app.Acceptance
+	// fold is the newest checkpoint up to position, the changelog offset up to which the
+	// attempt has read. firsts are the latest first seen times of the rows that it has read.
+	fold     wire.Fold
+	position int64
+	firsts   firstSeen
 
 	// Overtaken says that the task wrote to the changelog during the restore,
 	// so that a further restore must follow. Only the worker uses it.
@@ -228,7 +233,7 @@ func (r *Restore) once(ctx context.Context) error {
 	failpoint.Hit(failpoint.RestoreStart)
 	left.Set(float64(max(0, end-from)))
 	r.watch.position.Store(from)
-	var newest *wire.Checkpoint
+	r.position, r.firsts = 0, firstSeen{}
 	err = reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
 		left.Set(float64(max(0, end-position)))
 		r.watch.position.Store(position)
@@ -236,7 +241,7 @@ func (r *Restore) once(ctx context.Context) error {
 		if err := r.awaitDisk(ctx); err != nil {
 			return err
 		}
-		return r.noteFailure(r.apply(records, position, &newest))
+		return r.noteFailure(r.apply(records, position))
 	})
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange):
@@ -244,7 +249,7 @@ func (r *Restore) once(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if err := r.conclude(start, newest); err != nil {
+	if err := r.conclude(start); err != nil {
 		return err
 	}
 	if err := r.checkTail(ctx); err != nil {
@@ -264,26 +269,26 @@ func (r *Restore) once(ctx context.Context) error {
 	return r.noteFailure(err)
 }
 
-// apply puts one fetch of the changelog into the store, and sets newest to its last
-// checkpoint. A row may be applied twice, and a fetch in part, as long as the position
-// stays behind the applied rows.
-func (r *Restore) apply(records []*kgo.Record, position int64, newest **wire.Checkpoint) error {
+// apply puts one fetch of the changelog into the store, and its checkpoints into the fold. A
+// row may be applied twice, and a fetch in part, as long as the position stays behind the
+// applied rows. It stays while the store does not get the checkpoints.
+func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	stored := r.Store.Checkpoint()
 	for _, rec := range records {
-		if string(rec.Key) == wire.CheckpointKey {
-			c, err := wire.DecodeCheckpoint(rec.Value)
-			if err != nil {
+		if number, ok := wire.CheckpointNumber(rec.Key); ok {
+			var err error
+			if stored, err = r.addCheckpoint(stored, number, rec.Value); err != nil {
 				return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
-			}
-			*newest = &c
-			if r.keepsUp() {
-				stored = rec.Value
 			}
 			continue
 		}
 		if err := r.applyRows(rec); err != nil {
 			return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
 		}
+	}
+	r.position = position
+	if !r.keepsUp() {
+		position = r.Store.Position()
 	}
 	if err := r.Store.Apply(position, stored); err != nil {
 		return err
@@ -301,6 +306,7 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 		}
 		rows++
 		r.Store.Put(*row)
+		r.firsts.note(row)
 		if r.Waiting != nil {
 			if err := r.Waiting.Read(row); err != nil {
 				return err
@@ -310,13 +316,6 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 	r.rows += rows
 	r.src.Metrics.Restored.Add(float64(rows))
 	return nil
-}
-
-// keepsUp reports whether the store gets each checkpoint that the restore reads. It gets
-// none while the changelog alone is not the whole state: if the restore is interrupted,
-// the next one must decide the same.
-func (r *Restore) keepsUp() bool {
-	return r.accepted == nil && (r.base == nil || !r.base.Incomplete)
 }
 
 // open opens the task's store, once no other owner in this process has it. It

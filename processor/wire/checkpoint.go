@@ -11,8 +11,8 @@ import (
 	"oncebus/dedup"
 )
 
-// CheckpointKey is the changelog key of a task's checkpoint row. The keys of other
-// rows have 16 bytes, so the two never collide.
+// CheckpointKey is the changelog key of a task's whole checkpoint. The keys of other
+// rows have 16 bytes, so the two never collide. For the others see AppendCheckpointKey.
 const CheckpointKey = "checkpoint"
 
 // checkpointVersion is the version of a checkpoint without claims, and

@@ -7,7 +7,7 @@
 //     a test generates HEADERS.md from the comments.
 //   - The envelope of the repartition topic: route, key, event time and original
 //     timestamp, so that a task does not derive the key again.
-//   - The checkpoint row of the changelog.
+//   - The checkpoint rows of the changelog, whole and partial. A Fold is the newest one.
 //   - The verdict record of <app>-verdicts.
 //
 // It may import dedup and dedup/rules, and franz-go for the record type.

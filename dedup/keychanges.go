@@ -1,0 +1,139 @@
+package dedup
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// onlyNewest begins changes of the rows of the newest bucket only.
+const onlyNewest = 1
+
+// AppendChanges appends the buckets of c that differ from those of before, a counter of the
+// same window. It appends nothing if none differs.
+//
+//	[width uvarint: if before is empty] | 2 * buckets uvarint | for each, ascending: difference
+//	to the number before, difference of the rows, [difference of the lowest time], varints
+//
+// The first number is relative to the newest bucket of before. A bucket without rows left has
+// no lowest time, and that of a new bucket is relative to the bucket's start. If only the rows
+// of the newest bucket of before differ, and it has some left, the encoding is
+//
+//	1 | difference of the rows varint
+func (c *KeyCounter) AppendChanges(dst []byte, before *KeyCounter) []byte {
+	n, number, short := uint64(0), int64(0), false
+	if last := len(before.buckets) - 1; last >= 0 {
+		number = before.buckets[last].number
+	}
+	var rows int64
+	c.eachChange(before, func(old, b counterBucket) {
+		n++
+		rows = int64(b.rows - old.rows)
+		short = b.number == number && b.lowest == old.lowest && old.rows > 0 && b.rows > 0
+	})
+	switch {
+	case n == 0:
+		return dst
+	case n == 1 && short:
+		return binary.AppendVarint(append(dst, onlyNewest), rows)
+	case len(before.buckets) == 0:
+		dst = binary.AppendUvarint(dst, uint64(c.width))
+	}
+	dst = binary.AppendUvarint(dst, 2*n)
+	c.eachChange(before, func(old, b counterBucket) {
+		dst = binary.AppendVarint(dst, b.number-number)
+		dst = binary.AppendVarint(dst, int64(b.rows-old.rows)) // wraps around, and back
+		if number = b.number; b.rows > 0 {
+			dst = binary.AppendVarint(dst, b.lowest-old.lowest)
+		}
+	})
+	return dst
+}
+
+// eachChange calls each with every bucket of c that differs from before, ascending. The
+// bucket of before has no rows if it is new, that of c if it was removed.
+func (c *KeyCounter) eachChange(before *KeyCounter, each func(old, b counterBucket)) {
+	old, buckets := before.buckets, c.buckets
+	for len(old) > 0 || len(buckets) > 0 {
+		switch {
+		case len(buckets) == 0 || len(old) > 0 && old[0].number < buckets[0].number:
+			each(old[0], counterBucket{number: old[0].number})
+			old = old[1:]
+		case len(old) == 0 || buckets[0].number < old[0].number:
+			b := buckets[0]
+			each(counterBucket{number: b.number, lowest: b.number * c.width}, b)
+			buckets = buckets[1:]
+		default:
+			if old[0] != buckets[0] {
+				each(old[0], buckets[0])
+			}
+			old, buckets = old[1:], buckets[1:]
+		}
+	}
+}
+
+// ApplyChanges makes c, which equals the counter before, equal to the counter whose
+// AppendChanges wrote what r reads. It makes r bad if the changes are not those of c.
+func (c *KeyCounter) ApplyChanges(r *Cursor) {
+	number := int64(0)
+	if last := len(c.buckets) - 1; last >= 0 {
+		number = c.buckets[last].number
+	} else if c.width = int64(r.Uvarint(1 << 62)); c.width == 0 {
+		r.Fail()
+	}
+	c.last, c.nextEviction = 0, NoStreamTime
+	head := r.Uvarint(uint64(2 * r.Left()))
+	if head == onlyNewest {
+		c.applyRows(r)
+		return
+	}
+	n := head / 2
+	if n == 0 || head%2 != 0 {
+		r.Fail()
+	}
+	for ; n > 0 && !r.Bad(); n-- {
+		number += r.Varint()
+		c.applyChange(number, r)
+	}
+}
+
+// applyRows reads the changed rows of the newest bucket.
+func (c *KeyCounter) applyRows(r *Cursor) {
+	change := r.Varint()
+	last := len(c.buckets) - 1
+	if last < 0 || change == 0 || change < 0 && uint64(-change) >= c.buckets[last].rows {
+		r.Fail()
+		return
+	}
+	c.live += uint64(change)
+	c.buckets[last].rows += uint64(change)
+}
+
+// applyChange reads the changes of one bucket.
+func (c *KeyCounter) applyChange(number int64, r *Cursor) {
+	change := r.Varint()
+	i, found := slices.BinarySearchFunc(c.buckets, number, func(b counterBucket, n int64) int { return cmp.Compare(b.number, n) })
+	b := counterBucket{number: number, lowest: number * c.width}
+	if found {
+		b = c.buckets[i]
+	}
+	if change < 0 && uint64(-change) > b.rows || !found && change <= 0 {
+		r.Fail()
+		return
+	}
+	c.live += uint64(change)
+	if b.rows += uint64(change); b.rows == 0 {
+		c.buckets = slices.Delete(c.buckets, i, i+1)
+		return
+	}
+	b.lowest += r.Varint()
+	if b.lowest < number*c.width || b.lowest-number*c.width >= c.width {
+		r.Fail()
+		return
+	}
+	if !found {
+		c.buckets = slices.Insert(c.buckets, i, b)
+		return
+	}
+	c.buckets[i] = b
+}

@@ -1,0 +1,242 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+)
+
+// A chain is the checkpoints of a changelog partition: whole ones, and partial ones with
+// what changed since the checkpoint before.
+type chain struct {
+	newest checkpoint
+	has    bool
+	number uint32 // of the newest partial one, 0 after a whole one
+}
+
+// flagsOfSmall are the flags that the small checkpoint in a partial one may have.
+const flagsOfSmall = 255 &^ flagCounts
+
+// Marks of a partial checkpoint.
+const markFences, markClaims, markProgress = 1, 2, 4
+
+// numberOf returns the number of the checkpoint with a key: 0 for a whole one, with the key
+// "checkpoint", else the 4 bytes after "checkpoint/", big-endian. It returns false for
+// another key.
+func numberOf(key []byte) (uint32, bool) {
+	const whole = "checkpoint"
+	switch n := len(whole); {
+	case string(key) == whole:
+		return 0, true
+	case len(key) == n+5 && string(key[:n+1]) == whole+"/":
+		return binary.BigEndian.Uint32(key[n+1:]), true
+	}
+	return 0, false
+}
+
+// isCheckpoint reports whether a changelog record is a checkpoint.
+func isCheckpoint(r *Record) bool {
+	_, ok := numberOf(r.Key)
+	return ok
+}
+
+// add reads the next checkpoint. After an error the chain is as before.
+func (c *chain) add(number uint32, value []byte) error {
+	if number == 0 {
+		cp, err := openCheckpoint(value)
+		if err == nil {
+			*c = chain{newest: cp, has: true}
+		}
+		return err
+	}
+	if !c.has || number != c.number+1 {
+		return fmt.Errorf("is the partial checkpoint %d after number %d (there is one: %t)", number, c.number, c.has)
+	}
+	cp, err := openPartial(&c.newest, value)
+	if err == nil {
+		*c = chain{newest: cp, has: true, number: number}
+	}
+	return err
+}
+
+// openPartial reads a partial checkpoint: version 5 | marks | length, uvarint, and a
+// checkpoint of what is not relative | if marked: the newest claim, progress record and step,
+// varints | if marked: length, uvarint, and progress | number of changed stream times,
+// uvarint, and for each: namespace id, difference, varint | changes of the counts.
+func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
+	if len(b) < 3 || b[0] != 5 {
+		return c, fmt.Errorf("is no partial checkpoint: %x", b)
+	}
+	marks, f := b[1], fields{rest: b[2:]}
+	if c, err = openCheckpoint(f.bytes(int(f.unsigned(1 << 31)))); err != nil {
+		return c, err
+	}
+	if c.flags&^flagsOfSmall != 0 || c.sequence != before.sequence+1 {
+		return c, fmt.Errorf("is the partial checkpoint of transaction %d with flags %x, after transaction %d", c.sequence, c.flags, before.sequence)
+	}
+	if marks&markFences == 0 {
+		c.fences = before.fences
+	}
+	if marks&markClaims != 0 {
+		c.claimed, c.progressed, c.stepped = f.signed(), f.signed(), f.signed()
+		c.progress = before.progress
+	}
+	if marks&markProgress != 0 {
+		c.progress = string(f.bytes(int(f.unsigned(1 << 31))))
+	}
+	c.times, c.seen, c.counts = before.times, before.seen, before.counts.clone()
+	for n := f.unsigned(257); n > 0 && !f.bad; n-- {
+		namespaceID := f.byte()
+		c.times[namespaceID] += f.signed()
+		c.seen[namespaceID] = true
+	}
+	c.counts.change(&f)
+	if f.bad {
+		return c, fmt.Errorf("is no partial checkpoint of the one before: %x", b)
+	}
+	return c, nil
+}
+
+// openStored reads the checkpoint of a local store: a whole one and the partial ones after
+// it, each with its length, a uvarint, before it.
+func openStored(b []byte) (checkpoint, error) {
+	f, c := fields{rest: b}, chain{}
+	for number := uint32(0); len(f.rest) > 0; number++ {
+		value := f.bytes(int(f.unsigned(1 << 31)))
+		if f.bad {
+			return checkpoint{}, errors.New("is cut short")
+		}
+		if err := c.add(number, value); err != nil {
+			return checkpoint{}, err
+		}
+	}
+	return c.newest, nil
+}
+
+// equals reports whether two checkpoints say the same.
+func (c *checkpoint) equals(other *checkpoint) bool {
+	a, b := *c, *other
+	a.flags, b.flags = 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// A counted is what a count is of: a namespace id, and a status or countsOfEvents.
+type counted struct{ namespaceID, status uint8 }
+
+// countsOfEvents is the status of judged events and of the duplicates among them.
+const countsOfEvents = 0xff
+
+// A count is a number of rows by time, in buckets of a width; of events it has one bucket.
+type count struct {
+	width   int64
+	buckets map[int64]bucket
+}
+
+// A bucket has rows and the earliest of their times; of events all, and the duplicates.
+type bucket struct{ rows, lowest int64 }
+
+type counts map[counted]count
+
+// openCounts reads, for each count: namespace id, status | of events: all, duplicates,
+// uvarints | of rows: width, number of buckets, uvarints, and for each: number, varint, rows
+// and lowest time in it, uvarints.
+func openCounts(b []byte) (counts, bool) {
+	all, f := counts{}, fields{rest: b}
+	for len(f.rest) > 0 && !f.bad {
+		key := counted{f.byte(), f.byte()}
+		one := count{1, map[int64]bucket{}}
+		if key.status == countsOfEvents {
+			one.buckets[0] = bucket{int64(f.unsigned(1 << 63)), int64(f.unsigned(1 << 63))}
+		} else {
+			one.width = int64(f.unsigned(1 << 62))
+			for n := f.unsigned(1 << 31); n > 0 && !f.bad; n-- {
+				number := f.signed()
+				one.buckets[number] = bucket{int64(f.unsigned(1 << 63)), number*one.width + int64(f.unsigned(1<<63))}
+			}
+		}
+		all[key] = one
+	}
+	return all, !f.bad
+}
+
+// clone returns a copy; the counts of one checkpoint are never those of another.
+func (all counts) clone() counts {
+	copied := make(counts, len(all))
+	for key, one := range all {
+		buckets := make(map[int64]bucket, len(one.buckets))
+		for number, b := range one.buckets {
+			buckets[number] = b
+		}
+		copied[key] = count{one.width, buckets}
+	}
+	return copied
+}
+
+// change reads the changes of counts, for each namespace: its id, flags, [events since,
+// uvarint: flag 8], [duplicates since, uvarint: flag 16], and for each of so many counts of
+// rows as the bits below say: status, changes.
+func (all counts) change(f *fields) {
+	for len(f.rest) > 0 && !f.bad {
+		namespaceID, flags := f.byte(), f.byte()
+		key := counted{namespaceID, countsOfEvents}
+		if flags&24 != 0 {
+			one := all[key]
+			b := one.buckets[0]
+			if flags&8 != 0 {
+				b.rows += int64(f.unsigned(1 << 63))
+			}
+			if flags&16 != 0 {
+				b.lowest += int64(f.unsigned(1 << 63))
+			}
+			all[key] = count{1, map[int64]bucket{0: b}}
+		}
+		for n := flags & 7; n > 0 && !f.bad; n-- {
+			key.status = f.byte()
+			one, known := all[key]
+			if !known {
+				one.buckets = map[int64]bucket{}
+			}
+			one.change(f, known)
+			if all[key] = one; len(one.buckets) == 0 {
+				delete(all, key)
+			}
+		}
+	}
+}
+
+// change reads the changes of a count of rows: the width, uvarint, if there were none; twice
+// the number of buckets, uvarint, and for each: number after the one before, rows more, and
+// lowest time more, varints. The first number is after the newest bucket before. A bucket
+// without rows ends. Instead of it all, 1 and the rows more of the newest bucket, varint.
+func (c *count) change(f *fields, known bool) {
+	number := int64(math.MinInt64)
+	for n := range c.buckets {
+		number = max(n, number)
+	}
+	if !known {
+		c.width, number = int64(f.unsigned(1<<62)), 0
+	}
+	n := f.unsigned(1 << 31)
+	if n == 1 {
+		b := c.buckets[number]
+		b.rows += f.signed()
+		c.buckets[number] = b
+		return
+	}
+	for n /= 2; n > 0 && !f.bad; n-- {
+		number += f.signed()
+		b, ok := c.buckets[number]
+		if !ok {
+			b.lowest = number * c.width
+		}
+		if b.rows += f.signed(); b.rows == 0 {
+			delete(c.buckets, number)
+			continue
+		}
+		b.lowest += f.signed()
+		c.buckets[number] = b
+		f.bad = f.bad || b.rows < 0
+	}
+}

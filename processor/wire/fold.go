@@ -1,0 +1,149 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"oncebus/dedup"
+)
+
+// A Fold is the newest checkpoint of a changelog: a whole one with the partial ones after
+// it. The zero Fold has none.
+type Fold struct {
+	has    bool
+	newest Checkpoint // its Counts are those of the whole one if counts is set
+	// whole reports that newest has all fields. Else a checkpoint before it is missing, and
+	// it has only those that a partial one states.
+	whole  bool
+	number uint32    // of the newest partial one, 0 after a whole one
+	counts keyCounts // of newest; nil if no partial one followed
+}
+
+// Has reports whether there was a checkpoint.
+func (f *Fold) Has() bool { return f.has }
+
+// IsWhole reports whether there was a checkpoint, and all that it is relative to.
+func (f *Fold) IsWhole() bool { return f.has && f.whole }
+
+// Sequence returns the sequence of the newest checkpoint; 0 without one.
+func (f *Fold) Sequence() int64 { return f.newest.Sequence }
+
+// Newest returns the newest checkpoint. Unless IsWhole, it lacks stream times, counts, and
+// the fences and the progress that did not change.
+func (f *Fold) Newest() Checkpoint {
+	c := f.newest
+	if f.counts != nil {
+		c.Counts = f.counts.encode()
+	}
+	return c
+}
+
+// Add adds the next checkpoint of the changelog, by its number. A partial one of a
+// transaction that the fold has is ignored, as is one before the first whole one that is
+// relative to nothing. The error wraps ErrCheckpoint.
+func (f *Fold) Add(number uint32, value []byte) error {
+	if number == 0 {
+		c, err := DecodeCheckpoint(value)
+		if err == nil {
+			*f = Fold{has: true, newest: c, whole: true}
+		}
+		return err
+	}
+	p, err := decodePartial(value)
+	switch {
+	case err != nil:
+		return err
+	case f.has && p.small.Sequence <= f.newest.Sequence:
+		return nil
+	case !f.follows(number, p.small.Sequence):
+		*f = Fold{has: true, newest: p.small, number: number}
+		return nil
+	}
+	if err := f.apply(&p); err != nil {
+		return fmt.Errorf("%w: transaction %d", err, p.small.Sequence)
+	}
+	f.number = number
+	return nil
+}
+
+// follows reports whether a partial checkpoint is relative to the newest one.
+func (f *Fold) follows(number uint32, sequence int64) bool {
+	return f.IsWhole() && sequence == f.newest.Sequence+1 && number == f.number+1
+}
+
+// apply applies a partial checkpoint to the whole one before it.
+func (f *Fold) apply(p *partial) error {
+	before := &f.newest
+	c := p.small
+	if p.marks&markFences == 0 {
+		c.Fences = before.Fences
+	}
+	if p.marks&markClaims != 0 && p.marks&markProgress == 0 {
+		c.Progress = before.Progress
+	}
+	c.StreamTimes, c.Counts, c.Counted = before.StreamTimes, before.Counts, before.Counted
+	r := p.rest
+	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
+		id := r.Byte()
+		c.StreamTimes.At[id] += r.Varint()
+		c.StreamTimes.Has[id] = true
+	}
+	if err := f.applyCounts(&r); err != nil {
+		return err
+	}
+	if r.Bad() {
+		return fmt.Errorf("%w: the changes of a partial checkpoint do not fit", ErrCheckpoint)
+	}
+	f.newest = c
+	return nil
+}
+
+// applyCounts applies the rest of a partial checkpoint.
+func (f *Fold) applyCounts(r *dedup.Cursor) error {
+	if r.Left() == 0 || r.Bad() {
+		return nil
+	}
+	if f.counts == nil {
+		counts, err := decodeKeyCounts(f.newest.Counts)
+		if err != nil {
+			return err
+		}
+		f.counts = counts
+	}
+	f.counts.apply(r)
+	return nil
+}
+
+// AppendStored appends to the stored checkpoint of a local store the next one of the
+// changelog, by its number. A whole one replaces what is stored. The local store has the
+// checkpoints as the changelog has them, so that storing one costs what it changes.
+func AppendStored(stored []byte, number uint32, value []byte) []byte {
+	if number == 0 {
+		stored = stored[:0]
+	}
+	stored = binary.AppendUvarint(stored, uint64(len(value)))
+	return append(stored, value...)
+}
+
+// Stored returns c as a local store has it.
+func (c *Checkpoint) Stored() []byte { return AppendStored(nil, 0, c.Append(nil)) }
+
+// ReadStored returns the checkpoint of a local store, which has none if b is empty. The
+// error wraps ErrCheckpoint.
+func ReadStored(b []byte) (f Fold, err error) {
+	r := dedup.NewCursor(b)
+	for number := uint32(0); r.Left() > 0; number++ {
+		value := r.Bytes(int(r.Uvarint(uint64(r.Left()))))
+		if r.Bad() || number == math.MaxUint32 {
+			return Fold{}, fmt.Errorf("%w: cut short in the local store", ErrCheckpoint)
+		}
+		if err := f.Add(number, value); err != nil {
+			return Fold{}, err
+		}
+		if !f.IsWhole() {
+			return Fold{}, fmt.Errorf("%w: one is missing in the local store", ErrCheckpoint)
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,167 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"oncebus/dedup"
+)
+
+// partialKeyPrefix begins the key of a partial checkpoint. Its number follows, 4 bytes,
+// big-endian. So the key has 15 bytes, and is never that of a row, which is a digest.
+const partialKeyPrefix = CheckpointKey + "/"
+
+// AppendCheckpointKey appends the changelog key of a checkpoint. The number of a partial
+// checkpoint is how many there are since the whole one, that of a whole one is 0. After
+// compaction the changelog has the newest whole checkpoint and all partial ones after it.
+func AppendCheckpointKey(dst []byte, number uint32) []byte {
+	if number == 0 {
+		return append(dst, CheckpointKey...)
+	}
+	return binary.BigEndian.AppendUint32(append(dst, partialKeyPrefix...), number)
+}
+
+// CheckpointNumber returns the number of the checkpoint with a changelog key, 0 for a whole
+// one; false for the key of another row.
+func CheckpointNumber(key []byte) (number uint32, ok bool) {
+	if string(key) == CheckpointKey {
+		return 0, true
+	}
+	if len(key) != len(partialKeyPrefix)+4 || string(key[:len(partialKeyPrefix)]) != partialKeyPrefix {
+		return 0, false
+	}
+	number = binary.BigEndian.Uint32(key[len(partialKeyPrefix):])
+	return number, number > 0
+}
+
+// IsCheckpoint reports whether a changelog key is that of a checkpoint.
+func IsCheckpoint(key []byte) bool {
+	_, ok := CheckpointNumber(key)
+	return ok
+}
+
+// partialVersion is the version of a partial checkpoint.
+const partialVersion = 5
+
+// Marks of a partial checkpoint.
+const (
+	markFences = 1 << iota
+	markClaims
+	markProgress
+	partialMarks = markFences | markClaims | markProgress
+)
+
+// AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
+// of the transaction before. The caller appends the changes of the counts.
+//
+//	version 1 | marks 1 | length uvarint | c without stream times, counts and claims, and
+//	without fences unless they changed | [claimed at, progress at, stepped at varints] |
+//	[length uvarint, progress] | changed stream times uvarint | for each: namespace id 1,
+//	difference to the time before varint | changes of the counts
+func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint) []byte {
+	small, marks := *c, byte(0)
+	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
+	small.Progress, small.ClaimedAt = Progress{}, 0
+	if sameSlice(c.Fences, before.Fences) {
+		small.Fences = nil
+	} else {
+		marks |= markFences
+	}
+	if c.hasClaims() {
+		marks |= markClaims
+		if !sameSlice(c.Progress.Outcomes, before.Progress.Outcomes) || !sameSlice(c.Progress.Executors, before.Progress.Executors) {
+			marks |= markProgress
+		}
+	}
+	dst = append(dst, partialVersion, marks)
+	dst = appendSized(dst, small.Append)
+	if marks&markClaims != 0 {
+		for _, at := range []int64{c.ClaimedAt, c.ProgressAt, c.SteppedAt} {
+			dst = binary.AppendVarint(dst, at)
+		}
+	}
+	if marks&markProgress != 0 {
+		dst = appendSized(dst, c.Progress.Append)
+	}
+	return c.appendStreamTimes(dst, before)
+}
+
+// sameSlice reports whether two slices that are never changed are the same one.
+func sameSlice[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// appendSized appends the length of what encode appends, and that.
+func appendSized(dst []byte, encode func([]byte) []byte) []byte {
+	at := len(dst)
+	dst = encode(dst)
+	size := binary.AppendUvarint(nil, uint64(len(dst)-at))
+	dst = append(dst, size...)
+	copy(dst[at+len(size):], dst[at:len(dst)-len(size)])
+	copy(dst[at:], size)
+	return dst
+}
+
+func (c *Checkpoint) appendStreamTimes(dst []byte, before *Checkpoint) []byte {
+	changed := func(id int) bool {
+		return c.StreamTimes.Has[id] && (!before.StreamTimes.Has[id] || c.StreamTimes.At[id] != before.StreamTimes.At[id])
+	}
+	n := uint64(0)
+	for id := range c.StreamTimes.Has {
+		if changed(id) {
+			n++
+		}
+	}
+	dst = binary.AppendUvarint(dst, n)
+	for id := range c.StreamTimes.Has {
+		if changed(id) {
+			// At is 0 for a namespace without a stream time; the difference may wrap around.
+			dst = binary.AppendVarint(append(dst, byte(id)), c.StreamTimes.At[id]-before.StreamTimes.At[id])
+		}
+	}
+	return dst
+}
+
+// partial is a decoded partial checkpoint.
+type partial struct {
+	small Checkpoint // without what is relative to the checkpoint before
+	marks byte
+	rest  dedup.Cursor // the changed stream times, and the changes of the counts
+}
+
+// decodePartial decodes what AppendPartial wrote, up to what is relative. The error wraps
+// ErrCheckpoint.
+func decodePartial(b []byte) (p partial, err error) {
+	r := dedup.NewCursor(b)
+	version := r.Byte()
+	if p.marks = r.Byte(); !r.Bad() && (version != partialVersion || p.marks&^byte(partialMarks) != 0) {
+		return p, fmt.Errorf("%w: partial checkpoint of version %d with marks %#x, this build reads %d with %#x", ErrCheckpoint, version, p.marks, partialVersion, partialMarks)
+	}
+	small := r.Bytes(int(r.Uvarint(uint64(r.Left()))))
+	if r.Bad() {
+		return p, errPartial(b)
+	}
+	if p.small, err = DecodeCheckpoint(small); err != nil {
+		return p, err
+	}
+	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() {
+		return p, errPartial(b)
+	}
+	if p.marks&markClaims != 0 {
+		p.small.ClaimedAt, p.small.ProgressAt, p.small.SteppedAt = r.Varint(), r.Varint(), r.Varint()
+	}
+	if p.marks&markProgress != 0 {
+		progress := dedup.NewCursor(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
+		p.small.Progress = decodeProgress(&progress)
+		if !progress.Done() {
+			r.Fail()
+		}
+	}
+	if r.Bad() {
+		return p, errPartial(b)
+	}
+	p.rest = r
+	return p, nil
+}
+
+func errPartial(b []byte) error {
+	return fmt.Errorf("%w: cut short or out of range in a partial checkpoint of %d bytes", ErrCheckpoint, len(b))
+}
