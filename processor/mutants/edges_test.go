@@ -15,6 +15,18 @@ var edgeList = []mutant{
 		aims: inScript("bypass", "limit-of-keys-after-a-bypass"),
 	},
 	{
+		name:  "unique-events-have-headers",
+		does:  "a unique event gets headers that its route does not ask for",
+		edits: []edit{{"processor/judge/emit.go", "		return ev.route.Headers\n", "		return allHeaders\n"}},
+		aims:  inScript("headers", "none"),
+	},
+	{
+		name:  "other-events-lose-headers",
+		does:  "an event that is emitted after its window, or as a duplicate, is as a unique one",
+		edits: []edit{{"processor/judge/emit.go", "	if ev.verdict == dedup.Unique && ev.route.Mode != rules.ClaimMode {\n", "	if ev.route.Mode != rules.ClaimMode {\n"}},
+		aims:  inScript("headers", "none"),
+	},
+	{
 		name:    "ingress-produces-again",
 		hazards: []string{"D21"},
 		does:    "the ingress produces an event again after an error, although the broker may have it",

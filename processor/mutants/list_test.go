@@ -245,7 +245,7 @@ var list = []mutant{
 	}
 `, ""},
 			{"processor/tasks.go", "{Epoch: -1, Offset: t.Committed.Next}", "{Epoch: -1, Offset: t.groupOffset}"},
-			{"processor/tasks.go", "	t.groupOffset = t.Committed.Next\n	t.Open, t.InTransaction", "	t.Open, t.InTransaction"},
+			{"processor/tasks.go", "	t.groupOffset = t.Committed.Next\n	t.Counts,", "	t.Counts,"},
 		},
 		aims: inProcessor("^TestInputBelowTheCheckpointIsSkipped$"),
 	},

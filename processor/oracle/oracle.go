@@ -40,7 +40,7 @@ type Route struct {
 	Skew         int64
 	Output       string
 	Headers      Headers // of unique events
-	Duplicates   Policy // Drop, Forward or To
+	Duplicates   Policy  // Drop, Forward or To
 	DuplicatesTo string
 	Late         Policy
 	Future       Policy // DeadLetter or Clamp
