@@ -94,11 +94,21 @@ var ErrRow = errors.New("corrupt row")
 // version:
 //
 //	flags 1 | namespace id 1 | status 1 | first varint | topic uvarint |
-//	partition uvarint | offset uvarint | [fingerprint 8] | [attempt uvarint] |
-//	[shift varint] | [result length uvarint (0: null, n+1: n bytes) | result]
+//	partition uvarint | offset uvarint | details
 //
 // A row of plain deduplication takes 14 to 20 bytes.
 func (r *Row) AppendBody(dst []byte) []byte {
+	dst = append(dst, r.DetailFlags(), r.NamespaceID, byte(r.Status))
+	dst = binary.AppendVarint(dst, r.First)
+	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
+	dst = binary.AppendUvarint(dst, uint64(uint32(r.At.Partition)))
+	dst = binary.AppendUvarint(dst, uint64(r.At.Offset))
+	return r.AppendDetails(dst)
+}
+
+// DetailFlags returns which details r has: fields that most rows of plain
+// deduplication lack.
+func (r *Row) DetailFlags() byte {
 	var flags byte
 	if r.Fingerprint != 0 {
 		flags |= flagFingerprint
@@ -112,28 +122,31 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	if r.Shift != 0 {
 		flags |= flagShift
 	}
-	dst = append(dst, flags, r.NamespaceID, byte(r.Status))
-	dst = binary.AppendVarint(dst, r.First)
-	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
-	dst = binary.AppendUvarint(dst, uint64(uint32(r.At.Partition)))
-	dst = binary.AppendUvarint(dst, uint64(r.At.Offset))
-	if flags&flagFingerprint != 0 {
+	return flags
+}
+
+// AppendDetails appends the encoding of the details that DetailFlags names:
+//
+//	[fingerprint 8] | [attempt uvarint] | [shift varint] |
+//	[result length uvarint (0: null, n+1: n bytes) | result]
+func (r *Row) AppendDetails(dst []byte) []byte {
+	if r.Fingerprint != 0 {
 		dst = binary.LittleEndian.AppendUint64(dst, r.Fingerprint)
 	}
-	if flags&flagAttempt != 0 {
+	if r.Attempt != 0 {
 		dst = binary.AppendUvarint(dst, uint64(r.Attempt))
 	}
-	if flags&flagShift != 0 {
+	if r.Shift != 0 {
 		dst = binary.AppendVarint(dst, r.Shift)
 	}
-	if flags&flagResult != 0 {
-		if r.Result == nil {
-			return binary.AppendUvarint(dst, 0)
-		}
-		dst = binary.AppendUvarint(dst, uint64(len(r.Result))+1)
-		dst = append(dst, r.Result...)
+	switch {
+	case !r.HasResult:
+		return dst
+	case r.Result == nil:
+		return binary.AppendUvarint(dst, 0)
 	}
-	return dst
+	dst = binary.AppendUvarint(dst, uint64(len(r.Result))+1)
+	return append(dst, r.Result...)
 }
 
 // DecodeBody decodes what AppendBody wrote into r, except r.Digest. It returns the
@@ -141,9 +154,6 @@ func (r *Row) AppendBody(dst []byte) []byte {
 func (r *Row) DecodeBody(b []byte) (int, error) {
 	c := NewCursor(b)
 	flags := c.Byte()
-	if flags&^byte(knownFlags) != 0 {
-		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
-	}
 	r.NamespaceID = c.Byte()
 	r.Status = Status(c.Byte())
 	if r.Status > Freed {
@@ -154,6 +164,21 @@ func (r *Row) DecodeBody(b []byte) (int, error) {
 	partition := c.Uvarint(1<<31 - 1)
 	offset := c.Uvarint(1<<63 - 1)
 	r.At = Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
+	return r.decodeDetails(flags, b, &c)
+}
+
+// DecodeDetails decodes what AppendDetails wrote into r. It returns the number of
+// bytes it read. r.Result aliases b.
+func (r *Row) DecodeDetails(flags byte, b []byte) (int, error) {
+	c := NewCursor(b)
+	return r.decodeDetails(flags, b, &c)
+}
+
+// decodeDetails decodes the details at c, a cursor in b.
+func (r *Row) decodeDetails(flags byte, b []byte, c *Cursor) (int, error) {
+	if flags&^byte(knownFlags) != 0 {
+		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
+	}
 	r.Fingerprint, r.Attempt, r.Shift, r.Result, r.HasResult = 0, 0, 0, nil, false
 	if flags&flagFingerprint != 0 {
 		r.Fingerprint = c.Uint64()

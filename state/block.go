@@ -44,7 +44,7 @@ const (
 //	version 1 | kind 1 | row version 1 | 0 | CRC-32C 4 of all that follows |
 //	run 8 | nonce 8 | part 4 | chunk 2 | chunks 2 | rows 4 | length 4 | payload
 const (
-	blockVersion     = 1
+	blockVersion     = 2
 	blockHeaderBytes = 40
 	blockSumFrom     = 8
 	// chunkBytes bounds a payload, so that it fits the smallest value-log file.

@@ -59,7 +59,7 @@ type namespaceRows struct {
 // Integers are varints, byte strings have their length before them (that of the
 // checkpoint plus one, 0 for none).
 const (
-	manifestVersion = 1
+	manifestVersion = 2
 	manifestSumFrom = 5
 
 	maxIdentityBytes   = 4 << 10

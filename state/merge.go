@@ -203,7 +203,7 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 			m.evicted++
 			continue
 		}
-		if err := w.add(&h.row.Digest, h.body, h.row.NamespaceID, h.row.First); err != nil {
+		if err := w.add(&h.row); err != nil {
 			return err
 		}
 		if w.page >= next {
@@ -242,7 +242,8 @@ func (m *mergeJob) estimateSize() (runSize, error) {
 		}
 		if !m.evictable(h.row.NamespaceID, h.row.First) {
 			size.rows++
-			size.bytes += uint64(rowOverhead + len(h.body))
+			m.work.details = h.row.AppendDetails(m.work.details[:0])
+			size.bytes += uint64(rowBytes + len(m.work.details))
 		}
 	}
 	return runSize{uint64(float64(size.rows) * scale), uint64(float64(size.bytes) * scale)}, nil

@@ -8,14 +8,6 @@ import (
 	"oncebus/dedup"
 )
 
-// A page contains the rows of one range of digests, in order of digest:
-//
-//	digest 16 x rows | end of body 4 x rows | body x rows
-//
-// An end is relative to the first body. Digests are adjacent, so that a search
-// touches little memory.
-const rowOverhead = 16 + 4
-
 // prefix returns the part of a digest that orders almost all rows and selects
 // their page.
 func prefix(d *dedup.Digest) uint64 { return binary.BigEndian.Uint64(d[:8]) }
@@ -27,58 +19,191 @@ func pageOf(prefix uint64, n uint32) uint32 {
 	return uint32(hi)
 }
 
+// A page contains the rows of one range of digests, in order of digest, as columns:
+//
+//	prefix 8 | skip 1 | widths 1 x 4 | least first 8 | least offset 8 | kinds 4 |
+//	kind 9 x kinds | digest (16 - skip) x rows | first | offset | kind | end | details
+//
+// The digests lack the first skip bytes, which are those of prefix. A first, an
+// offset, a number of a kind and an end of details take their width in bytes for
+// each row; first and offset are the differences to the least. Integers are little
+// endian, prefix is big endian. A page without rows is empty.
+//
+// Digests are adjacent, so that a search touches little memory.
+const (
+	pageHeaderBytes = 8 + 1 + 4 + 8 + 8 + 4
+	kindBytes       = 9
+	// maxSkip leaves a part of the prefix, so that a digest is at least nine bytes.
+	maxSkip = 7
+	// rowBytes is the estimate of a row without details.
+	rowBytes = 22
+)
+
+// rowKind has the fields that most rows of a page share.
+type rowKind struct {
+	flags       byte
+	namespaceID uint8
+	status      dedup.Status
+	topic       uint16
+	partition   int32
+}
+
+// column contains an unsigned integer of width bytes for each row.
+type column struct {
+	data  []byte // at least the column
+	width int
+}
+
+func (c *column) at(i int) uint64 {
+	b := c.data[i*c.width:]
+	if len(b) >= 8 {
+		return binary.LittleEndian.Uint64(b) & (1<<(8*c.width) - 1)
+	}
+	var last [8]byte
+	copy(last[:c.width], b)
+	return binary.LittleEndian.Uint64(last[:])
+}
+
 // page is the decoded payload of a page block; it aliases the payload.
 type page struct {
-	rows    int
-	digests []byte
-	ends    []byte
-	bodies  []byte
+	rows          int
+	prefix        uint64 // its first skip bytes
+	skip          int
+	digests       []byte
+	first, offset int64 // the least
+	firsts        column
+	offsets       column
+	kinds         []byte
+	kindOf        column
+	ends          column
+	details       []byte
 }
 
 func decodePage(rows uint32, payload []byte) (page, error) {
-	if uint64(rows)*rowOverhead > uint64(len(payload)) {
+	n := int(rows)
+	if n == 0 && len(payload) == 0 {
+		return page{}, nil
+	}
+	if n == 0 || len(payload) < pageHeaderBytes {
+		return page{}, fmt.Errorf("%w: page of %d rows has %d bytes", ErrCorrupt, rows, len(payload))
+	}
+	skip := int(payload[8])
+	p := page{
+		rows: n, skip: skip,
+		first:  int64(binary.LittleEndian.Uint64(payload[13:])),
+		offset: int64(binary.LittleEndian.Uint64(payload[21:])),
+	}
+	if skip > maxSkip {
+		return page{}, fmt.Errorf("%w: digests of a page lack %d bytes", ErrCorrupt, skip)
+	}
+	p.prefix = binary.BigEndian.Uint64(payload) &^ (1<<(64-8*skip) - 1)
+	rest := payload[pageHeaderBytes:]
+	take := func(size int) (part []byte) {
+		if size > len(rest) {
+			rest, n = nil, -1
+			return nil
+		}
+		part, rest = rest, rest[size:]
+		return part
+	}
+	kinds := int(binary.LittleEndian.Uint32(payload[29:]))
+	p.kinds = take(kindBytes * kinds)
+	p.digests = take((16 - skip) * p.rows)
+	for i, c := range [...]*column{&p.firsts, &p.offsets, &p.kindOf, &p.ends} {
+		c.width = int(payload[9+i])
+		if c.width > 8 {
+			return page{}, fmt.Errorf("%w: column of a page has a width of %d bytes", ErrCorrupt, c.width)
+		}
+		c.data = take(c.width * p.rows)
+	}
+	if n < 0 {
 		return page{}, fmt.Errorf("%w: page of %d bytes is too short for %d rows", ErrCorrupt, len(payload), rows)
 	}
-	n := int(rows)
-	p := page{rows: n, digests: payload[:16*n], ends: payload[16*n : rowOverhead*n], bodies: payload[rowOverhead*n:]}
-	if n > 0 && p.end(n-1) != len(p.bodies) || n == 0 && len(p.bodies) != 0 {
-		return page{}, fmt.Errorf("%w: lengths of the bodies of a page of %d rows and %d bytes are inconsistent", ErrCorrupt, rows, len(payload))
+	p.kinds, p.details = p.kinds[:kindBytes*kinds], rest
+	if p.end(p.rows-1) != uint64(len(rest)) {
+		return page{}, fmt.Errorf("%w: lengths of the details of a page of %d rows and %d bytes are inconsistent", ErrCorrupt, rows, len(payload))
 	}
 	return p, nil
 }
 
-func (p *page) end(i int) int { return int(binary.LittleEndian.Uint32(p.ends[4*i:])) }
+// end returns where the details of row i end.
+func (p *page) end(i int) uint64 { return p.ends.at(i) }
 
-func (p *page) digest(i int) dedup.Digest { return dedup.Digest(p.digests[16*i : 16*i+16]) }
+// digestAt returns both halves of digest i.
+func (p *page) digestAt(i int) (hi, lo uint64) {
+	b := p.digests[(16-p.skip)*i:]
+	return p.prefix | binary.BigEndian.Uint64(b)>>(8*p.skip), binary.BigEndian.Uint64(b[8-p.skip:])
+}
 
-// body returns the encoded row i.
-func (p *page) body(i int) ([]byte, error) {
-	from := 0
-	if i > 0 {
-		from = p.end(i - 1)
+func (p *page) digest(i int) (d dedup.Digest) {
+	hi, lo := p.digestAt(i)
+	binary.BigEndian.PutUint64(d[:], hi)
+	binary.BigEndian.PutUint64(d[8:], lo)
+	return d
+}
+
+// kind returns the kind of row i.
+func (p *page) kind(i int) (rowKind, error) {
+	n := p.kindOf.at(i)
+	if n >= uint64(len(p.kinds)/kindBytes) {
+		return rowKind{}, fmt.Errorf("%w: row %d of a page has kind %d of %d", ErrCorrupt, i, n, len(p.kinds)/kindBytes)
 	}
-	to := p.end(i)
-	if from > to || to > len(p.bodies) {
-		return nil, fmt.Errorf("%w: row %d of a page ends at byte %d and begins at byte %d", ErrCorrupt, i, to, from)
+	b := p.kinds[kindBytes*n:]
+	k := rowKind{
+		flags: b[0], namespaceID: b[1], status: dedup.Status(b[2]),
+		topic: binary.LittleEndian.Uint16(b[3:]), partition: int32(binary.LittleEndian.Uint32(b[5:])),
 	}
-	return p.bodies[from:to], nil
+	if k.status > dedup.Freed || k.partition < 0 {
+		return rowKind{}, fmt.Errorf("%w: row %d of a page has status %d, partition %d", ErrCorrupt, i, k.status, k.partition)
+	}
+	return k, nil
 }
 
 // row decodes row i. Its Result aliases the page.
 func (p *page) row(i int) (dedup.Row, error) {
-	b, err := p.body(i)
+	k, err := p.kind(i)
 	if err != nil {
 		return dedup.Row{}, err
 	}
-	r := dedup.Row{Digest: p.digest(i)}
-	n, err := r.DecodeBody(b)
-	if err != nil {
-		return dedup.Row{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	r := dedup.Row{
+		Digest: p.digest(i),
+		First:  p.first + int64(p.firsts.at(i)),
+		At: dedup.Position{
+			Topic: k.topic, Partition: k.partition, Offset: p.offset + int64(p.offsets.at(i)),
+		},
+		NamespaceID: k.namespaceID,
+		Status:      k.status,
 	}
-	if n != len(b) {
-		return dedup.Row{}, fmt.Errorf("%w: %d bytes after row %v", ErrCorrupt, len(b)-n, r.Digest)
+	if r.At.Offset < 0 {
+		return dedup.Row{}, fmt.Errorf("%w: row %v has offset %d", ErrCorrupt, r.Digest, r.At.Offset)
+	}
+	if k.flags == 0 {
+		return r, nil
+	}
+	if err := p.decodeDetails(i, k.flags, &r); err != nil {
+		return dedup.Row{}, err
 	}
 	return r, nil
+}
+
+func (p *page) decodeDetails(i int, flags byte, r *dedup.Row) error {
+	from := uint64(0)
+	if i > 0 {
+		from = p.end(i - 1)
+	}
+	to := p.end(i)
+	if from > to || to > uint64(len(p.details)) {
+		return fmt.Errorf("%w: details of row %d of a page end at byte %d and begin at byte %d", ErrCorrupt, i, to, from)
+	}
+	b := p.details[from:to]
+	n, err := r.DecodeDetails(flags, b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if n != len(b) {
+		return fmt.Errorf("%w: %d bytes after row %v", ErrCorrupt, len(b)-n, r.Digest)
+	}
+	return nil
 }
 
 // find returns the index of d in the page.
@@ -87,8 +212,7 @@ func (p *page) find(d *dedup.Digest) (int, bool) {
 	from, to := 0, p.rows
 	for from < to {
 		mid := int(uint(from+to) >> 1)
-		h := binary.BigEndian.Uint64(p.digests[16*mid:])
-		if h < hi || h == hi && binary.BigEndian.Uint64(p.digests[16*mid+8:]) < lo {
+		if h, l := p.digestAt(mid); h < hi || h == hi && l < lo {
 			from = mid + 1
 		} else {
 			to = mid
@@ -99,26 +223,114 @@ func (p *page) find(d *dedup.Digest) (int, bool) {
 
 // pageBuilder collects the rows of one page, added in order of digest.
 type pageBuilder struct {
-	rows    uint32
-	digests []byte
-	ends    []byte
-	bodies  []byte
-	payload []byte
+	digests []byte // whole
+	firsts  []uint64
+	offsets []uint64
+	kindOf  []uint64
+	ends    []uint64
+	details []byte
+
+	kinds    map[rowKind]uint64
+	kindList []byte
+	last     rowKind // of the last row
+	payload  []byte
 }
 
-func (b *pageBuilder) add(d *dedup.Digest, body []byte) {
-	b.rows++
-	b.digests = append(b.digests, d[:]...)
-	b.bodies = append(b.bodies, body...)
-	b.ends = binary.LittleEndian.AppendUint32(b.ends, uint32(len(b.bodies)))
+func (b *pageBuilder) rows() uint32 { return uint32(len(b.firsts)) }
+
+func (b *pageBuilder) add(r *dedup.Row) {
+	k := rowKind{r.DetailFlags(), r.NamespaceID, r.Status, r.At.Topic, r.At.Partition}
+	b.kindOf = append(b.kindOf, b.numberOf(k))
+	b.digests = append(b.digests, r.Digest[:]...)
+	b.firsts = append(b.firsts, uint64(r.First))
+	b.offsets = append(b.offsets, uint64(r.At.Offset))
+	b.details = r.AppendDetails(b.details)
+	b.ends = append(b.ends, uint64(len(b.details)))
 }
 
-// bytes returns the page's payload, valid until the next call of a method.
+// numberOf returns the number of a kind; a new one gets the next.
+func (b *pageBuilder) numberOf(k rowKind) uint64 {
+	if n := len(b.kindOf); n > 0 && k == b.last {
+		return b.kindOf[n-1]
+	}
+	b.last = k
+	if n, found := b.kinds[k]; found {
+		return n
+	}
+	if b.kinds == nil {
+		b.kinds = make(map[rowKind]uint64)
+	}
+	n := uint64(len(b.kinds))
+	b.kinds[k] = n
+	b.kindList = append(b.kindList, k.flags, k.namespaceID, byte(k.status))
+	b.kindList = binary.LittleEndian.AppendUint16(b.kindList, k.topic)
+	b.kindList = binary.LittleEndian.AppendUint32(b.kindList, uint32(k.partition))
+	return n
+}
+
+// bytes ends the page and returns its payload, valid until the next call of a method.
+// Only reset may follow.
 func (b *pageBuilder) bytes() []byte {
-	b.payload = append(append(append(b.payload[:0], b.digests...), b.ends...), b.bodies...)
+	rows := len(b.firsts)
+	if rows == 0 {
+		return nil
+	}
+	// The rows are in order of digest, so what the first and the last share all share.
+	least := binary.BigEndian.Uint64(b.digests)
+	differ := least ^ binary.BigEndian.Uint64(b.digests[16*(rows-1):])
+	skip := min(bits.LeadingZeros64(differ)/8, maxSkip)
+	first, firstWidth := subtractLeast(b.firsts)
+	offset, offsetWidth := subtractLeast(b.offsets)
+	kindWidth, endWidth := width(uint64(len(b.kinds)-1)), width(uint64(len(b.details)))
+
+	p := binary.BigEndian.AppendUint64(b.payload[:0], least)
+	p = append(p, byte(skip), byte(firstWidth), byte(offsetWidth), byte(kindWidth), byte(endWidth))
+	p = binary.LittleEndian.AppendUint64(p, first)
+	p = binary.LittleEndian.AppendUint64(p, offset)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.kinds)))
+	p = append(p, b.kindList...)
+	for i := range rows {
+		p = append(p, b.digests[16*i+skip:16*i+16]...)
+	}
+	p = appendColumn(p, b.firsts, firstWidth)
+	p = appendColumn(p, b.offsets, offsetWidth)
+	p = appendColumn(p, b.kindOf, kindWidth)
+	p = appendColumn(p, b.ends, endWidth)
+	b.payload = append(p, b.details...)
 	return b.payload
 }
 
+// width returns how many bytes the integers up to most take.
+func width(most uint64) int { return (bits.Len64(most) + 7) / 8 }
+
+// subtractLeast replaces the values by their differences to the least of them, as signed
+// integers. It returns the least and the width of the differences.
+func subtractLeast(values []uint64) (least uint64, bytes int) {
+	least = values[0]
+	for _, v := range values {
+		if int64(v) < int64(least) {
+			least = v
+		}
+	}
+	most := uint64(0)
+	for i := range values {
+		values[i] -= least
+		most = max(most, values[i])
+	}
+	return least, width(most)
+}
+
+func appendColumn(dst []byte, values []uint64, width int) []byte {
+	var b [8]byte
+	for _, v := range values {
+		binary.LittleEndian.PutUint64(b[:], v)
+		dst = append(dst, b[:width]...)
+	}
+	return dst
+}
+
 func (b *pageBuilder) reset() {
-	b.rows, b.digests, b.ends, b.bodies = 0, b.digests[:0], b.ends[:0], b.bodies[:0]
+	b.digests, b.firsts, b.offsets, b.kindOf = b.digests[:0], b.firsts[:0], b.offsets[:0], b.kindOf[:0]
+	b.ends, b.details, b.kindList = b.ends[:0], b.details[:0], b.kindList[:0]
+	clear(b.kinds)
 }

@@ -3,8 +3,11 @@ package state
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"oncebus/dedup"
 )
@@ -34,9 +37,79 @@ func samplePage() (rows uint32, payload []byte) {
 	}
 	slices.SortFunc(sorted, func(a, b dedup.Row) int { return bytes.Compare(a.Digest[:], b.Digest[:]) })
 	for _, r := range sorted {
-		b.add(&r.Digest, r.AppendBody(nil))
+		b.add(&r)
 	}
-	return b.rows, bytes.Clone(b.bytes())
+	return b.rows(), bytes.Clone(b.bytes())
+}
+
+// drawRow returns a row with fields from all of their ranges.
+func drawRow(t *rapid.T) dedup.Row {
+	r := rowOf(rapid.Uint64Range(0, 1000).Draw(t, "n"))
+	r.Digest[0] = rapid.SampledFrom([]byte{0, 1, 255}).Draw(t, "byte of the digest")
+	r.First = rapid.Int64().Draw(t, "first")
+	r.At.Topic = rapid.Uint16Range(0, 3).Draw(t, "topic")
+	r.At.Partition = rapid.Int32Range(0, 1<<31-1).Draw(t, "partition")
+	r.At.Offset = rapid.Int64Range(0, 1<<63-1).Draw(t, "offset")
+	r.NamespaceID = rapid.Byte().Draw(t, "namespace")
+	r.Status = dedup.Status(rapid.IntRange(0, int(dedup.Freed)).Draw(t, "status"))
+	r.Fingerprint = rapid.Uint64().Draw(t, "fingerprint")
+	r.Attempt = rapid.Uint32().Draw(t, "attempt")
+	r.Shift = rapid.Int64().Draw(t, "shift")
+	if r.HasResult = rapid.Bool().Draw(t, "has a result"); r.HasResult {
+		r.Result = rapid.SampledFrom([][]byte{nil, {}, []byte("result"), make([]byte, 300)}).Draw(t, "result")
+	}
+	return r
+}
+
+// TestPageRoundTrip builds pages of random rows and reads every row back. Digests that the
+// page does not have are not found.
+func TestPageRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rows := rapid.SliceOfNDistinct(rapid.Custom(drawRow), 0, 30, func(r dedup.Row) dedup.Digest { return r.Digest }).Draw(t, "rows")
+		slices.SortFunc(rows, func(a, b dedup.Row) int { return bytes.Compare(a.Digest[:], b.Digest[:]) })
+		var b pageBuilder
+		for range 2 { // the second page has the memory of the first
+			b.reset()
+			for _, r := range rows {
+				b.add(&r)
+			}
+			p, err := decodePage(b.rows(), b.bytes())
+			must(t, err)
+			for i, r := range rows {
+				got, err := p.row(i)
+				if err != nil || !reflect.DeepEqual(got, r) {
+					t.Fatalf("row %d: %+v, %v, want %+v", i, got, err, r)
+				}
+				at, found := p.find(&r.Digest)
+				if !found || at != i {
+					t.Fatalf("row %d is found at %d, %v", i, at, found)
+				}
+				other := r.Digest
+				other[15]++
+				if at, found := p.find(&other); found && rows[at].Digest != other {
+					t.Fatalf("a digest without a row is found at %d", at)
+				}
+			}
+		}
+	})
+}
+
+// TestPageIsSmall has rows of plain deduplication of one partition: 16 bytes of digest, of
+// which all rows share at least one, three for the time and three for the offset.
+func TestPageIsSmall(t *testing.T) {
+	var b pageBuilder
+	const rows = 300
+	for n := range rows {
+		r := rowOf(0)
+		r.Digest[1] = byte(n >> 8)
+		r.Digest[2] = byte(n)
+		r.First += int64(n) * 10_000
+		r.At.Offset += int64(n) * 1000
+		b.add(&r)
+	}
+	if got := len(b.bytes()); got > rows*rowBytes {
+		t.Errorf("a page of %d rows has %d bytes, %d a row expected", rows, got, rowBytes)
+	}
 }
 
 // FuzzPage decodes any payload as a page: it never panics, and find returns the

@@ -13,12 +13,12 @@ import (
 
 // scratch is the reusable memory of one flush or merge.
 type scratch struct {
-	page   pageBuilder
-	batch  batch
-	filter []byte
-	body   []byte
-	rows   []slot
-	order  []sortKey
+	page    pageBuilder
+	batch   batch
+	filter  []byte
+	details []byte
+	rows    []slot
+	order   []sortKey
 }
 
 // runSize estimates the content of a run before it is written. It decides the
@@ -26,7 +26,7 @@ type scratch struct {
 // hits, never correctness.
 type runSize struct {
 	rows  uint64
-	bytes uint64 // digests and encoded rows
+	bytes uint64
 }
 
 // pages returns the number of pages for a run of this size. It prefers large
@@ -53,26 +53,26 @@ func newRunWriter(db *database, s *scratch, id uint64, size runSize, pageBytes i
 	return &runWriter{run: r, s: s}
 }
 
-// add appends a row: its digest, encoding, namespace id and First.
-func (w *runWriter) add(d *dedup.Digest, body []byte, namespaceID uint8, first int64) error {
-	for n := pageOf(prefix(d), w.run.pages); w.page < n; {
+// add appends a row.
+func (w *runWriter) add(r *dedup.Row) error {
+	for n := pageOf(prefix(&r.Digest), w.run.pages); w.page < n; {
 		if err := w.writePage(); err != nil {
 			return err
 		}
 	}
-	w.s.page.add(d, body)
-	w.run.filter.add(d)
+	w.s.page.add(r)
+	w.run.filter.add(&r.Digest)
 	w.run.rows++
-	c := &w.namespaces[namespaceID]
-	if c.rows == 0 || first > c.lastFirst {
-		c.lastFirst = first
+	c := &w.namespaces[r.NamespaceID]
+	if c.rows == 0 || r.First > c.lastFirst {
+		c.lastFirst = r.First
 	}
 	c.rows++
 	return nil
 }
 
 func (w *runWriter) writePage() error {
-	err := w.writePart(kindPage, w.page, w.s.page.rows, w.s.page.bytes())
+	err := w.writePart(kindPage, w.page, w.s.page.rows(), w.s.page.bytes())
 	w.s.page.reset()
 	w.page++
 	return err
@@ -191,13 +191,13 @@ func (s *scratch) sizeOf(t *table) runSize {
 	for i := 0; i < t.rows; i += step {
 		r := t.row(t.at(i))
 		r.Result = nil
-		s.body = r.AppendBody(s.body[:0])
-		n, bytes = n+1, bytes+len(s.body)
+		s.details = r.AppendDetails(s.details[:0])
+		n, bytes = n+1, bytes+len(s.details)
 	}
 	if n == 0 {
 		return runSize{}
 	}
-	per := float64(bytes)/float64(n) + rowOverhead
+	per := float64(bytes)/float64(n) + rowBytes
 	return runSize{rows: uint64(t.rows), bytes: uint64(per*float64(t.rows)) + uint64(t.resultBytes)}
 }
 
@@ -207,8 +207,7 @@ func (s *scratch) writeTable(db *database, t *table, id uint64, pageBytes int) (
 	rows, order := s.sorted(t)
 	for _, k := range order {
 		row := t.row(&rows[k.index])
-		s.body = row.AppendBody(s.body[:0])
-		if err := w.add(&row.Digest, s.body, row.NamespaceID, row.First); err != nil {
+		if err := w.add(&row); err != nil {
 			s.batch.discard()
 			return nil, err
 		}
