@@ -24,7 +24,8 @@ import (
 
 const (
 	// pollRecordsMax bounds the records of one poll, and so the time between two
-	// checks of the commit interval.
+	// checks of the commit interval. It is more than a fetch response has: the client
+	// asks for the next one only when this one was polled whole.
 	pollRecordsMax = 50_000
 	// transactionRecordsMax ends a transaction before its interval is over. It
 	// bounds the memory of the overlay and the records. Timeouts lower it

@@ -14,7 +14,7 @@
 //
 // Get reads these from newest to oldest and returns the first row it finds. It
 // reads a run only if the filter may contain the digest, and computes the page
-// from the digest. Badger spends microseconds per entry; a page packs 200 rows.
+// from the digest. Badger spends microseconds per entry; a page packs some 370 rows.
 //
 // # Goroutines
 //
