@@ -296,8 +296,9 @@ func (b *pageBuilder) bytes() []byte {
 	p = appendColumn(p, b.offsets, offsetWidth)
 	p = appendColumn(p, b.kindOf, kindWidth)
 	p = appendColumn(p, b.ends, endWidth)
-	b.payload = append(p, b.details...)
-	return b.payload
+	p = append(p, b.details...)
+	b.payload = p
+	return p
 }
 
 // width returns how many bytes the integers up to most take.
