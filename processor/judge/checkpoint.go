@@ -34,9 +34,11 @@ func (t *State) GoOn(c *wire.Checkpoint) {
 
 // wholeDue reports whether the checkpoint of the open transaction must be whole. That of a
 // new floor must be, so that a changelog that begins at its floor or before always has one.
+// Those of a bypass must be, as a restore that ends meanwhile stores what it read as a whole
+// one. Nothing that follows may be relative to another than that.
 func (t *State) wholeDue() bool {
 	w := &t.written
-	return w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||
+	return t.Blind || w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||
 		t.Open.Floor != t.Committed.Floor || t.Open.Incomplete != t.Committed.Incomplete || t.Open.Generation != t.Committed.Generation
 }
 

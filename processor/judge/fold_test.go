@@ -193,3 +193,41 @@ func TestFoldIsTheState(t *testing.T) {
 		t.Errorf("the runs have %d partial checkpoints and %d floors: too few to show anything", partial, len(floors))
 	}
 }
+
+// TestRestoreThatEndsDuringABypass: a restore ends while its task bypasses the store, and
+// stores what it read. The task writes more, which the next restore adds to it.
+func TestRestoreThatEndsDuringABypass(t *testing.T) {
+	r := &foldRun{world: newWorld(t)}
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(`routes:
+  - {name: a, topics: [a.raw], key: [{field: id}], window: 10m, output: unique, dead_letter: dead, on_state_failure: fail_open}
+`))
+	must(t, err)
+	r.nextRoutes, r.now = routes, 1_700_000_000_000
+	r.start()
+	r.full = r.app
+	task := r.task(app.TaskID{Topic: r.app.Topology.Repartition, Partition: 0})
+	transactions := func(n int) {
+		for range n {
+			r.next++
+			r.now += 1000
+			r.produce(&kgo.Record{Topic: "a.raw", Timestamp: time.UnixMilli(r.now), Value: fmt.Appendf(nil, `{"id":"%d"}`, r.next)})
+			r.run()
+		}
+	}
+	transactions(3)
+	r.lose(task)
+	transactions(3)
+	log := r.changelog()
+	ended := r.foldLog(&wire.Fold{}, 0, log)
+	read := ended.Newest()
+	must(t, task.store.Apply(int64(len(log)), read.Stored()))
+	transactions(3)
+
+	stored, err := wire.ReadStored(task.store.Checkpoint())
+	must(t, err)
+	next := r.foldLog(&stored, task.store.Position(), r.changelog())
+	r.canonical(next) // it must be whole
+	if c := next.Newest(); c.Sequence != read.Sequence+3 || !reflect.DeepEqual(c.StreamTimes, task.Committed.StreamTimes) {
+		t.Errorf("the second restore has transaction %d with %v, the task %d with %v", c.Sequence, c.StreamTimes, task.Committed.Sequence, task.Committed.StreamTimes)
+	}
+}

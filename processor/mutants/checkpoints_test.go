@@ -22,6 +22,13 @@ var checkpointList = []mutant{
 		notInSim: "its oracle sees it only after a restore of a task that aborted",
 	},
 	{
+		name:    "bypass-writes-partial-checkpoints",
+		hazards: []string{"T20"},
+		does:    "a task that bypasses its store writes partial checkpoints, which no restore that ended meanwhile can add",
+		edits:   []edit{{"processor/judge/checkpoint.go", "return t.Blind || w.wholeBytes == 0", "return w.wholeBytes == 0"}},
+		aims:    inJudge("^TestRestoreThatEndsDuringABypass$"),
+	},
+	{
 		name:    "trim-deletes-the-whole-checkpoint",
 		hazards: []string{"T19"},
 		does:    "a new floor comes with a partial checkpoint, and the whole one below it is trimmed",
