@@ -36,6 +36,10 @@ const (
 	sameResponse = 5 * time.Millisecond
 	// collectPause is the least time between two collections for refused batches.
 	collectPause = 100 * time.Millisecond
+	// uselessMax is how often a useless collection doubles what must be taken before the
+	// next one, unless a batch is refused. One is useless that frees less than an eighth of
+	// the budget: what is in use is recycled.
+	uselessMax = 4
 	// priorityMax is how long a refused batch keeps smaller ones out without
 	// another attempt.
 	priorityMax = time.Second
@@ -62,8 +66,11 @@ const (
 type Budget struct {
 	limit int64
 	used  atomic.Int64
-	// since is what was taken since the last collection.
-	since      atomic.Int64
+	// since is what was taken since the last collection and not given back: only the
+	// collector frees it.
+	since atomic.Int64
+	// freed is what the collector has freed since then.
+	freed      atomic.Int64
 	collecting atomic.Bool
 	overdrawn  atomic.Bool // boundGarbage runs
 	refusals   atomic.Int64
@@ -76,6 +83,7 @@ type Budget struct {
 
 	mu          sync.Mutex
 	collectedAt time.Time
+	useless     int       // collections in a row, at most uselessMax
 	grantedAt   time.Time // when a batch last got memory or had a user, or the first was refused after that
 	grantedUses int64     // uses at that time
 	refusing    bool      // since grantedAt
@@ -149,7 +157,7 @@ func (b *Budget) take(n int64) bool {
 		b.priority = 0
 	}
 	b.add(n)
-	b.collect(b.since.Load() >= b.limit/2, now)
+	b.collect(b.since.Load() >= b.limit/2<<b.useless, now)
 	return true
 }
 
@@ -174,6 +182,11 @@ func (b *Budget) collect(due bool, now time.Time) {
 	if !due || !b.collecting.CompareAndSwap(false, true) {
 		return
 	}
+	if freed := b.freed.Swap(0); freed >= b.limit/8 || b.collectedAt.IsZero() {
+		b.useless = 0
+	} else {
+		b.useless = min(b.useless+1, uselessMax)
+	}
 	b.since.Store(0)
 	b.collectedAt = now
 	go func() {
@@ -184,6 +197,20 @@ func (b *Budget) collect(due bool, now time.Time) {
 
 // release returns n bytes.
 func (b *Budget) release(n int64) { b.used.Add(-n) }
+
+// releaseFreed returns n bytes that the collector has freed.
+func (b *Budget) releaseFreed(n int64) {
+	b.freed.Add(n)
+	b.release(n)
+}
+
+// giveBack returns n bytes that no collection needs to free.
+func (b *Budget) giveBack(n int64) {
+	b.release(n)
+	for since := b.since.Load(); !b.since.CompareAndSwap(since, max(0, since-n)); {
+		since = b.since.Load()
+	}
+}
 
 // takeFree takes n bytes if they fit and no refused batch has priority, or reports false.
 func (b *Budget) takeFree(n int64) bool {

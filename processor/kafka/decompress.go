@@ -66,7 +66,7 @@ func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 	if !d.take(memory + records) {
 		return nil, ErrBudgetExhausted
 	}
-	d.budget.release(records) // pool takes it at once
+	d.budget.giveBack(records) // pool takes it at once
 	return d.budget.batches.get(size, memory)[:n], nil
 }
 

@@ -72,7 +72,7 @@ func (r *recycler[T]) open(piece []T) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
 	runtime.AddCleanup(&piece[0], func(a *account) {
-		r.budget.release(a.taken.Swap(0))
+		r.budget.releaseFreed(a.taken.Swap(0))
 		r.accounts.CompareAndDelete(address, a) // the address may have new memory by now
 	}, a)
 }
@@ -95,7 +95,7 @@ func (r *recycler[T]) put(piece []T) {
 	if a == nil {
 		return
 	}
-	r.budget.release(a.taken.Swap(0))
+	r.budget.giveBack(a.taken.Swap(0))
 	if size, class := sizeOf(len(piece)); class >= 0 && size == len(piece) {
 		clear(piece)
 		r.free[class].Put(&piece)
