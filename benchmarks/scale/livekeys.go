@@ -55,7 +55,7 @@ type steady struct {
 // restart has the measurements of one kill -9 under load and the following start.
 type restart struct {
 	Unflushed int     // rows in memory just before the kill
-	Read      int     // changelog records read
+	Read      int     // rows read from the changelog
 	Ready     float64 // from the start of the process to /readyz
 	Flow      float64 // to the first commit
 }

@@ -60,7 +60,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, dash("%.1f", s.of(liveRun.diskPerKey).Median))
 	}
 	fmt.Fprintf(b, "\nkill -9 in the midst of a backlog, then a start at once; times from that start, %d restarts a round. Rebuild: a start without the state directory.\n\n", r.s.kills)
-	b.WriteString("| live keys | rows in memory at the kill | changelog records read | ready, s | first commit, s | rebuilt, k keys/s | in s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| live keys | rows in memory at the kill | rows read from the changelog | ready, s | first commit, s | rebuilt, k keys/s | in s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
 		ready, flow := s.restarts(readyAfter), s.restarts(flowAfter)
 		fmt.Fprintf(b, "| %s | %.0f | %.0f | %s | %s | %.0f | %.1f |\n", millions(s.Keys), s.restarts(func(r restart) float64 { return float64(r.Unflushed) }).Median,
