@@ -36,9 +36,9 @@ const (
 	sameResponse = 5 * time.Millisecond
 	// collectPause is the least time between two collections for refused batches.
 	collectPause = 100 * time.Millisecond
-	// uselessMax is how often a useless collection doubles what must be taken before the
-	// next one, unless a batch is refused. One is useless that frees less than an eighth of
-	// the budget: what is in use is recycled.
+	// uselessMax is how often a useless collection doubles what must be lent before the next
+	// one. One is useless that frees less than an eighth of the budget of what should be
+	// recycled: it is in use, and is recycled indeed.
 	uselessMax = 4
 	// priorityMax is how long a refused batch keeps smaller ones out without
 	// another attempt.
@@ -66,10 +66,10 @@ const (
 type Budget struct {
 	limit int64
 	used  atomic.Int64
-	// since is what was taken since the last collection and not given back: only the
-	// collector frees it.
-	since atomic.Int64
-	// freed is what the collector has freed since then.
+	// since is what was taken since the last collection and only the collector frees, lent
+	// what was taken since then to be recycled, and is not.
+	since, lent atomic.Int64
+	// freed is what the collector has freed since then of what should be recycled.
 	freed      atomic.Int64
 	collecting atomic.Bool
 	overdrawn  atomic.Bool // boundGarbage runs
@@ -157,8 +157,14 @@ func (b *Budget) take(n int64) bool {
 		b.priority = 0
 	}
 	b.add(n)
-	b.collect(b.since.Load() >= b.limit/2<<b.useless, now)
 	return true
+}
+
+// collectTaken collects if much was taken since the last collection.
+func (b *Budget) collectTaken() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.collect(b.since.Load() >= b.limit/2 || b.lent.Load() >= b.limit/2<<b.useless, time.Now())
 }
 
 // stalled reports whether the budget has refused every batch for stalledAfter, and no
@@ -188,6 +194,7 @@ func (b *Budget) collect(due bool, now time.Time) {
 		b.useless = min(b.useless+1, uselessMax)
 	}
 	b.since.Store(0)
+	b.lent.Store(0)
 	b.collectedAt = now
 	go func() {
 		runtime.GC()
@@ -198,17 +205,34 @@ func (b *Budget) collect(due bool, now time.Time) {
 // release returns n bytes.
 func (b *Budget) release(n int64) { b.used.Add(-n) }
 
-// releaseFreed returns n bytes that the collector has freed.
-func (b *Budget) releaseFreed(n int64) {
+// giveBack returns n bytes that were only reserved.
+func (b *Budget) giveBack(n int64) {
+	b.release(n)
+	reduce(&b.since, n)
+}
+
+// lend says that n of the bytes taken are to be recycled.
+func (b *Budget) lend(n int64) {
+	reduce(&b.since, n)
+	b.lent.Add(n)
+}
+
+// recycled returns n bytes that were lent.
+func (b *Budget) recycled(n int64) {
+	b.release(n)
+	reduce(&b.lent, n)
+}
+
+// lost returns n bytes that were lent and that the collector has freed.
+func (b *Budget) lost(n int64) {
 	b.freed.Add(n)
 	b.release(n)
 }
 
-// giveBack returns n bytes that no collection needs to free.
-func (b *Budget) giveBack(n int64) {
-	b.release(n)
-	for since := b.since.Load(); !b.since.CompareAndSwap(since, max(0, since-n)); {
-		since = b.since.Load()
+// reduce subtracts n, but the counter was perhaps reset since n was added.
+func reduce(counter *atomic.Int64, n int64) {
+	for now := counter.Load(); !counter.CompareAndSwap(now, max(0, now-n)); {
+		now = counter.Load()
 	}
 }
 

@@ -67,7 +67,9 @@ func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 		return nil, ErrBudgetExhausted
 	}
 	d.budget.giveBack(records) // pool takes it at once
-	return d.budget.batches.get(size, memory)[:n], nil
+	batch := d.budget.batches.get(size, memory)[:n]
+	d.budget.collectTaken()
+	return batch, nil
 }
 
 // take takes memory, and waits for it unless a batch of the client was refused just now.

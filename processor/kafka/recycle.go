@@ -42,9 +42,12 @@ func (r *recycler[T]) get(n int, memory int64) []T {
 	}
 	if piece == nil {
 		piece = make([]T, size)
-		r.open(piece)
+		r.open(piece, class >= 0)
 	}
 	r.accountOf(piece).taken.Store(memory)
+	if class >= 0 {
+		r.budget.lend(memory)
+	}
 	return piece[:n]
 }
 
@@ -67,12 +70,16 @@ func capacityOf(n int) int {
 }
 
 // open makes the account of new memory, and lets the budget have back what is taken when
-// the memory is unreachable.
-func (r *recycler[T]) open(piece []T) {
+// the memory is unreachable. lent says that it can be recycled.
+func (r *recycler[T]) open(piece []T, lent bool) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
+	free := r.budget.release
+	if lent {
+		free = r.budget.lost
+	}
 	runtime.AddCleanup(&piece[0], func(a *account) {
-		r.budget.releaseFreed(a.taken.Swap(0))
+		free(a.taken.Swap(0))
 		r.accounts.CompareAndDelete(address, a) // the address may have new memory by now
 	}, a)
 }
@@ -95,11 +102,15 @@ func (r *recycler[T]) put(piece []T) {
 	if a == nil {
 		return
 	}
-	r.budget.giveBack(a.taken.Swap(0))
-	if size, class := sizeOf(len(piece)); class >= 0 && size == len(piece) {
-		clear(piece)
-		r.free[class].Put(&piece)
+	taken := a.taken.Swap(0)
+	size, class := sizeOf(len(piece))
+	if class < 0 || size != len(piece) {
+		r.budget.release(taken) // the collector frees it
+		return
 	}
+	r.budget.recycled(taken)
+	clear(piece)
+	r.free[class].Put(&piece)
 }
 
 // A pool counts the memory of the batches and records of a client, and gets it back if the
