@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,19 +17,20 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// unsentBytesMax is how many bytes a worker produces before it waits for the brokers.
+// unackedBytesMax is how many bytes a worker produces that the brokers have not acknowledged.
 // franz-go encodes the records of a batch into memory of its own, and a batch of an internal
 // topic may have 64 MiB.
-const unsentBytesMax = 8 << 20
+const unackedBytesMax = 8 << 20
 
 // produced sends the records of a worker's transactions and collects the first
 // error of the open one.
 type produced struct {
 	client   *kgo.Client
 	topology *app.Topology
-	// unsent is the bytes since the last flush, unsentMax the most of them without one.
-	// So no batch has more, unless it is a single record.
-	unsent, unsentMax int
+	// unacked is the bytes of records without a promise yet, unackedMax the most of them
+	// without a flush. So no batch has more, unless it is a single record.
+	unacked    atomic.Int64
+	unackedMax int64
 
 	// alone are the topics whose records are sent one at a time, and until when the
 	// worker waits for each. Only the worker uses both.
@@ -47,8 +49,9 @@ type produced struct {
 // newProduced returns the records of a worker without any. The batches that it produces
 // decompress to batchMax bytes at most.
 func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *produced {
-	p := &produced{client: client, topology: topology, refused: map[string]bool{}, unsentMax: min(unsentBytesMax, batchMax/2)}
+	p := &produced{client: client, topology: topology, refused: map[string]bool{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
 	p.promise = func(r *kgo.Record, err error) {
+		p.unacked.Add(-producedBytes(r))
 		if err == nil {
 			return
 		}
@@ -92,15 +95,21 @@ func (p *produced) send(r *kgo.Record) error {
 
 // sendBatched gives a record to the client, which sends it with others.
 func (p *produced) sendBatched(r *kgo.Record) {
+	size := producedBytes(r)
+	if unacked := p.unacked.Load(); unacked > 0 && unacked+size > p.unackedMax {
+		p.flush()
+	}
+	p.unacked.Add(size)
+	p.client.Produce(context.Background(), r, p.promise)
+}
+
+// producedBytes returns the bytes of a record that an encoding of it has at least.
+func producedBytes(r *kgo.Record) int64 {
 	size := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		size += len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
-	if p.unsent > 0 && p.unsent+size > p.unsentMax {
-		p.flush()
-	}
-	p.unsent += size
-	p.client.Produce(context.Background(), r, p.promise)
+	return int64(size)
 }
 
 // flush waits until the brokers have all records. end flushes again and returns the error.
@@ -108,7 +117,6 @@ func (p *produced) flush() {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
 	_ = p.client.Flush(ctx)
-	p.unsent = 0
 }
 
 // err returns the first produce error of the open transaction.
@@ -124,7 +132,6 @@ func (p *produced) reset() {
 	p.firstErr, p.single, p.singleErr = nil, nil, nil
 	clear(p.refused)
 	p.mu.Unlock()
-	p.unsent = 0
 }
 
 // A broker refuses a batch for one of its records, and the client reports the error for
