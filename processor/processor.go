@@ -194,7 +194,7 @@ func (p *Processor) conn() app.Conn {
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
 	p.rt = rt
-	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
+	p.source = &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
 	for i := range p.workerCount() {
 		if len(t.Routed) > 0 {
 			p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i))

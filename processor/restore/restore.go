@@ -216,7 +216,7 @@ func (r *Restore) once(ctx context.Context) error {
 	if r.id.Partition >= info.Partitions {
 		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, info.Partitions)
 	}
-	reader := kafka.NewReader(r.src.Client, r.changelog, info.ID, r.id.Partition)
+	reader := r.src.Leaders.NewReader(r.changelog, info.ID, r.id.Partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err

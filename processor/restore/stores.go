@@ -82,6 +82,7 @@ func (s *Stores) Close() error { return s.Host.Close() }
 // Source is what restores read from and report to.
 type Source struct {
 	Client  *kgo.Client
+	Leaders *kafka.Leaders // of Client
 	Admin   *kadm.Client
 	App     *app.App
 	Stores  *Stores
