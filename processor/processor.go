@@ -63,10 +63,10 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	budget := cfg.Budget()
+	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
 		},
@@ -233,6 +233,7 @@ func (p *Processor) State() State {
 func (p *Processor) probe(ctx context.Context) {
 	patience := security.Patience{Limit: p.patience}
 	for {
+		began := time.Now()
 		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
 		err := p.client.Ping(probeCtx)
 		cancel()
@@ -244,21 +245,27 @@ func (p *Processor) probe(ctx context.Context) {
 			default: // reported before
 			}
 		}
-		if up := err == nil; p.board.brokerUp.Swap(up) != up && ctx.Err() == nil {
-			if up {
-				p.log.Info("broker answers")
-			} else {
-				p.log.Warn("no broker responds", "error", err)
-			}
-		}
-		if p.board.brokerUp.Load() {
-			p.metrics.brokerUp.Set(1)
-		} else {
-			p.metrics.brokerUp.Set(0)
+		if ctx.Err() == nil {
+			p.setBrokerUp(p.board.brokerResponds(err, began), err)
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
 			return
 		}
+	}
+}
+
+// setBrokerUp publishes whether a broker responds; err is that of the ping.
+func (p *Processor) setBrokerUp(up bool, err error) {
+	if up {
+		p.metrics.brokerUp.Set(1)
+	} else {
+		p.metrics.brokerUp.Set(0)
+	}
+	switch was := p.board.brokerUp.Swap(up); {
+	case up && !was:
+		p.log.Info("broker answers")
+	case !up && was:
+		p.log.Warn("no broker responds", "error", err)
 	}
 }
 
