@@ -91,7 +91,8 @@ func TestBoundsOfAPartitionCostTheSameInATopicOfMany(t *testing.T) {
 	}
 }
 
-// TestBoundsFollowALeaderThatMoves: the leader that readers share responds that it is none.
+// TestBoundsFollowALeaderThatMoves: the leader that readers share refuses: the partition
+// moved.
 func TestBoundsFollowALeaderThatMoves(t *testing.T) {
 	t.Parallel()
 	cluster := embedded.Start(t)
