@@ -204,7 +204,23 @@ func (p *Processor) makeWorkers(rt *app.App) {
 	for _, w := range p.workers {
 		p.board.addMember(w.member)
 	}
+	warnOfPartitions(p.log, t)
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
+}
+
+// partitionsSensible is how many partitions of tasks an app has without notable cost, and
+// partitionsMany from how many on a start warns (deployments/OPERATIONS.md, Scale).
+const partitionsSensible, partitionsMany = 100, 400
+
+// warnOfPartitions logs that an app has many partitions with tasks.
+func warnOfPartitions(log *slog.Logger, t *app.Topology) {
+	var n int32
+	for _, topic := range t.TaskTopics() {
+		n += t.Topics[topic].Partitions
+	}
+	if n > partitionsMany {
+		log.Warn("many partitions: each costs the brokers time at every commit, and its owner a store", "partitions", n, "sensible", partitionsSensible)
+	}
 }
 
 // workerCount is how many workers each stage has.
