@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/processor/app"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -65,7 +68,8 @@ func (t *task) describe(worker string) TaskState {
 
 // board has what the workers publish. Ready, State and the metrics of keys read it.
 type board struct {
-	brokerUp atomic.Bool
+	brokerUp  atomic.Bool
+	responded atomic.Int64 // Unix nanoseconds of the last response to any client of the process
 
 	mu      sync.Mutex
 	members []*membership          // one for each worker
@@ -142,15 +146,10 @@ func (b *board) ready(paused error) error {
 	if paused != nil {
 		return paused
 	}
-	runs := map[app.TaskID]bool{}
-	for _, t := range b.allTasks() {
-		if t.State != running.String() {
-			if t.Reason != "" {
-				return fmt.Errorf("task %s is %s: %s", t.Task, t.State, t.Reason)
-			}
-			return fmt.Errorf("task %s is %s", t.Task, t.State)
-		}
-		runs[t.id] = true
+	all := b.allTasks()
+	runs := runningTasks(all)
+	if len(runs) < len(all) {
+		return notRunning(all, len(all)-len(runs))
 	}
 	for _, m := range members {
 		if err := b.memberReady(m, runs); err != nil {
@@ -158,6 +157,51 @@ func (b *board) ready(paused error) error {
 		}
 	}
 	return nil
+}
+
+// runningTasks returns the tasks that run.
+func runningTasks(all []TaskState) map[app.TaskID]bool {
+	runs := map[app.TaskID]bool{}
+	for _, t := range all {
+		if t.State == running.String() {
+			runs[t.id] = true
+		}
+	}
+	return runs
+}
+
+// notRunning describes the first task that does not run, one with a reason if there is one,
+// and says how many there are if it is not the only one.
+func notRunning(all []TaskState, n int) error {
+	var first *TaskState
+	for i := range all {
+		t := &all[i]
+		if t.State != running.String() && (first == nil || first.Reason == "" && t.Reason != "") {
+			first = t
+		}
+	}
+	text := fmt.Sprintf("task %s is %s", first.Task, first.State)
+	if n > 1 {
+		text += fmt.Sprintf(", one of %d that do not run, of %d", n, len(all))
+	}
+	if first.Reason != "" {
+		text += ": " + first.Reason
+	}
+	return errors.New(text)
+}
+
+// OnBrokerRead notes a response to a client of the process.
+func (b *board) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err == nil {
+		b.responded.Store(time.Now().UnixNano())
+	}
+}
+
+// brokerResponds reports whether a broker responds, after a ping that began at a time and
+// ended with an error, nil for a response. If another client of the process got a response
+// meanwhile, the brokers or this process are only busy. Refused credentials are a response.
+func (b *board) brokerResponds(ping error, began time.Time) bool {
+	return ping == nil || !security.CredentialsRefused(ping) && b.responded.Load() >= began.UnixNano()
 }
 
 // memberReady returns why a worker is not ready. runs has the running tasks.

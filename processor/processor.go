@@ -63,10 +63,10 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	budget := cfg.Budget()
+	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
 		},
@@ -194,7 +194,7 @@ func (p *Processor) conn() app.Conn {
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
 	p.rt = rt
-	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
+	p.source = &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
 	for i := range p.workerCount() {
 		if len(t.Routed) > 0 {
 			p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i))
@@ -204,7 +204,23 @@ func (p *Processor) makeWorkers(rt *app.App) {
 	for _, w := range p.workers {
 		p.board.addMember(w.member)
 	}
+	warnOfPartitions(p.log, t)
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
+}
+
+// partitionsSensible is how many partitions of tasks an app has without notable cost, and
+// partitionsMany from how many on a start warns (deployments/OPERATIONS.md, Scale).
+const partitionsSensible, partitionsMany = 100, 400
+
+// warnOfPartitions logs that an app has many partitions with tasks.
+func warnOfPartitions(log *slog.Logger, t *app.Topology) {
+	var n int32
+	for _, topic := range t.TaskTopics() {
+		n += t.Topics[topic].Partitions
+	}
+	if n > partitionsMany {
+		log.Warn("many partitions: each costs the brokers time at every commit, and its owner a store", "partitions", n, "sensible", partitionsSensible)
+	}
 }
 
 // workerCount is how many workers each stage has.
@@ -233,6 +249,7 @@ func (p *Processor) State() State {
 func (p *Processor) probe(ctx context.Context) {
 	patience := security.Patience{Limit: p.patience}
 	for {
+		began := time.Now()
 		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
 		err := p.client.Ping(probeCtx)
 		cancel()
@@ -244,21 +261,27 @@ func (p *Processor) probe(ctx context.Context) {
 			default: // reported before
 			}
 		}
-		if up := err == nil; p.board.brokerUp.Swap(up) != up && ctx.Err() == nil {
-			if up {
-				p.log.Info("broker answers")
-			} else {
-				p.log.Warn("no broker responds", "error", err)
-			}
-		}
-		if p.board.brokerUp.Load() {
-			p.metrics.brokerUp.Set(1)
-		} else {
-			p.metrics.brokerUp.Set(0)
+		if ctx.Err() == nil {
+			p.setBrokerUp(p.board.brokerResponds(err, began), err)
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
 			return
 		}
+	}
+}
+
+// setBrokerUp publishes whether a broker responds; err is that of the ping.
+func (p *Processor) setBrokerUp(up bool, err error) {
+	if up {
+		p.metrics.brokerUp.Set(1)
+	} else {
+		p.metrics.brokerUp.Set(0)
+	}
+	switch was := p.board.brokerUp.Swap(up); {
+	case up && !was:
+		p.log.Info("broker answers")
+	case !up && was:
+		p.log.Warn("no broker responds", "error", err)
 	}
 }
 

@@ -2,6 +2,9 @@ package processor
 
 import (
 	"context"
+	"log/slog"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,4 +181,27 @@ func (s TaskState) ID() app.TaskID { return s.id }
 // a client logs as too large.
 func NewOversizeLogger(to kgo.Logger, announced func(app.TaskID)) kgo.Logger {
 	return oversizeLogger{to, announced}
+}
+
+// TestManyPartitionsAreNamedAtTheStart: their number is fixed at the first start, so the
+// operator should learn early what it costs.
+func TestManyPartitionsAreNamedAtTheStart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		repartition, input int32
+		warns              bool
+	}{
+		{12, 96, false},
+		{partitionsMany, 0, false},
+		{partitionsMany - 12, 13, true},
+	} {
+		var out strings.Builder
+		warnOfPartitions(slog.New(slog.NewTextHandler(&out, nil)), &app.Topology{
+			Repartition: "app-repartition", Prepartitioned: []string{"in"},
+			Topics: map[string]app.Topic{"app-repartition": {Partitions: c.repartition}, "in": {Partitions: c.input}, "raw": {Partitions: 1000}},
+		})
+		if warns := strings.Contains(out.String(), "partitions=401 sensible=100"); warns != c.warns || strings.Count(out.String(), "\n") > 1 {
+			t.Errorf("%d and %d partitions: logs %q", c.repartition, c.input, out.String())
+		}
+	}
 }

@@ -87,27 +87,29 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 	return m
 }
 
-// matchGroup has consecutive routes of a topic that compare the same value of a record, so
-// that it is read and searched once for all of them.
+// matchGroup has all routes of a topic that compare the same value of a record, so that
+// it is read and searched once for all of them.
 type matchGroup struct {
-	match  *Match            // of the first of them; nil for one route that takes every record
-	route  *Route            // that one route
-	byText map[string]*Route // the first in the file for each text
+	match  *Match         // of the first of them; nil for a route that takes every record
+	first  int            // the place of the first of them among the routes of the topic
+	byText map[string]int // the place of the first route for each text
 }
 
-// groupMatches returns the groups of routes. The paths of their fields have slots already.
+// groupMatches returns the groups of routes, in the order of their first routes. The
+// paths of their fields have slots already.
 func groupMatches(routes []*Route) (groups []matchGroup) {
-	for _, r := range routes {
+	for place, r := range routes {
 		if r.Match == nil {
-			return append(groups, matchGroup{route: r}) // those behind it get no record
+			return append(groups, matchGroup{first: place}) // those behind it get no record
 		}
-		if len(groups) == 0 || !groups[len(groups)-1].match.readsAs(r.Match) {
-			groups = append(groups, matchGroup{match: r.Match, byText: map[string]*Route{}})
+		at := slices.IndexFunc(groups, func(g matchGroup) bool { return g.match.readsAs(r.Match) })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, matchGroup{match: r.Match, first: place, byText: map[string]int{}})
 		}
-		group := &groups[len(groups)-1]
 		for _, text := range r.Match.In {
-			if group.byText[text] == nil {
-				group.byText[text] = r
+			if _, known := groups[at].byText[text]; !known {
+				groups[at].byText[text] = place
 			}
 		}
 	}
@@ -119,35 +121,52 @@ func (m *Match) readsAs(other *Match) bool {
 	return m.Header == other.Header && m.Field.slot == other.Field.slot && slices.Equal(m.Normalise, other.Normalise)
 }
 
-// selectRoute returns the first route of the topic that matches the record.
+// selectRoute returns the first route of the topic that matches the record. It reads the
+// value of a group only if a route of that group may come before those that match.
 func (d *Deriver) selectRoute() (*Route, status) {
+	best := len(d.plan.routes)
 	for i := range d.plan.groups {
 		group := &d.plan.groups[i]
-		m := group.match
-		if m == nil {
-			return group.route, found
+		if group.first > best {
+			break
 		}
-		var text []byte
-		if m.Header != "" {
-			text = d.header(m.Header)
-		} else {
-			if !d.readPayload() {
-				return d.plan.routes[0], bad
-			}
-			text = d.matchText(m.Field.slotIn(d))
+		if group.match == nil {
+			best = group.first
+			break
+		}
+		text, readable := d.matchValue(group.match)
+		if !readable {
+			return d.plan.routes[0], bad
 		}
 		if text == nil {
 			continue
 		}
-		if m.Normalise != nil {
-			s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
-			text = s.text
-		}
-		if r := group.byText[string(text)]; r != nil {
-			return r, found
+		if place, ok := group.byText[string(text)]; ok {
+			best = min(best, place)
 		}
 	}
-	return d.plan.routes[0], d.fail("match", "no route takes this record")
+	if best == len(d.plan.routes) {
+		return d.plan.routes[0], d.fail("match", "no route takes this record")
+	}
+	return d.plan.routes[best], found
+}
+
+// matchValue returns the text that a condition compares; nil for a value that never
+// matches. readable is false if the payload is not valid JSON.
+func (d *Deriver) matchValue(m *Match) (text []byte, readable bool) {
+	if m.Header != "" {
+		text = d.header(m.Header)
+	} else {
+		if !d.readPayload() {
+			return nil, false
+		}
+		text = d.matchText(m.Field.slotIn(d))
+	}
+	if text != nil && m.Normalise != nil {
+		s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
+		text = s.text
+	}
+	return text, true
 }
 
 // matchText returns the text of a value for Match; nil for a value that never

@@ -50,22 +50,47 @@ func TestFirstMatchingRouteTakesARecord(t *testing.T) {
 	})
 }
 
-// BenchmarkMatch is a record of the last of so many routes, by a number.
+// matchRoutes returns n routes of one topic that match by so many fields in turn.
+func matchRoutes(n, fields int) string {
+	var file strings.Builder
+	file.WriteString("routes:\n")
+	for i := range n {
+		fmt.Fprintf(&file, "  - {name: r%d, topics: [in], key: [{field: id}], window: 1h, output: out, match: {field: n%d, in: [%d.5]}}\n", i, i%fields, i)
+	}
+	return file.String()
+}
+
+// TestMatchReadsEachValueOnce: routes that compare the same value are one group, also
+// where routes that compare another value are between them.
+func TestMatchReadsEachValueOnce(t *testing.T) {
+	t.Parallel()
+	d := parse(t, matchRoutes(254, 2)).NewDeriver(nil)
+	for last, route := range map[string]string{"253.5": "r253", "1.5": "r1"} {
+		got := d.Derive(&Input{Topic: "in", Timestamp: 1, Value: []byte(`{"id":"a","n0":7,"n1":` + last + `}`)})
+		if got.Finding != Keyed || got.Route.Name != route {
+			t.Errorf("%v: route %s, want %s", got.Reason, got.Route.Name, route)
+		}
+	}
+	if n := len(d.plan.groups); n != 2 {
+		t.Errorf("%d groups of routes that compare 2 values", n)
+	}
+}
+
+// BenchmarkMatch is a record of the last of so many routes, by a number of one field, or
+// of one of two fields in turn.
 func BenchmarkMatch(b *testing.B) {
-	for _, routes := range []int{1, 10, 254} {
-		b.Run(fmt.Sprint(routes), func(b *testing.B) {
-			file := "routes:\n"
-			for n := range routes {
-				file += fmt.Sprintf("  - {name: r%d, topics: [in], key: [{field: id}], window: 1h, output: out, match: {field: n, in: [%d]}}\n", n, n)
-			}
-			d := parse(b, file).NewDeriver(nil)
-			in := &Input{Topic: "in", Timestamp: 1, Value: fmt.Appendf(nil, `{"id":"7d1f0c2a","n":%d}`, routes-1)}
-			b.ReportAllocs()
-			for b.Loop() {
-				if got := d.Derive(in); got.Finding != Keyed {
-					b.Fatal(got.Reason)
+	for _, fields := range []int{1, 2} {
+		for _, routes := range []int{1, 10, 254} {
+			b.Run(fmt.Sprintf("fields=%d/routes=%d", fields, routes), func(b *testing.B) {
+				d := parse(b, matchRoutes(routes, fields)).NewDeriver(nil)
+				in := &Input{Topic: "in", Timestamp: 1, Value: fmt.Appendf(nil, `{"id":"7d1f0c2a","n0":%[1]d.5,"n1":%[1]d.5}`, routes-1)}
+				b.ReportAllocs()
+				for b.Loop() {
+					if got := d.Derive(in); got.Finding != Keyed {
+						b.Fatal(got.Reason)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

@@ -36,9 +36,10 @@ func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry
 		return nil, fmt.Errorf("list offsets of %s: %w", route.Output, kafka.Denied(err, "Describe", kafka.ResourceTopic, route.Output))
 	}
 	search := eventSearch{route: route, entry: e, deriver: i.routes.NewDeriver(i.cfg.KeySecret.Bytes())}
+	leaders := kafka.NewLeaders(i.client)
 	var earlier []func() error
 	for _, partition := range topic.Partitions.Numbers() {
-		reader := kafka.NewReader(i.client, route.Output, topic.ID, partition)
+		reader := leaders.NewReader(route.Output, topic.ID, partition)
 		start, end, err := reader.Bounds(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("list offsets of %s/%d: %w", route.Output, partition, err)

@@ -336,11 +336,12 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	if err := i.known(i.routes.Routes...); err != nil {
 		return nil, err
 	}
+	leaders := kafka.NewLeaders(i.client)
 	var all []TaskKeys
 	for _, topic := range i.rt.Topology.TaskTopics() {
 		for partition := range i.rt.Topology.Topics[topic].Partitions {
 			name := app.ChangelogName(i.rt.Topology.App, topic)
-			last, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
+			last, _, err := app.LastCheckpoint(ctx, leaders.NewReader(name, i.rt.Topology.Topics[name].ID, partition))
 			if err != nil {
 				return nil, err
 			}

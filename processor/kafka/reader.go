@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -40,12 +39,13 @@ const (
 // for ever (KAFKA-10167 in Kafka Streams, #8698 in Redpanda).
 type Reader struct {
 	client    *kgo.Client
-	admin     *kadm.Client
+	leaders   *Leaders
 	Topic     string
 	topicID   [16]byte
 	Partition int32
 
-	leader       int32 // -1: unknown, read the metadata again
+	leader       int32 // -1: unknown, find it in newer metadata
+	metadata     int   // the number of the read of metadata that named a leader last; 0 for none
 	decompressor kgo.Decompressor
 	budget       *Budget    // that of the client, nil for none
 	pools        []kgo.Pool // its pool
@@ -54,8 +54,14 @@ type Reader struct {
 // NewReader returns a reader of one partition. topicID is the topic's id at the
 // start: for a topic recreated since then, Read returns ErrTruncated.
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
+	return NewLeaders(client).NewReader(topic, topicID, partition)
+}
+
+// NewReader is the function NewReader for one of many readers with the same client.
+func (l *Leaders) NewReader(topic string, topicID [16]byte, partition int32) *Reader {
+	client := l.client
 	r := &Reader{
-		client: client, admin: kadm.NewClient(client),
+		client: client, leaders: l,
 		Topic: topic, topicID: topicID, Partition: partition, leader: -1, decompressor: kgo.DefaultDecompressor(),
 	}
 	if d, ok := client.OptValue(kgo.WithDecompressor).(*decompressor); ok {
@@ -82,52 +88,83 @@ func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 }
 
 // ListBounds is Bounds without retries. The error wraps ErrTruncated if the topic was
-// recreated: the offsets are then another topic's, as Kafka lists them by name.
+// recreated: the offsets are then another topic's, as Kafka lists them by name. It asks
+// the leader for this partition only, because each task of a topic does the same.
 func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
-	starts, err := r.admin.ListStartOffsets(ctx, r.Topic)
+	if err := r.findLeader(ctx); err != nil {
+		return 0, 0, err
+	}
+	if start, err = r.listOffset(ctx, listStart); err == nil {
+		end, err = r.listOffset(ctx, listHighWatermark)
+	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the start of %s: %w", r.Topic, err)
+		return 0, 0, err
 	}
-	ends, err := r.admin.ListEndOffsets(ctx, r.Topic)
-	if err != nil {
-		return 0, 0, fmt.Errorf("list the end of %s: %w", r.Topic, err)
-	}
-	for _, listed := range []struct {
-		offsets kadm.ListedOffsets
-		to      *int64
-	}{{starts, &start}, {ends, &end}} {
-		o, ok := listed.offsets.Lookup(r.Topic, r.Partition)
-		if !ok {
-			return 0, 0, fmt.Errorf("%s/%d is not listed: %w", r.Topic, r.Partition, kerr.UnknownTopicOrPartition)
-		}
-		if o.Err != nil {
-			return 0, 0, fmt.Errorf("list offsets of %s/%d: %w", r.Topic, r.Partition, o.Err)
-		}
-		*listed.to = o.Offset
-	}
-	return start, end, r.checkID(ctx)
+	return start, end, r.checkID(ctx, end)
 }
 
-// checkID compares the topic's id with that at the start. It does not use the metadata
-// cache of the client, which may have the former topic.
-func (r *Reader) checkID(ctx context.Context) error {
-	req := kmsg.NewPtrMetadataRequest()
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &r.Topic
+// The timestamps with which a request lists the first offset, and the end. With
+// read_uncommitted, the default, the end is the high watermark.
+const listStart, listHighWatermark = -2, -1
+
+// listOffset asks the leader for an offset of the partition.
+func (r *Reader) listOffset(ctx context.Context, timestamp int64) (int64, error) {
+	partition := kmsg.NewListOffsetsRequestTopicPartition()
+	partition.Partition, partition.Timestamp = r.Partition, timestamp
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = r.Topic
+	topic.Partitions = append(topic.Partitions, partition)
+	req := kmsg.NewPtrListOffsetsRequest()
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, r.client)
+	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
+	switch {
+	case err != nil:
+		return 0, r.unreachable(ctx, err)
+	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
+		return 0, fmt.Errorf("%w: list offsets response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
+		r.leader = -1
+		return 0, fmt.Errorf("list offsets of %s/%d: %w", r.Topic, r.Partition, Denied(err, "Describe", ResourceTopic, r.Topic))
+	}
+	return resp.Topics[0].Partitions[0].Offset, nil
+}
+
+// unreachable returns the error of a request that the leader did not respond to, as one
+// that asks for another leader.
+func (r *Reader) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	r.leader = -1
+	return fmt.Errorf("%w (%w)", kerr.LeaderNotAvailable, err)
+}
+
+// checkID compares the topic's id with that at the start: a leader refuses a fetch by an id
+// that it does not have. Metadata would name all partitions, and what Leaders has may be of
+// the former topic.
+func (r *Reader) checkID(ctx context.Context, end int64) error {
+	req := r.request(end, 1)
+	req.MaxWaitMillis, req.MinBytes = 0, 0
+	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
 	if err != nil {
-		return fmt.Errorf("read the id of topic %s: %w", r.Topic, err)
+		return r.unreachable(ctx, err)
 	}
-	for i := range resp.Topics {
-		if err := kerr.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
-			return fmt.Errorf("read the id of topic %s: %w", r.Topic, err)
-		}
-		if resp.Topics[i].TopicID != r.topicID {
-			return r.recreated()
+	code := resp.ErrorCode
+	if len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 {
+		code = resp.Topics[0].Partitions[0].ErrorCode
+	}
+	err = kerr.ErrorForCode(code)
+	if err == nil || errors.Is(err, kerr.OffsetOutOfRange) {
+		return nil
+	}
+	r.leader = -1
+	if errors.Is(err, kerr.UnknownTopicID) {
+		if err := r.findLeader(ctx); err != nil {
+			return err // ErrTruncated, if the topic was recreated
 		}
 	}
-	return nil
+	return fmt.Errorf("check the id of topic %s: %w", r.Topic, Denied(err, "Read", ResourceTopic, r.Topic))
 }
 
 func (r *Reader) recreated() error {
@@ -197,18 +234,12 @@ func (r *Reader) fetchSize() (bytes int32, release func()) {
 // fetch sends one request. It returns from as the next offset if only records of an
 // open transaction follow.
 func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kgo.Record, int64, error) {
-	if r.leader < 0 {
-		if err := r.findLeader(ctx); err != nil {
-			return nil, from, err
-		}
+	if err := r.findLeader(ctx); err != nil {
+		return nil, from, err
 	}
 	resp, err := r.request(from, bytes).RequestWith(ctx, r.client.Broker(int(r.leader)))
 	if err != nil {
-		if ctx.Err() == nil {
-			r.leader = -1 // the connection failed: find the leader again
-			err = fmt.Errorf("%w (%w)", kerr.LeaderNotAvailable, err)
-		}
-		return nil, from, err
+		return nil, from, r.unreachable(ctx, err)
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, from, err
@@ -252,35 +283,6 @@ func (r *Reader) request(from int64, bytes int32) *kmsg.FetchRequest {
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
 	return req
-}
-
-func (r *Reader) findLeader(ctx context.Context) error {
-	meta, err := r.admin.Metadata(ctx, r.Topic)
-	if err != nil {
-		return fmt.Errorf("find the leader of %s/%d: %w", r.Topic, r.Partition, err)
-	}
-	topic, ok := meta.Topics[r.Topic]
-	if !ok {
-		return kerr.UnknownTopicOrPartition
-	}
-	if topic.Err != nil {
-		return topic.Err
-	}
-	if topic.ID != r.topicID {
-		return r.recreated()
-	}
-	p, ok := topic.Partitions[r.Partition]
-	if !ok {
-		return kerr.UnknownTopicOrPartition
-	}
-	if p.Err != nil {
-		return p.Err
-	}
-	if p.Leader < 0 {
-		return kerr.LeaderNotAvailable
-	}
-	r.leader = p.Leader
-	return nil
 }
 
 // TimestampAppend is franz-go's number for a timestamp that the broker set. It is per

@@ -29,10 +29,8 @@ const (
 // A consumer's position stays at the offset after its last record. This tells whether
 // only control records follow. It decompresses nothing: the topic may be another's.
 func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int64, err error) {
-	if r.leader < 0 {
-		if err := r.findLeader(ctx); err != nil {
-			return from, err
-		}
+	if err := r.findLeader(ctx); err != nil {
+		return from, err
 	}
 	req := r.request(from, tailFetchBytes)
 	req.MaxWaitMillis = 0

@@ -111,7 +111,7 @@ func (r *Restore) groupOffset(ctx context.Context) (kafka.GroupOffset, error) {
 // hasInputFrom reports whether the input may have had a committed record at an offset or
 // later.
 func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) {
-	input := kafka.NewReader(r.src.Client, r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
+	input := r.src.Leaders.NewReader(r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
 	start, end, err := input.Bounds(ctx)
 	if err != nil || offset < start || offset > end {
 		return true, err
@@ -415,7 +415,7 @@ func (r *Restore) checkInput(ctx context.Context) error {
 func (r *Restore) inputBounds(ctx context.Context) (f inputFacts, err error) {
 	id := r.src.App.Topology.Topics[r.id.Topic].ID
 	f.epochEnd = -1
-	f.start, f.end, err = kafka.NewReader(r.src.Client, r.id.Topic, id, r.id.Partition).Bounds(ctx)
+	f.start, f.end, err = r.src.Leaders.NewReader(r.id.Topic, id, r.id.Partition).Bounds(ctx)
 	var pinned bool
 	if f.next, pinned = r.src.App.Manifest.Start(r.id.Topic, id, r.id.Partition); !pinned {
 		f.next = f.start

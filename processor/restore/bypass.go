@@ -27,7 +27,7 @@ func StartBypass(ctx context.Context, src *Source, id app.TaskID, finished func(
 	b := &Bypass{}
 	b.start(ctx, finished, func(ctx context.Context) {
 		changelog := src.App.ChangelogOf(id.Topic)
-		reader := kafka.NewReader(src.Client, changelog, src.App.Topology.Topics[changelog].ID, id.Partition)
+		reader := src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition)
 		var last wire.Fold
 		var start int64
 		last, start, b.Err = app.LastCheckpoint(ctx, reader)

@@ -216,7 +216,7 @@ func (r *Restore) once(ctx context.Context) error {
 	if r.id.Partition >= info.Partitions {
 		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, info.Partitions)
 	}
-	reader := kafka.NewReader(r.src.Client, r.changelog, info.ID, r.id.Partition)
+	reader := r.src.Leaders.NewReader(r.changelog, info.ID, r.id.Partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -325,8 +325,8 @@ func (r *Restore) open(ctx context.Context) error {
 	if err := r.src.Stores.leases.acquire(ctx, r.id); err != nil {
 		return err
 	}
-	store, err := r.src.Stores.Host.Open(r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
-	if !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
+	store, err := r.src.Stores.open(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
+	if ctx.Err() == nil && !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
 		_ = r.noteFailure(err) // not for the store of another app, or after a host crash
 	}
 	if err != nil && untrusted(err) {
@@ -334,7 +334,7 @@ func (r *Restore) open(ctx context.Context) error {
 			r.src.Stores.leases.release(r.id)
 			return err
 		}
-		store, err = r.src.Stores.Host.Open(r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
+		store, err = r.src.Stores.open(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	}
 	if err != nil {
 		r.src.Stores.leases.release(r.id)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type Stores struct {
 	leases   *leases
 	Disk     *DiskGuard
 	rebuilds *rebuildGuard
+	openings chan struct{} // has a value for each store that may open now
 }
 
 // Config has the settings of a process's stores.
@@ -42,11 +44,32 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	openings := make(chan struct{}, openingsMax(goruntime.GOMAXPROCS(0)))
+	for range cap(openings) {
+		openings <- struct{}{}
+	}
 	return &Stores{
-		dir: cfg.Dir, app: cfg.App, Host: host, leases: newLeases(),
+		dir: cfg.Dir, app: cfg.App, Host: host, leases: newLeases(), openings: openings,
 		Disk:     newDiskGuard(cfg.Dir, cfg.Disk, host, m, log),
 		rebuilds: &rebuildGuard{dir: filepath.Join(cfg.Dir, cfg.App), max: cfg.RebuildsPerHour},
 	}, nil
+}
+
+// openingsMax returns how many stores may open at the same time: one fewer than goroutines
+// that run at the same time. An opening writes into mapped files. While the kernel finds
+// pages for them, the goroutine keeps its processor, and the runtime cannot take it away.
+// With hundreds of openings none would be left for heartbeats.
+func openingsMax(processors int) int { return max(1, processors-1) }
+
+// open opens a store when it is its turn.
+func (s *Stores) open(ctx context.Context, dir string, identity []byte) (*state.Store, error) {
+	select {
+	case <-s.openings:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { s.openings <- struct{}{} }()
+	return s.Host.Open(dir, identity)
 }
 
 // Lock creates and locks the state directory. unlock frees it. The error is an
@@ -82,6 +105,7 @@ func (s *Stores) Close() error { return s.Host.Close() }
 // Source is what restores read from and report to.
 type Source struct {
 	Client  *kgo.Client
+	Leaders *kafka.Leaders // of Client
 	Admin   *kadm.Client
 	App     *app.App
 	Stores  *Stores

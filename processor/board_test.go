@@ -1,0 +1,102 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafkatest/embedded"
+)
+
+// TestBusyBrokerResponds: hundreds of restores can delay a ping beyond its timeout. While
+// other requests get responses, the reason why the process is not ready is another one.
+func TestBusyBrokerResponds(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	for name, c := range map[string]struct {
+		ping      error
+		responses []error // that other clients read during the ping
+		up        bool
+	}{
+		"ping has a response":               {nil, nil, true},
+		"no response at all":                {context.DeadlineExceeded, nil, false},
+		"another client reads a response":   {context.DeadlineExceeded, []error{nil}, true},
+		"another client's connection fails": {context.DeadlineExceeded, []error{io.EOF}, false},
+		"credentials are refused":           {kerr.SaslAuthenticationFailed, []error{nil}, false},
+	} {
+		b := newBoard()
+		for _, err := range c.responses {
+			b.OnBrokerRead(kgo.BrokerMetadata{}, 0, 0, 0, 0, err)
+		}
+		if up := b.brokerResponds(c.ping, began); up != c.up {
+			t.Errorf("%s: the broker responds: %v", name, up)
+		}
+		if b.brokerResponds(errors.New("timeout"), time.Now().Add(time.Second)) {
+			t.Errorf("%s: a response before the ping counts", name)
+		}
+	}
+}
+
+// TestBoardSeesResponsesToAllClients: each client begins with these options.
+func TestBoardSeesResponsesToAllClients(t *testing.T) {
+	t.Parallel()
+	cluster := embedded.Start(t)
+	cfg := goodConfig()
+	cfg.StateDir, cfg.Brokers = t.TempDir(), cluster.ListenAddrs()
+	routes, err := rules.ParseRoutes("routes.yaml", []byte("routes: [{name: r, topics: [in], key: [{field: id}], window: 1h, output: out, dead_letter: dead}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(cfg, routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	client, err := kgo.NewClient(append(p.baseOptions, kgo.ClientID("another"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !p.board.brokerResponds(context.DeadlineExceeded, began) {
+		t.Error("the response to a client is not noted")
+	}
+}
+
+// TestReadinessCountsRestoringTasks: after a kill with many partitions the operator sees
+// that restores are in progress, and how many.
+func TestReadinessCountsRestoringTasks(t *testing.T) {
+	t.Parallel()
+	task := func(partition int32, state taskState, reason string) TaskState {
+		id := app.TaskID{Topic: "in", Partition: partition}
+		return TaskState{Task: id.String(), State: state.String(), Reason: reason, id: id}
+	}
+	b := newBoard()
+	b.brokerUp.Store(true)
+	b.addMember(&membership{name: "one-dedup-0", stage: app.StageDedup})
+	for _, c := range []struct {
+		tasks []TaskState
+		want  string
+	}{
+		{[]TaskState{task(0, running, ""), task(1, restoring, "")}, "task in/1 is restoring"},
+		{[]TaskState{task(0, restoring, ""), task(1, restoring, ""), task(2, running, "")}, "task in/0 is restoring, one of 2 that do not run, of 3"},
+		{[]TaskState{task(0, restoring, ""), task(1, waiting, "route x is unknown")}, "task in/1 is waiting, one of 2 that do not run, of 2: route x is unknown"},
+		{[]TaskState{task(0, running, "")}, "worker one-dedup-0 is not in its group yet"},
+	} {
+		b.setTasks("one-dedup-0", c.tasks)
+		if err := b.ready(nil); err == nil || err.Error() != c.want {
+			t.Errorf("not ready: %v, want %s", err, c.want)
+		}
+	}
+}

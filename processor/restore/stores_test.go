@@ -1,0 +1,62 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/state"
+)
+
+// TestOpeningsLeaveAProcessorFree: an opening that waits for the kernel keeps its
+// processor. Hundreds of them would stop heartbeats and pings.
+func TestOpeningsLeaveAProcessorFree(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 1, 4: 3, 64: 63} {
+		if got := openingsMax(processors); got != want {
+			t.Errorf("%d processors: %d openings, want %d", processors, got, want)
+		}
+	}
+}
+
+// TestStoreOpensInItsTurn: a store waits while as many others open as may, and its restore
+// can be stopped meanwhile.
+func TestStoreOpensInItsTurn(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	dir := t.TempDir()
+	stores, err := NewStores(Config{Dir: dir, App: "app", State: state.DefaultConfig()}, registry, NewMetrics(registry), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stores.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range cap(stores.openings) {
+		<-stores.openings
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	at := filepath.Join(dir, "store")
+	if _, err := stores.open(ctx, at, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("without a turn the store opens: %v", err)
+	}
+	if _, err := os.Stat(at); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the store has files: %v", err)
+	}
+	stores.openings <- struct{}{}
+	for range 2 { // the turn comes back
+		store, err := stores.open(t.Context(), at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
