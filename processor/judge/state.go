@@ -48,7 +48,7 @@ type State struct {
 	joins joins
 	packs packs
 	sweep sweep
-	lines [lineKinds]lineSample
+	lines [lineKinds]app.SampledLine
 	// sweepRefused reports that a sweep cannot write a row.
 	sweepRefused bool
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.

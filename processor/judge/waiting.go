@@ -31,7 +31,7 @@ type unanswered struct {
 }
 
 func (u *unanswered) log(t *State, route *app.Route) {
-	if u.keys > 0 {
+	if u.keys > 0 && t.mayLog(lineUnanswered) {
 		t.Log.Warn("requests answered without an outcome", "route", route.Name, "requests", u.requests, "keys", u.keys, "first_key", u.key, "attempt", u.attempt, "reason", u.reason)
 	}
 }
