@@ -144,7 +144,11 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 		}
 		switch {
 		case w.Covers(prior.First, ev.Time):
-			return decideDuplicateClaim(ev, prior, current, rule)
+			c, err := decideDuplicateClaim(ev, prior, current, rule)
+			if c.Write {
+				c.Row.setClaim(&c.Claim)
+			}
+			return c, err
 		case ev.Time < prior.First:
 			return ClaimDecision{Verdict: Late, Row: prior, Claim: current}, nil
 		}
@@ -194,7 +198,8 @@ func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, stream
 	return write(c), nil
 }
 
-// decideDuplicateClaim decides on a duplicate within the window.
+// decideDuplicateClaim decides on a duplicate within the window. It leaves it to the caller to
+// encode the claim into the row.
 func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRule) (ClaimDecision, error) {
 	if ev.collides(&prior) {
 		return ClaimDecision{Verdict: Collision, Row: prior, Claim: current}, nil
@@ -211,7 +216,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 			if ev.Request.joins(current.Requests, requestsMax) {
 				current.Requests, added = append(current.Requests, ev.Request.dispatched()), 1
 			}
-			return write(ClaimDecision{Verdict: Unique, Dispatch: true, LeaseExpired: true, Added: added, Row: prior, Claim: current}), nil
+			return ClaimDecision{Verdict: Unique, Write: true, Dispatch: true, LeaseExpired: true, Added: added, Row: prior, Claim: current}, nil
 		}
 	case Submitted:
 		if current.Forwarded() {
@@ -223,7 +228,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	if rule.Wait > 0 {
 		if requests, replaced, ok := ev.placeIn(current.Requests, prior.At, rule); ok {
 			current.Requests = requests
-			return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Replaced: replaced}), nil
+			return ClaimDecision{Verdict: InProgress, Write: true, Row: prior, Claim: current, Replaced: replaced}, nil
 		}
 	}
 	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Reply: true}, nil
@@ -256,11 +261,14 @@ const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 // joins reports whether a claim with these requests may store one more: then it
 // has at most most requests in requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
+	if len(requests) >= most {
+		return false
+	}
 	size := r.bytes()
 	for i := range requests {
 		size += requests[i].bytes()
 	}
-	return len(requests) < most && size <= requestsBytesMax
+	return size <= requestsBytesMax
 }
 
 // bytes is an upper bound of the request's length in a claim.

@@ -28,7 +28,12 @@ import (
 // place.
 func (ev *ClaimEvent) placeIn(requests []Request, first Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
 	gives := func(holds func(r *Request) bool) int {
-		return slices.IndexFunc(requests, func(r Request) bool { return r.ReplyTo.IsSet() && r.At != first && holds(&r) })
+		for i := range requests {
+			if r := &requests[i]; r.ReplyTo.IsSet() && r.At != first && holds(r) {
+				return i
+			}
+		}
+		return -1
 	}
 	at := -1
 	if ev.Replaces.IsSet() {

@@ -230,6 +230,7 @@ func (x *transactions) refused(err error) error {
 
 // respectedRefusals logs and counts the refused records of the committed transaction.
 func (x *transactions) respectedRefusals() {
+	defer x.logOmitted(false)
 	if x.refusals == 0 {
 		return
 	}
@@ -241,9 +242,18 @@ func (x *transactions) respectedRefusals() {
 		first[id.Topic] = fmt.Sprintf("%s: %s", x.rt.PositionText(id.About), r.Reason)
 	}
 	for _, topic := range slices.Sorted(maps.Keys(counts)) {
-		x.log.Warn("topic refused records, dead-lettered them", "topic", topic, "records", counts[topic], "example", first[topic])
+		if x.refusedLine.Take() {
+			x.log.Warn("topic refused records, dead-lettered them", "topic", topic, "records", counts[topic], "example", first[topic])
+		}
 	}
 	x.refusals = x.emitter.Refusals()
+}
+
+// logOmitted logs how many lines were omitted, of intervals that are over or, at the end of the
+// worker's client, of all.
+func (x *transactions) logOmitted(all bool) {
+	x.refusedLine.LogOmitted(x.log, "topic refused records", all)
+	x.abortedLine.LogOmitted(x.log, "transaction aborted", all)
 }
 
 // dropRefusalsIf drops all refusals after a rebalance.

@@ -56,10 +56,14 @@ type transactions struct {
 	limits    map[string]app.TopicLimits
 	isolation isolation
 	refusals  int
+	// refusedLine and abortedLine are lines that each record of a topic may cause that
+	// refuses records.
+	refusedLine, abortedLine app.SampledLine
 }
 
 // close leaves the group and closes the tasks.
 func (x *transactions) close(cancelClient context.CancelFunc) {
+	x.logOmitted(true)
 	hurry := time.AfterFunc(leaveMax, cancelClient)
 	x.session.CloseAllowingRebalance()
 	hurry.Stop()

@@ -54,6 +54,21 @@ func benchInput(size int) *Input {
 	}
 }
 
+// TestNoAllocationForManyMembers requires that a payload allocates nothing for the members of
+// its objects.
+func TestNoAllocationForManyMembers(t *testing.T) {
+	d := oneRoute(t, "[{field: id}]").NewDeriver(nil)
+	in := benchInput(0)
+	in.Value = objectOf(10_000)
+	if n := testing.AllocsPerRun(10, func() {
+		if got := d.Derive(in); got.Finding != Keyed {
+			t.Fatal(got.Reason)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for 10,000 members", n)
+	}
+}
+
 func TestAllocations(t *testing.T) {
 	for _, source := range benchSources {
 		for _, secret := range []string{"secret: false", "secret: true"} {

@@ -47,6 +47,9 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 }
 
 func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
+	if err := t.writeFound(j.Emitter, c); err != nil {
+		return err
+	}
 	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, c), c.prior, c.hasPrior, ev.route.Span, c.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)

@@ -16,9 +16,14 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	claimed := t.claimEvent(ev, found)
 	claimed.Full = rule.Wait > 0 && !t.mayWait(route)
 	c := &j.current.claim
-	var err error
-	if *c, err = dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime); err != nil {
-		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+	open, err := t.decideWaiting(j, ev, &claimed, found)
+	if err != nil {
+		return err
+	}
+	if open == nil {
+		if *c, err = dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime); err != nil {
+			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		}
 	}
 	ev.verdict, ev.claimed = c.Verdict, c
 	if c.Row.Status == dedup.ClaimInProgress {
@@ -44,8 +49,8 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			t.markCollision(ev, found.collided)
 		}
 		t.dispatch(j, ev, c, found)
-	case c.Write && t.fitsStarted(&c.Row):
-		t.storeWaiting(j, ev, c, found)
+	case c.Write && (open != nil || t.fitsStarted(&c.Row)):
+		t.storeWaiting(j, ev, c, found, open)
 	default:
 		t.replyToDuplicate(j, ev, c, c.Verdict)
 	}
@@ -62,9 +67,9 @@ func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
 }
 
-// storeWaiting stores a duplicate that waits for the outcome. If it took the place of a
-// request whose client is gone, that one gets in_progress.
-func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) {
+// storeWaiting stores a duplicate that waits for the outcome, or lets it join an open claim.
+// If it took the place of a request whose client is gone, that one gets in_progress.
+func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate, open *joining) {
 	left := 0
 	if c.Replaced != nil {
 		left = 1
@@ -72,7 +77,11 @@ func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, foun
 		j.reply(t.App.ClaimRoute(gone.to.Route, ev.route), &gone)
 		j.respondWithout(&gone)
 	}
-	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})
+	if open != nil {
+		t.join(open, c, left)
+	} else {
+		t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})
+	}
 	ev.setOutcomeFollows(c)
 }
 
@@ -136,13 +145,18 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 // fits reports whether the changelog accepts a row of a claim. A row that it refuses
 // would abort its transaction at every attempt.
 func (t *Judge) fits(row *dedup.Row) bool {
-	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.App.Limit(t.Changelog).MaxBytes)
+	return t.fitsBytes(len(row.Result))
 }
 
 // fitsStarted reports whether the changelog accepts a row of a claim in progress, also after
 // its start.
 func (t *Judge) fitsStarted(row *dedup.Row) bool {
-	return len(row.Result)+startBytes <= dedup.MaxResultBytes && t.rowBytes(row)+startBytes <= int(t.App.Limit(t.Changelog).MaxBytes)
+	return t.fitsBytes(len(row.Result) + startBytes)
+}
+
+// fitsBytes reports whether the changelog accepts a row whose claim has so many bytes.
+func (t *Judge) fitsBytes(claim int) bool {
+	return claim <= dedup.MaxResultBytes && rowBytes(claim) <= int(t.App.Limit(t.Changelog).MaxBytes)
 }
 
 // startBytes is the most bytes of a start id in a row.
@@ -151,8 +165,8 @@ const startBytes = 2 + dedup.StartIDMax
 // rowBytes returns the bytes that a row takes of the changelog's max.message.bytes: the
 // encoded claim, and the other fields at their longest. So a row that fits still fits
 // with fewer requests, another status or attempt, or an omitted result.
-func (t *Judge) rowBytes(row *dedup.Row) int {
-	return wire.RecordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
+func rowBytes(claim int) int {
+	return wire.RecordOverhead + len(dedup.Digest{}) + rowBytesMax + claim
 }
 
 // rowBytesMax is at least the longest row without its claim, plus the length of an
@@ -162,7 +176,7 @@ const rowBytesMax = 80
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
 	limits := t.App.Limit(t.Changelog)
-	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, %s is %d", t.Changelog, t.rowBytes(row), limits.BytesSetting, limits.MaxBytes)
+	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, %s is %d", t.Changelog, rowBytes(len(row.Result)), limits.BytesSetting, limits.MaxBytes)
 }
 
 // requester returns the request that gets the outcome of the event.
@@ -192,7 +206,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
-	prior, s, err := t.applyOutcome(route, &o)
+	prior, s, err := t.applyOutcome(j.Emitter, route, &o)
 	route = t.App.ClaimRoute(s.Claim.Route, route)
 	ev.route = route
 	switch {
@@ -243,8 +257,8 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 
 // applyOutcome decides on an outcome by the row of its claim. It omits a result that is
 // too large for the changelog.
-func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
-	prior, held, err := t.rowOf(route, &o.Token)
+func (t *Judge) applyOutcome(e *Emitter, route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
+	prior, held, err := t.rowOf(e, route, &o.Token)
 	if err != nil {
 		return prior, s, err
 	}

@@ -28,8 +28,8 @@ func (t *Judge) keepFormer(e *Emitter, route *app.Route, former *dedup.FormerCla
 
 // rowOf returns the row that an outcome with this token is of: that of its key, or that of
 // a former claim.
-func (t *Judge) rowOf(route *app.Route, token *dedup.Token) (row dedup.Row, found bool, err error) {
-	row, found, err = t.Store.Get(token.Digest)
+func (t *Judge) rowOf(e *Emitter, route *app.Route, token *dedup.Token) (row dedup.Row, found bool, err error) {
+	row, found, err = t.row(e, token.Digest)
 	if !found || err != nil {
 		return row, found, err
 	}
@@ -37,7 +37,7 @@ func (t *Judge) rowOf(route *app.Route, token *dedup.Token) (row dedup.Row, foun
 	if !may {
 		return row, found, nil
 	}
-	former, kept, err := t.Store.Get(digest)
+	former, kept, err := t.row(e, digest)
 	if kept && route.Span.Retains(former.First, t.streamTime(route.NamespaceID)) {
 		return former, true, err
 	}

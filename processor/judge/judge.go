@@ -238,7 +238,7 @@ type candidate struct {
 
 // lookUp finds the row that decides an event: that of its key or, with adjacent
 // buckets, that of an adjacent key. In a route that forwards collisions it may be that of
-// a second key, which the event then has.
+// a second key, which the event then has. The row may lack requests that joined its claim.
 func (t *Judge) lookUp(ev *event, c *candidate) error {
 	own, found, err := t.Store.Get(c.event.Digest)
 	if err != nil {

@@ -45,9 +45,10 @@ type State struct {
 	// written is as of Committed, openWritten as of Open.
 	written, openWritten written
 
+	joins joins
 	packs packs
 	sweep sweep
-	lines [lineKinds]lineSample
+	lines [lineKinds]app.SampledLine
 	// sweepRefused reports that a sweep cannot write a row.
 	sweepRefused bool
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
@@ -123,6 +124,7 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 // WriteCheckpoint produces the rows that are left, and then the checkpoint row, the
 // task's last row in the open transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
+	t.writeAllJoined(e)
 	t.sendPack(e)
 	t.Open.Sequence++
 	if !t.Blind {
@@ -186,6 +188,7 @@ func (t *State) Discard() {
 		t.Waiting.Discard()
 	}
 	t.discardSweep()
+	t.discardJoins()
 	t.discardPacks()
 }
 

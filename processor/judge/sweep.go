@@ -75,6 +75,7 @@ func (t *State) Sweep(e *Emitter) error {
 	if !t.sweep.running || t.Blind {
 		return nil
 	}
+	t.writeAllJoined(e)
 	t.sendPack(e) // not with the headers of a sweep
 	defer t.sendPack(e, sweepHeaders...)
 	horizons := t.App.Horizons(&t.Committed)

@@ -31,7 +31,7 @@ type unanswered struct {
 }
 
 func (u *unanswered) log(t *State, route *app.Route) {
-	if u.keys > 0 {
+	if u.keys > 0 && t.mayLog(lineUnanswered) {
 		t.Log.Warn("requests answered without an outcome", "route", route.Name, "requests", u.requests, "keys", u.keys, "first_key", u.key, "attempt", u.attempt, "reason", u.reason)
 	}
 }
@@ -81,7 +81,7 @@ func (t *State) answerLeases(e *Emitter, now int64) error {
 // answerWaiting answers the requests of a claim without an outcome, and removes them from
 // its row. With at it does so only if the lease is over then.
 func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest, u *unanswered, at *dedup.ClaimEvent) error {
-	prior, found, err := t.Store.Get(digest)
+	prior, found, err := t.row(e, digest)
 	if err != nil {
 		return err
 	}

@@ -301,6 +301,27 @@ var claimList = []mutant{
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
+		name:    "joined-requests-lost",
+		hazards: []string{"D44"},
+		does:    "requests that joined a claim are not written at the end of the transaction: they get no reply",
+		edits:   []edit{{"processor/judge/state.go", "	t.writeAllJoined(e)\n	t.sendPack(e)\n", "	t.sendPack(e)\n"}},
+		aims:    inJudge("^TestRequestsThatJoinInOneTransaction$"),
+	},
+	{
+		name:    "joined-requests-unread",
+		hazards: []string{"D44"},
+		does:    "an outcome does not see the requests that joined its claim in the same transaction",
+		edits:   []edit{{"processor/judge/former.go", "row, found, err = t.row(e, token.Digest)", "row, found, err = t.Store.Get(token.Digest)"}},
+		aims:    inJudge("^TestRequestsThatJoinInOneTransaction$"),
+	},
+	{
+		name:    "joined-requests-overwritten",
+		hazards: []string{"D44"},
+		does:    "an event that ends the lease of a claim overwrites the requests that joined it in the same transaction",
+		edits:   []edit{{"processor/judge/joining.go", "	return nil, t.writeFound(j.Emitter, found)\n", "	return nil, nil\n"}},
+		aims:    inJudge("^TestRequestsThatJoinInOneTransaction$"),
+	},
+	{
 		name:    "start-granted-twice",
 		hazards: []string{"D31"},
 		does:    "a start is granted to each start id that asks: two executors run one attempt",

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"log/slog"
+	"time"
+)
+
+// SampledLine is a line of the log that records cause. A flood of such records would fill the
+// disk: one line for each of 100,000 collisions took 29 MB. The zero value is ready. One
+// goroutine uses it at a time.
+type SampledLine struct {
+	began           time.Time // of the interval
+	logged, omitted int       // in it
+}
+
+// linesMax is how many lines are logged in a linesInterval. Metrics count all.
+const (
+	linesMax      = 10
+	linesInterval = 10 * time.Second
+)
+
+// Take reports whether the log may have one more line.
+func (l *SampledLine) Take() bool { return l.take(time.Now()) }
+
+func (l *SampledLine) take(now time.Time) bool {
+	if now.Sub(l.began) >= linesInterval && l.omitted == 0 {
+		*l = SampledLine{began: now}
+	}
+	if l.logged == linesMax {
+		l.omitted++
+		return false
+	}
+	l.logged++
+	return true
+}
+
+// LogOmitted logs how many lines were omitted in an interval that is over or, with all, in any.
+// text is the beginning of the line.
+func (l *SampledLine) LogOmitted(log *slog.Logger, text string, all bool) {
+	if l.omitted == 0 {
+		return
+	}
+	if n := l.end(time.Now(), all); n > 0 {
+		log.Warn("lines omitted", "line", text, "omitted", n)
+	}
+}
+
+// end ends an interval that is over, or any. It returns how many lines were omitted in it.
+func (l *SampledLine) end(now time.Time, early bool) (omitted int) {
+	if l.omitted == 0 || !early && now.Sub(l.began) < linesInterval {
+		return 0
+	}
+	omitted = l.omitted
+	*l = SampledLine{began: now}
+	return omitted
+}

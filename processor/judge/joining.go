@@ -1,0 +1,135 @@
+package judge
+
+import (
+	"fmt"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafka"
+)
+
+// The row of a claim has all requests that wait for its outcome. To write it for each of them
+// would cost what all of them have: 256 duplicates would write 256 rows of up to 256 requests.
+// So the requests of a transaction join the claim in memory. The row is written once, at the
+// end of the transaction or before another event needs it.
+
+// joining is a claim in memory, to which requests of the open transaction join.
+type joining struct {
+	row    dedup.Row // as stored: without the requests that joined
+	claim  dedup.Claim
+	joined bool // the claim differs from the row
+	bytes  int  // at least those of the claim in the row to write
+}
+
+// joins has the claims of the open transaction for which events waited.
+type joins struct {
+	of    map[dedup.Digest]*joining
+	order []*joining // as they were added; some are written already
+	// requests counts the requests of the claims, which are most of their memory.
+	requests int
+}
+
+// joinsMax bounds the requests in joins. A further claim is written for each request.
+const joinsMax = waitingMax
+
+// joiningOf returns the claim that decides an event; nil if no request can join it.
+func (t *Judge) joiningOf(found *candidate) (*joining, error) {
+	row := &found.prior
+	if !found.hasPrior || row.Status != dedup.ClaimInProgress && row.Status != dedup.Submitted {
+		return nil, nil
+	}
+	if open := t.joins.of[row.Digest]; open != nil {
+		return open, nil
+	}
+	if t.joins.requests >= joinsMax {
+		return nil, nil
+	}
+	claim, err := dedup.DecodeClaim(row.Result)
+	if err != nil {
+		return nil, fmt.Errorf("%w: claim of key %v: %w", kafka.ErrIllegalState, row.Digest, err)
+	}
+	open := &joining{row: *row, claim: claim, bytes: len(row.Result) + dedup.RequestSlack*(1+len(claim.Requests))}
+	if t.joins.of == nil {
+		t.joins.of = map[dedup.Digest]*joining{}
+	}
+	t.joins.of[row.Digest] = open
+	t.joins.order = append(t.joins.order, open)
+	t.joins.requests += len(claim.Requests)
+	return open, nil
+}
+
+// decideWaiting decides on an event that waits for the outcome of a claim in memory, or gets
+// in_progress. For any other event it writes the claim, reads its row again and returns nil.
+func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, found *candidate) (*joining, error) {
+	open, err := t.joiningOf(found)
+	if open == nil || err != nil {
+		return nil, err
+	}
+	c := &j.current.claim
+	var waits bool
+	*c, waits = dedup.DecideWaiting(claimed, &open.row, &open.claim, ev.route.Span, ev.route.Rule, found.streamTime)
+	if waits && (!c.Write || t.fitsBytes(open.bytes+newest(c).BytesMax()+startBytes)) {
+		return open, nil
+	}
+	return nil, t.writeFound(j.Emitter, found)
+}
+
+// writeFound writes the claim that decides an event, if requests joined it, and reads its row
+// again.
+func (t *Judge) writeFound(e *Emitter, found *candidate) (err error) {
+	if t.joins.of[found.prior.Digest] != nil {
+		found.prior, found.hasPrior, err = t.row(e, found.prior.Digest)
+	}
+	return err
+}
+
+// newest returns the request of the event that was decided on.
+func newest(c *dedup.ClaimDecision) *dedup.Request {
+	return &c.Claim.Requests[len(c.Claim.Requests)-1]
+}
+
+// join lets the request of an event join a claim. left is how many others left it.
+func (t *Judge) join(open *joining, c *dedup.ClaimDecision, left int) {
+	t.joins.requests += len(c.Claim.Requests) - len(open.claim.Requests)
+	open.claim, open.joined = c.Claim, true
+	open.bytes += newest(c).BytesMax()
+	if t.Waiting != nil {
+		t.Waiting.Note(&open.row, &open.claim)
+	}
+	t.OpenCounts.AddWaiting(&open.row, 1-left)
+}
+
+// row returns the row of a digest with all requests of its claim.
+func (t *State) row(e *Emitter, digest dedup.Digest) (row dedup.Row, found bool, err error) {
+	t.writeJoined(e, digest)
+	return t.Store.Get(digest)
+}
+
+// writeJoined writes the row of a claim to which requests joined.
+func (t *State) writeJoined(e *Emitter, digest dedup.Digest) {
+	open := t.joins.of[digest]
+	if open == nil {
+		return
+	}
+	delete(t.joins.of, digest)
+	t.joins.requests -= len(open.claim.Requests)
+	if open.joined {
+		row := open.row
+		row.JoinClaim(&open.claim)
+		t.put(e, &change{row: &row, claim: &open.claim, replaced: &open.row}) // join counted the requests
+	}
+}
+
+// writeAllJoined writes all of them, in the order of their first events.
+func (t *State) writeAllJoined(e *Emitter) {
+	for _, open := range t.joins.order {
+		t.writeJoined(e, open.row.Digest)
+	}
+	t.discardJoins()
+}
+
+// discardJoins drops the claims in memory.
+func (t *State) discardJoins() {
+	clear(t.joins.order)
+	t.joins = joins{of: t.joins.of, order: t.joins.order[:0]}
+	clear(t.joins.of)
+}
