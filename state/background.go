@@ -66,6 +66,7 @@ func (s *Store) maintain() error {
 		if err := s.deleteDeadRuns(); err != nil {
 			return err
 		}
+		s.releaseMapped()
 		var inputs []*run
 		if !s.host.mergesPaused.Load() {
 			inputs = s.pickRuns()
@@ -125,6 +126,7 @@ func (s *Store) flush(f *frozenTable) error {
 		return fmt.Errorf("flush up to changelog offset %d: %w", f.position, err)
 	}
 	failpoint.Hit(failpoint.FlushCommitted)
+	s.host.boundMapped()
 	s.durable.Store(f.position)
 	close(f.done)
 	s.host.metrics.flushSeconds.Observe(time.Since(began).Seconds())
