@@ -162,13 +162,18 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 }
 
 // acquireScratch waits until fewer than BackgroundJobs flushes or merges of the
-// process are running.
+// process are running. The caller looks for all kinds of work afterwards, so a wake-up
+// may end here; the release of mapped files cannot wait for the merges of others.
 func acquireScratch(s *Store, from chan *scratch) (*scratch, error) {
-	select {
-	case work := <-from:
-		return work, nil
-	case <-s.quit:
-		return nil, errStopped
+	for {
+		select {
+		case work := <-from:
+			return work, nil
+		case <-s.wakeUps:
+			s.releaseMapped()
+		case <-s.quit:
+			return nil, errStopped
+		}
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // The stores of a process release their value logs when the process has more resident
 // memory than residentMax, and more than mappedMax of that is of files.
 const (
-	residentMax = 896 << 20
+	residentMax = 768 << 20
 	mappedMax   = 192 << 20
 )
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -205,4 +206,29 @@ func TestParseRange(t *testing.T) {
 			t.Errorf("%q is %x, want an error", wrong, r)
 		}
 	}
+}
+
+// TestReleaseDuringAWait releases the value log of a store that waits for the merges of
+// other stores.
+func TestReleaseDuringAWait(t *testing.T) {
+	h, dir := newHost(t, smallConfig()), t.TempDir()
+	s := mustOpen(t, h, dir)
+	var m model
+	applyRows(t, s, &m, 0, 1000, nil)
+	flush(t, s)
+	var taken []*scratch
+	for range cap(h.flushScratch) {
+		taken = append(taken, <-h.flushScratch)
+	}
+	applyRows(t, s, &m, 1000, 1000+uint64(s.host.cfg.FlushRows), nil) // freezes the table
+	h.mapped.limit, h.mapped.fileLimit = 1, 1
+	h.boundMapped()
+	for s.releaseDue.Load() {
+		runtime.Gosched()
+	}
+	for _, work := range taken {
+		h.flushScratch <- work
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
 }
