@@ -66,6 +66,7 @@ func (s *Store) maintain() error {
 		if err := s.deleteDeadRuns(); err != nil {
 			return err
 		}
+		s.releaseMapped()
 		var inputs []*run
 		if !s.host.mergesPaused.Load() {
 			inputs = s.pickRuns()
@@ -129,6 +130,7 @@ func (s *Store) flush(f *frozenTable) error {
 		return fmt.Errorf("flush up to changelog offset %d: %w", f.position, err)
 	}
 	failpoint.Hit(failpoint.FlushCommitted)
+	s.host.boundMapped()
 	s.durable.Store(f.position)
 	close(f.done)
 	s.host.metrics.flushSeconds.Observe(time.Since(began).Seconds())
@@ -164,13 +166,18 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 }
 
 // acquireScratch waits until fewer than BackgroundJobs flushes or merges of the
-// process are running.
+// process are running. The caller looks for all kinds of work afterwards, so a wake-up
+// may end here; the release of mapped files cannot wait for the merges of others.
 func acquireScratch(s *Store, from chan *scratch) (*scratch, error) {
-	select {
-	case work := <-from:
-		return work, nil
-	case <-s.quit:
-		return nil, errStopped
+	for {
+		select {
+		case work := <-from:
+			return work, nil
+		case <-s.wakeUps:
+			s.releaseMapped()
+		case <-s.quit:
+			return nil, errStopped
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -20,10 +21,16 @@ type database struct {
 	// beforeWrite is a test hook, called before each transaction; its error
 	// fails the transaction.
 	beforeWrite func() error
+
+	partsRead   atomic.Uint64
+	boundMapped func() // called after each mappedCheckParts parts
 }
 
 func newDatabase(db *badger.DB) *database {
-	return &database{DB: db, readTxn: db.NewTransactionAt(math.MaxUint64, false), lastVersion: db.MaxVersion()}
+	return &database{
+		DB: db, readTxn: db.NewTransactionAt(math.MaxUint64, false), lastVersion: db.MaxVersion(),
+		boundMapped: func() {},
+	}
 }
 
 // commit writes txn and syncs it to disk.
@@ -137,6 +144,9 @@ func (db *database) readBlock(r *run, kind blockKind, part uint32, chunk uint16,
 // readPart calls fn with the number of rows and the payload of a whole part,
 // valid until fn returns. A part of one chunk is not copied.
 func (db *database) readPart(r *run, kind blockKind, part uint32, fn func(rows uint32, payload []byte) error) error {
+	if db.partsRead.Add(1)%mappedCheckParts == 0 {
+		db.boundMapped()
+	}
 	var first blockHeader
 	var whole []byte
 	err := db.readBlock(r, kind, part, 0, func(h blockHeader, payload []byte) error {

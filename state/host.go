@@ -30,6 +30,7 @@ type Host struct {
 	openStores   atomic.Int64 // number of stores
 	mergesPaused atomic.Bool  // see PauseMerges
 	boot         string       // id of this boot; tests change it to simulate a host restart
+	mapped       mappedMemory
 
 	mu         sync.Mutex
 	stores     map[*Store]bool
@@ -60,6 +61,7 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		stores:        make(map[*Store]bool),
 		valueLogBytes: valueLogBytes,
 		boot:          bootID(),
+		mapped:        mappedMemory{limit: residentMax, fileLimit: mappedMax},
 	}
 	for range cfg.BackgroundJobs {
 		h.flushScratch <- new(scratch)
@@ -198,6 +200,7 @@ func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 		failed:         make(chan struct{}),
 	}
 	s.freezeToken <- struct{}{}
+	s.db.boundMapped = h.boundMapped
 	if h.beforeWrite != nil {
 		s.db.beforeWrite = func() error { return h.beforeWrite(dir) }
 	}

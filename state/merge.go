@@ -211,6 +211,7 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 			if err := m.s.flushFrozen(); err != nil {
 				return err
 			}
+			m.s.releaseMapped()
 		}
 	}
 }

@@ -50,6 +50,7 @@ type Store struct {
 	backgroundDone chan struct{} // closed: the background goroutine has returned
 	failed         chan struct{} // closed: err is set
 
+	releaseDue  atomic.Bool // see releaseMapped
 	position    atomic.Int64
 	durable     atomic.Int64
 	recentRows  atomic.Int64

@@ -286,6 +286,15 @@ var list = []mutant{
 		notInSim: "the simulation damages no file",
 	},
 	{
+		name:    "release-erases-memory",
+		hazards: []string{"E8"},
+		does:    "the release of mapped memory also works on the heap, and erases it",
+		edits: []edit{{"state/mapped_linux.go", "syscall.SYS_REMAP_FILE_PAGES, r.from, r.to-r.from, protection,",
+			"syscall.SYS_MADVISE, r.from, r.to-r.from, syscall.MADV_DONTNEED,"}},
+		aims:     inState("^TestReleaseChangesNoOtherMemory$"),
+		notInSim: "the simulation has little mapped memory",
+	},
+	{
 		name:    "state-kept-after-host-stop",
 		hazards: []string{"E1"},
 		does:    "files that were open at a host stop are used as if they were complete on the disk",
