@@ -14,6 +14,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafkatest/embedded"
 )
 
@@ -98,5 +99,47 @@ func TestReadinessCountsRestoringTasks(t *testing.T) {
 		if err := b.ready(nil); err == nil || err.Error() != c.want {
 			t.Errorf("not ready: %v, want %s", err, c.want)
 		}
+	}
+}
+
+// TestStoreIsReadOnceForManyPublications: at a start each end of a restore is published,
+// and the figures of all stores with it.
+func TestStoreIsReadOnceForManyPublications(t *testing.T) {
+	t.Parallel()
+	first, second := emptyStore(t), emptyStore(t)
+	var s storeStats
+	_ = s.of(first, time.Hour)
+	at := s.at
+	if _ = s.of(first, time.Hour); s.at != at {
+		t.Error("the store was read again before its figures were old")
+	}
+	if _ = s.of(first, 0); s.at == at {
+		t.Error("the store was not read again although its figures were old")
+	}
+	if _ = s.of(second, time.Hour); s.store != second {
+		t.Error("the figures of another store were returned")
+	}
+}
+
+// TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because
+// the process is ready then.
+func TestEndsOfRestoresArePublishedTogether(t *testing.T) {
+	t.Parallel()
+	s := &taskSet{shared: &shared{board: newBoard()}, tasks: map[app.TaskID]*task{}, worker: "one-dedup-0", published: time.Now()}
+	metrics := newMetrics(prometheus.NewRegistry())
+	for _, p := range []int32{0, 1} {
+		id := app.TaskID{Topic: "in", Partition: p}
+		s.tasks[id] = &task{Judge: &judge.Judge{State: judge.State{ID: id}}, metrics: metrics, state: restoring}
+	}
+	s.published = time.Now().Add(time.Hour) // as after a publication just now, whatever the machine's speed
+	if s.publishChange(); !s.stale || len(s.board.allTasks()) != 0 {
+		t.Error("a change was published although tasks restore and the last publication is new")
+	}
+	for _, task := range s.tasks {
+		task.state = waiting
+		task.Judge.Store = emptyStore(t)
+	}
+	if s.publishChange(); s.stale || len(s.board.allTasks()) != 2 {
+		t.Error("the end of the last restore was not published")
 	}
 }

@@ -21,8 +21,14 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// publishInterval is the time between two publications of a busy worker on the board.
-const publishInterval = time.Second
+const (
+	// publishInterval is the time between two publications of a busy worker on the board.
+	publishInterval = time.Second
+	// publishPerTask and statsPerTask bound what a worker with many tasks spends on its
+	// publications, whose cost is that of all tasks. While tasks restore, it is so long for
+	// each task between two of them, and between two looks at the files of a store.
+	publishPerTask, statsPerTask = time.Millisecond, 10 * time.Millisecond
+)
 
 // An assignment is a partition that the group assigned to this member, with its start:
 // the group's committed offset, else the start of the partition.
@@ -158,7 +164,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	}
 	changed = s.updateBypasses(client) || changed
 	if changed {
-		s.publish()
+		s.publishChange()
 	}
 	s.publishIfStale()
 	return nil
@@ -366,6 +372,17 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 	s.stale = true // publish once more after a burst: only then the lag is 0
 }
 
+// publishChange publishes after a task changed its state. Hundreds of restores end one
+// after the other: it does not publish all tasks after each of them.
+func (s *taskSet) publishChange() {
+	restoring := slices.ContainsFunc(s.sorted(), func(t *task) bool { return t.state == restoring })
+	if restoring && time.Since(s.published) < time.Duration(len(s.tasks))*publishPerTask {
+		s.stale = true
+		return
+	}
+	s.publish()
+}
+
 // publishIfStale publishes what was committed since the last publication, at most once
 // in publishInterval. Idle workers call it too, for the last transaction of a burst.
 func (s *taskSet) publishIfStale() {
@@ -407,7 +424,7 @@ func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
-		states = append(states, t.describe(s.worker))
+		states = append(states, t.describe(s.worker, time.Duration(len(s.tasks))*statsPerTask))
 		t.setLagGauge()
 	}
 	s.board.setTasks(s.worker, states)
