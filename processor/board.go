@@ -21,7 +21,39 @@ type State struct {
 	Reason   string        `json:"reason,omitempty"` // why it is not ready
 	BrokerUp bool          `json:"broker_up"`
 	Workers  []WorkerState `json:"workers"`
-	Tasks    []TaskState   `json:"tasks"`
+	// Keys sums the key counts of the tasks, by namespace and status. Of OldestMS it has the
+	// highest.
+	Keys  []app.KeyCount `json:"keys"`
+	Tasks []TaskState    `json:"tasks"`
+}
+
+// Brief returns the state without the key counts of each task, which are most of it: their
+// number is that of the namespaces times that of the tasks.
+func (s State) Brief() State {
+	s.Tasks = slices.Clone(s.Tasks)
+	for i := range s.Tasks {
+		s.Tasks[i].Keys = nil
+	}
+	return s
+}
+
+// sumKeys sums the key counts of tasks.
+func sumKeys(tasks []TaskState) []app.KeyCount {
+	type kind struct{ namespace, status string }
+	at := map[kind]int{}
+	all := []app.KeyCount{}
+	for _, t := range tasks {
+		for _, k := range t.Keys {
+			i, known := at[kind{k.Namespace, k.Status}]
+			if !known {
+				i = len(all)
+				at[kind{k.Namespace, k.Status}] = i
+				all = append(all, app.KeyCount{Namespace: k.Namespace, Routes: k.Routes, Status: k.Status})
+			}
+			all[i].Add(&k)
+		}
+	}
+	return all
 }
 
 // WorkerState is one worker's membership of its group.
@@ -40,8 +72,8 @@ type TaskState struct {
 	Since      time.Time `json:"since"`            // of the state, or of the last commit
 	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
-	// Keys counts the task's keys, by namespace and status; absent while the
-	// task restores.
+	// Keys counts the task's keys, by namespace and status; absent in a brief state, and
+	// while the task restores.
 	Keys []app.KeyCount `json:"keys,omitempty"`
 	// Store is the local state; absent while the task restores.
 	Store *state.Stats `json:"store,omitempty"`

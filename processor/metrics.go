@@ -153,19 +153,9 @@ func (k *keyCounts) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
-	type labels struct{ namespace, status string }
-	total, active, oldest := map[labels]float64{}, map[labels]float64{}, map[labels]float64{}
-	for _, t := range k.board.allTasks() {
-		for _, count := range t.Keys {
-			at := labels{count.Namespace, count.Status}
-			total[at] += float64(count.Total)
-			active[at] += float64(count.Active)
-			oldest[at] = max(oldest[at], float64(count.OldestMS)/1000)
-		}
-	}
-	for at, n := range total {
-		to <- prometheus.MustNewConstMetric(k.total, prometheus.GaugeValue, n, at.namespace, at.status)
-		to <- prometheus.MustNewConstMetric(k.active, prometheus.GaugeValue, active[at], at.namespace, at.status)
-		to <- prometheus.MustNewConstMetric(k.oldest, prometheus.GaugeValue, oldest[at], at.namespace, at.status)
+	for _, n := range sumKeys(k.board.allTasks()) {
+		to <- prometheus.MustNewConstMetric(k.total, prometheus.GaugeValue, float64(n.Total), n.Namespace, n.Status)
+		to <- prometheus.MustNewConstMetric(k.active, prometheus.GaugeValue, float64(n.Active), n.Namespace, n.Status)
+		to <- prometheus.MustNewConstMetric(k.oldest, prometheus.GaugeValue, float64(n.OldestMS)/1000, n.Namespace, n.Status)
 	}
 }

@@ -222,6 +222,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
 	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
+	s.Keys = sumKeys(s.Tasks)
 	if err := p.Ready(); err != nil {
 		s.Ready, s.Reason = false, err.Error()
 	}

@@ -79,6 +79,10 @@ func (s *Store) maintain() error {
 		}
 	}
 	err := s.collectValueLog()
+	if s.filesChanged {
+		s.filesChanged = false
+		s.disk.Store(diskBytes(s.dir))
+	}
 	if s.host.onIdle != nil {
 		s.host.onIdle()
 	}
@@ -148,7 +152,7 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 	if err := s.db.putManifest(next); err != nil {
 		return err
 	}
-	s.manifest = next
+	s.manifest, s.filesChanged = next, true
 	s.publishView(func(old *view) *view {
 		v := &view{runs: next.runs}
 		if !flushed {
@@ -278,6 +282,7 @@ func (s *Store) collectValueLog() error {
 			return fmt.Errorf("collect value log: %w", err)
 		}
 		rewritten++
+		s.filesChanged = true
 		s.garbage -= min(s.garbage, uint64(s.host.valueLogBytes))
 		if err := s.flushFrozen(); err != nil {
 			return err

@@ -185,6 +185,7 @@ func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 		host:           h,
 		dir:            dir,
 		earlier:        flushesEarlier(dir),
+		filesChanged:   true,
 		db:             newDatabase(bdb),
 		log:            h.log,
 		overlay:        h.getTable(),

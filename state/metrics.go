@@ -102,16 +102,9 @@ func (h *Host) Collect(ch chan<- prometheus.Metric) {
 	h.mu.Lock()
 	stats := make([]Stats, 0, len(h.stores))
 	for s := range h.stores {
-		stats = append(stats, s.gauges())
-	}
-	dirs := make([]string, 0, len(h.stores))
-	for s := range h.stores {
-		dirs = append(dirs, s.dir)
+		stats = append(stats, s.Stats())
 	}
 	h.mu.Unlock()
-	for _, dir := range dirs {
-		stats = append(stats, Stats{DiskBytes: diskBytes(dir)})
-	}
 	for _, g := range h.metrics.gauges {
 		var sum float64
 		for _, st := range stats {

@@ -53,7 +53,7 @@ func (s *Store) yieldRows(rows *merger, yield func(dedup.Row, error) bool) {
 }
 
 // RowCount returns Stats.Rows, and does no I/O. Safe from any goroutine.
-func (s *Store) RowCount() uint64 { return s.gauges().Rows }
+func (s *Store) RowCount() uint64 { return s.Stats().Rows }
 
 // Stats are figures of a store. Rows is an upper bound of the retained rows: it
 // includes overwritten rows of older runs and expired rows not yet evicted.
@@ -63,25 +63,18 @@ type Stats struct {
 	Runs            int    `json:"runs"`
 	FilterBytes     uint64 `json:"filter_bytes"`
 	RunBytes        uint64 `json:"run_bytes"`       // blocks of the runs that the manifest names
-	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated
+	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated after the last flush or merge
 	EvictedRows     uint64 `json:"evicted_rows"`    // since Open
 	OrphansRemoved  uint64 `json:"orphans_removed"` // runs without a manifest entry, since Open
 	Position        int64  `json:"position"`
 	DurablePosition int64  `json:"durable_position"`
 }
 
-// Stats returns the store's figures; it reads the directory for DiskBytes.
-// Safe from any goroutine.
+// Stats returns the store's figures, and does no I/O. Safe from any goroutine.
 func (s *Store) Stats() Stats {
-	st := s.gauges()
-	st.DiskBytes = diskBytes(s.dir)
-	return st
-}
-
-// gauges returns Stats without DiskBytes, and does no I/O.
-func (s *Store) gauges() Stats {
 	st := Stats{
 		RecentRows:      int(s.recentRows.Load()),
+		DiskBytes:       s.disk.Load(),
 		EvictedRows:     s.evicted.Load(),
 		OrphansRemoved:  s.orphans.Load(),
 		Position:        s.Position(),

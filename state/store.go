@@ -36,10 +36,11 @@ type Store struct {
 	closed     bool
 
 	// Only the background goroutine uses these.
-	manifest   *manifest
-	owesToken  bool   // freezeToken is due once flush and merges allow it
-	garbage    uint64 // deleted bytes that the value log still stores
-	markedOpen bool   // STATUS is open, no longer opening
+	manifest     *manifest
+	owesToken    bool   // freezeToken is due once flush and merges allow it
+	garbage      uint64 // deleted bytes that the value log still stores
+	markedOpen   bool   // STATUS is open, no longer opening
+	filesChanged bool   // since disk was measured
 
 	// freezeToken contains a token when the owner may freeze the active table.
 	freezeToken    chan struct{}
@@ -54,6 +55,7 @@ type Store struct {
 	recentRows  atomic.Int64
 	evicted     atomic.Uint64
 	orphans     atomic.Uint64
+	disk        atomic.Uint64 // disk space of the files, measured after they changed
 	evictBounds atomic.Pointer[[256]int64]
 
 	mu          sync.Mutex // never locked during I/O

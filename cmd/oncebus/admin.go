@@ -39,8 +39,8 @@ func newRegistry() *prometheus.Registry {
 //	/metrics  the metrics, in the Prometheus text format
 //	/healthz  200 while the process responds
 //	/readyz   200 when ready returns nil, else 503 and its error
-//	/state    the result of state, as JSON
-func newHandler(metrics *prometheus.Registry, ready func() error, state func() any, log *slog.Logger) http.Handler {
+//	/state    the result of state, as JSON; of a brief one without ?keys=tasks
+func newHandler(metrics *prometheus.Registry, ready func() error, state func(brief bool) any, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(metrics, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
@@ -55,8 +55,8 @@ func newHandler(metrics *prometheus.Registry, ready func() error, state func() a
 		}
 		writeText(w, http.StatusOK, "ready")
 	})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		body, err := json.MarshalIndent(state(), "", "  ")
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
+		body, err := json.MarshalIndent(state(r.URL.Query().Get("keys") != "tasks"), "", "  ")
 		if err != nil {
 			log.Error("encode state failed", "error", err)
 			writeText(w, http.StatusInternalServerError, "encode state: "+err.Error())

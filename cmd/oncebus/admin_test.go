@@ -26,9 +26,13 @@ func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRe
 func TestHandler(t *testing.T) {
 	var notReady error
 	var state any = map[string]string{"app": "oncebus"}
+	var briefly bool
 	registry := newRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_probe", Help: "Help."}))
-	h := newHandler(registry, func() error { return notReady }, func() any { return state }, slog.New(slog.DiscardHandler))
+	h := newHandler(registry, func() error { return notReady }, func(brief bool) any {
+		briefly = brief
+		return state
+	}, slog.New(slog.DiscardHandler))
 
 	if w := get(t, h, "GET", "/healthz"); w.Code != 200 || w.Body.String() != "alive\n" {
 		t.Errorf("/healthz: %d %q", w.Code, w.Body)
@@ -48,6 +52,12 @@ func TestHandler(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &back); err != nil || w.Code != 200 || back["app"] != "oncebus" ||
 		w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("/state: %d %v %q, %v", w.Code, w.Header(), w.Body, err)
+	}
+	if !briefly {
+		t.Error("/state is not brief")
+	}
+	if get(t, h, "GET", "/state?keys=tasks"); briefly {
+		t.Error("/state?keys=tasks is brief")
 	}
 	state = math.Inf(1)
 	if w := get(t, h, "GET", "/state"); w.Code != 500 {

@@ -35,7 +35,7 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 		return code
 	}
 	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
-	return supervise(ctx, s, registry, log, work{ready: requests.Ready, state: func() any { return requests.State() }, run: requests.Run})
+	return supervise(ctx, s, registry, log, work{ready: requests.Ready, state: func(bool) any { return requests.State() }, run: requests.Run})
 }
 
 // openIngress returns an ingress that listens, or nil and the exit code.

@@ -30,8 +30,14 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *
 		log.Error("wrong settings", "error", err)
 		return cli.ExitWrong
 	}
+	state := func(brief bool) any {
+		if brief {
+			return proc.State().Brief()
+		}
+		return proc.State()
+	}
 	if s.Ingress.Addr == "" {
-		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: func() any { return proc.State() }, run: proc.Run})
+		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: state, run: proc.Run})
 	}
 	requests, code := openIngress(ctx, s, routes, registry, log)
 	if requests == nil {
@@ -40,7 +46,7 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *
 	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
 	return supervise(ctx, s, registry, log, work{
 		ready: func() error { return errors.Join(proc.Ready(), requests.Ready()) },
-		state: func() any { return proc.State() },
+		state: state,
 		run: func(ctx context.Context) error {
 			// In-flight requests wait for verdicts, so the processor stops after
 			// the ingress has sent the last response.

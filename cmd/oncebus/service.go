@@ -65,7 +65,7 @@ func (c service) flags() *flag.FlagSet {
 // work is a service that supervise runs.
 type work struct {
 	ready func() error
-	state func() any
+	state func(brief bool) any
 	run   func(context.Context) error // returns when its context is done
 }
 

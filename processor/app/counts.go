@@ -273,6 +273,13 @@ type KeyCount struct {
 	Waiting uint64 `json:"waiting"`
 }
 
+// Add adds the counts of the same namespace and status in another task.
+func (k *KeyCount) Add(other *KeyCount) {
+	k.Total, k.Active, k.Expired = k.Total+other.Total, k.Active+other.Active, k.Expired+other.Expired
+	k.OldestMS = max(k.OldestMS, other.OldestMS)
+	k.Judged, k.Duplicates, k.Waiting = k.Judged+other.Judged, k.Duplicates+other.Duplicates, k.Waiting+other.Waiting
+}
+
 // List returns the counts at a checkpoint with names.
 func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount

@@ -17,11 +17,13 @@ type Metrics struct {
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
 	counters             [][]prometheus.Counter // [route index][counterIndex]
+	routes               []*rules.Route
 }
 
 // NewMetrics registers the series, with one per route and verdict.
 func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	m := &Metrics{
+		routes: routes.Routes,
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
@@ -41,7 +43,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	}
 	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
-		m.counters = append(m.counters, m.countersOf(r.Name))
+		m.counters = append(m.counters, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
 	}
 	return m
 }
@@ -49,9 +51,14 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 // Publish adds the counts of a committed transaction.
 func (m *Metrics) Publish(counts []uint64) {
 	for i, c := range counts {
-		if c > 0 {
-			m.counters[i/countersMax][i%countersMax].Add(float64(c))
+		if c == 0 {
+			continue
 		}
+		route, counter := i/countersMax, i%countersMax
+		if counter >= len(m.counters[route]) {
+			m.counters[route] = m.countersOf(m.routes[route].Name, true)
+		}
+		m.counters[route][counter].Add(float64(c))
 	}
 }
 
@@ -85,11 +92,15 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 // unreadableOutcome is the label of an outcome without a kind or a token.
 const unreadableOutcome = "unreadable"
 
-// countersOf returns the counters of a route in the order of counterIndex.
-func (m *Metrics) countersOf(route string) []prometheus.Counter {
+// countersOf returns the counters of a route in the order of counterIndex. A plain route has
+// those of verdicts only: with hundreds of routes all others would be most of a scrape.
+func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
 		all = append(all, m.Events.WithLabelValues(route, v.String()))
+	}
+	if !claims {
+		return all
 	}
 	for _, kind := range dedup.OutcomeKinds {
 		for _, result := range outcomeResultNames {

@@ -1,0 +1,87 @@
+package processor
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+	"oncebus/processor/wire"
+	"oncebus/state"
+)
+
+// pagesOf returns /metrics, /state and /state?keys=tasks of a process with so many plain routes
+// and tasks.
+func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("routes:\n")
+	for n := range routes {
+		fmt.Fprintf(&text, "  - {name: route-%d, topics: [t%d.raw], key: [{field: id}], window: 1h, output: unique, dead_letter: dead}\n", n, n)
+	}
+	rs, err := rules.ParseRoutes("routes.yaml", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt, err := app.Offline("app", tasks, nil, rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	m := newMetrics(reg)
+	judge.NewMetrics(reg, rs)
+	board := newBoard()
+	reg.MustRegister(newKeyCounts(board))
+	var states []TaskState
+	for n := range tasks {
+		id := app.TaskID{Topic: rt.Topology.Repartition, Partition: n}
+		m.lag.WithLabelValues(id.Topic, fmt.Sprint(n)).Set(12345)
+		counts := app.NewCounts(rt)
+		states = append(states, TaskState{
+			Task: id.String(), Worker: "w", State: running.String(), Since: time.Unix(1_700_000_000, 0), NextOffset: 1 << 40, Store: &state.Stats{Rows: 1 << 30, DiskBytes: 1 << 40},
+			Keys: counts.List(rt, &wire.Checkpoint{}),
+		})
+	}
+	board.setTasks("w", states)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&page, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := func(s State) int {
+		body, err := json.MarshalIndent(s, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(body)
+	}
+	s := State{Tasks: board.allTasks(), Keys: sumKeys(board.allTasks())}
+	return page.Len(), size(s.Brief()), size(s)
+}
+
+// TestPagesGrowWithRoutesPlusTasks: the size of a scrape and of /state is that of the routes
+// plus that of the tasks, not their product.
+func TestPagesGrowWithRoutesPlusTasks(t *testing.T) {
+	oneMetrics, oneBrief, _ := pagesOf(t, 1, 1)
+	metrics, brief, full := pagesOf(t, 254, 384)
+	t.Logf("254 routes and 384 tasks: /metrics %d bytes, /state %d, with the keys of tasks %d; one of each: %d, %d", metrics, brief, full, oneMetrics, oneBrief)
+	if most := 300 << 10; metrics > most {
+		t.Errorf("/metrics has %d bytes, want at most %d", metrics, most)
+	}
+	if most := 400 << 10; brief > most {
+		t.Errorf("/state has %d bytes, want at most %d", brief, most)
+	}
+}
