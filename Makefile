@@ -110,6 +110,10 @@ bench-state: ## the store at size: 10 million keys, beside a plain row per key (
 bench-claims: ## claim mode beside an earlier program: events and outcomes a second, and what a process does at rest (a quarter of an hour)
 	$(GO) run ./benchmarks/claims -results benchmarks/results
 
+.PHONY: bench-growth
+bench-growth: ## what an event costs with more namespaces, routes, partitions, backlog and waiting requests (a quarter of an hour; needs Java and Maven)
+	$(GO) run ./benchmarks/growth -results benchmarks/results
+
 .PHONY: bench-restart
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
 	$(GO) run ./benchmarks/restart -results benchmarks/results

@@ -249,6 +249,13 @@ func (x *transactions) respectedRefusals() {
 	x.refusals = x.emitter.Refusals()
 }
 
+// logAborted logs why a transaction was aborted.
+func (x *transactions) logAborted(reason error) {
+	if x.abortedLine.Take() {
+		x.log.Info("transaction aborted", "reason", reason)
+	}
+}
+
 // logOmitted logs how many lines were omitted, of intervals that are over or, at the end of the
 // worker's client, of all.
 func (x *transactions) logOmitted(all bool) {

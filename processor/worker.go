@@ -190,9 +190,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		switch {
 		case err == nil:
 		case kafka.Classify(err) == kafka.Abort, kafka.Classify(err) == kafka.Retry:
-			if w.txns.abortedLine.Take() {
-				w.log.Info("transaction aborted", "reason", err)
-			}
+			w.txns.logAborted(err)
 			_ = kafka.Pause(ctx, backoffMin) // the loop checks ctx
 		default:
 			return err
