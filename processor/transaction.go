@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -225,68 +224,6 @@ func (x *transactions) resumeAfterBatches() {
 			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
 	}
 	x.oversized.resume(x.client)
-}
-
-// fetchErr returns the first error of a poll without records.
-func (x *transactions) fetchErr(fetches kgo.Fetches) error {
-	var failed error
-	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		if failed == nil && p.Err != nil {
-			failed = x.partitionErr(&p)
-		}
-	})
-	return failed
-}
-
-// stopLost stops a polled partition that has lost records: unread ones, or some that
-// were processed. An operator decides how it goes on (invariant 8). The transaction must
-// abort: the client may have gone on behind the gap.
-func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
-	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
-	if x.tasks != nil {
-		x.tasks.inputLost(x.client, id)
-	} else {
-		x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
-		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
-		defer cancel()
-		divergence := int64(-1)
-		var lost *kgo.ErrDataLoss
-		if errors.As(p.Err, &lost) {
-			divergence = lost.ResetTo
-		}
-		if err := x.starts.lose(ctx, id, divergence, x.marks); err != nil {
-			return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which lost records: %w", id, err)) // a new client examines it
-		}
-	}
-	return fmt.Errorf("%w: %v lost records: %w", kafka.ErrMustAbort, id, p.Err)
-}
-
-// fencedErr returns the error of a poll after another process joined the group under the
-// name of this worker. The worker checks it first: the client would join again at once
-// and fence the other process.
-func fencedErr(fetches kgo.Fetches) error {
-	var fenced error
-	fetches.EachError(func(_ string, _ int32, err error) {
-		if errors.Is(err, kerr.FencedInstanceID) {
-			fenced = err
-		}
-	})
-	return fenced
-}
-
-// partitionErr classifies the error of a polled partition. The end of the poll's context
-// is no error, nor is a batch that waits for memory: the client fetches it again.
-func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
-	var lost *kgo.ErrDataLoss
-	switch {
-	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded), errors.Is(p.Err, kafka.ErrBudgetExhausted):
-		return nil
-	case errors.Is(p.Err, kerr.UnknownTopicID):
-		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", kafka.ErrTruncated, p.Topic, p.Err)
-	case errors.Is(p.Err, kerr.OffsetOutOfRange), errors.As(p.Err, &lost):
-		return x.stopLost(p)
-	}
-	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 
 // end writes the checkpoints and commits the transaction.
