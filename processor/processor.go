@@ -58,7 +58,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	}
 	restores := restore.NewMetrics(reg)
 	stores, err := restore.NewStores(restore.Config{
-		Dir: cfg.StateDir, App: cfg.AppID, State: cfg.State, Disk: cfg.Disk, RebuildsPerHour: cfg.RebuildsPerHour,
+		Dir: cfg.StateDir, App: cfg.AppID, State: cfg.State, Disk: cfg.Disk, RebuildsPerHour: cfg.RebuildsPerHour, Openings: openingsMax(goruntime.GOMAXPROCS(0)),
 	}, reg, restores, log)
 	if err != nil {
 		return nil, err
@@ -185,6 +185,12 @@ func (p *Processor) setUp(ctx context.Context) error {
 		}
 	}
 }
+
+// openingsMax returns how many stores may open at the same time: one fewer than goroutines
+// that run at the same time. An opening writes into mapped files. While the kernel finds
+// pages for them, the goroutine keeps its processor, and the runtime cannot take it away.
+// With hundreds of openings none would be left for heartbeats.
+func openingsMax(processors int) int { return max(1, processors-1) }
 
 // conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {

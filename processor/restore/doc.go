@@ -5,7 +5,7 @@
 //
 //   - Stores has the state directory: its lock, one directory for each task, and one
 //     owner at a time for each directory (leases). It opens few stores at a time
-//     (openingsMax).
+//     (Config.Openings).
 //   - Restore opens a store and applies the changelog to it, in a goroutine of its
 //     own. Bypass reads only the last checkpoint, for a task that continues without
 //     its store.

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -36,6 +35,7 @@ type Config struct {
 	State           state.Config
 	Disk            Disk
 	RebuildsPerHour int // of one task; 0 is no limit
+	Openings        int // how many stores may open at the same time, 1 at least
 }
 
 // NewStores returns the stores below cfg.Dir. It opens none of them.
@@ -44,7 +44,7 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	openings := make(chan struct{}, openingsMax(goruntime.GOMAXPROCS(0)))
+	openings := make(chan struct{}, cfg.Openings)
 	for range cap(openings) {
 		openings <- struct{}{}
 	}
@@ -54,12 +54,6 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 		rebuilds: &rebuildGuard{dir: filepath.Join(cfg.Dir, cfg.App), max: cfg.RebuildsPerHour},
 	}, nil
 }
-
-// openingsMax returns how many stores may open at the same time: one fewer than goroutines
-// that run at the same time. An opening writes into mapped files. While the kernel finds
-// pages for them, the goroutine keeps its processor, and the runtime cannot take it away.
-// With hundreds of openings none would be left for heartbeats.
-func openingsMax(processors int) int { return max(1, processors-1) }
 
 // open opens a store when it is its turn.
 func (s *Stores) open(ctx context.Context, dir string, identity []byte) (*state.Store, error) {

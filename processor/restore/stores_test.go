@@ -13,22 +13,12 @@ import (
 	"oncebus/state"
 )
 
-// TestOpeningsLeaveAProcessorFree: an opening that waits for the kernel keeps its
-// processor. Hundreds of them would stop heartbeats and pings.
-func TestOpeningsLeaveAProcessorFree(t *testing.T) {
-	for processors, want := range map[int]int{1: 1, 2: 1, 4: 3, 64: 63} {
-		if got := openingsMax(processors); got != want {
-			t.Errorf("%d processors: %d openings, want %d", processors, got, want)
-		}
-	}
-}
-
 // TestStoreOpensInItsTurn: a store waits while as many others open as may, and its restore
 // can be stopped meanwhile.
 func TestStoreOpensInItsTurn(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	dir := t.TempDir()
-	stores, err := NewStores(Config{Dir: dir, App: "app", State: state.DefaultConfig()}, registry, NewMetrics(registry), slog.New(slog.DiscardHandler))
+	stores, err := NewStores(Config{Dir: dir, App: "app", State: state.DefaultConfig(), Openings: 1}, registry, NewMetrics(registry), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
