@@ -3,6 +3,7 @@ package rules
 import (
 	"hash/maphash"
 	"math/bits"
+	"slices"
 )
 
 // members has the names of the open object, to find a second member of one name.
@@ -68,7 +69,8 @@ func (s *scan) inTable(m *members, n int) bool {
 		return true
 	}
 	size = max(2*size, 4*membersListed)
-	s.slots = append(s.slots[:m.table], make([]uint64, size)...)
+	s.slots = slices.Grow(s.slots[:m.table], size)[:m.table+size]
+	clear(s.slots[m.table:])
 	for _, h := range s.names[m.first:] {
 		if !insert(s.slots[m.table:], h) {
 			return false
