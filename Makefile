@@ -122,7 +122,7 @@ bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 milli
 bench: bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
 
 .PHONY: bench-throughput
-bench-throughput: ## oncebus, a transactional passthrough and the peers on the same real broker (half an hour)
+bench-throughput: ## oncebus, a transactional passthrough and the peers on the same real broker (an hour)
 	$(GO) run ./benchmarks/throughput -results benchmarks/results
 
 .PHONY: bench-peers

@@ -94,6 +94,9 @@ func (s *settings) parse() (err error) {
 // the other processes: its live memory is small.
 const gcPercent = 1000
 
+// startAndDrain is about what a run takes in addition to its traffic.
+const startAndDrain = 8 * time.Second
+
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("ingress")}
@@ -131,6 +134,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	if _, err := b.measureLatency(ctx, first, 0); err != nil {
 		return nil, fmt.Errorf("%d requests/s, commit interval %v, to warm the broker up: %w", first.Rate, first.Commit, err)
 	}
+	progress := bench.StartProgress(b.rounds*len(b.rates)*len(b.commits), b.warmup+b.measured+startAndDrain)
 	for round := 1; round <= b.rounds; round++ {
 		for _, rate := range b.rates {
 			for _, commit := range b.commits {
@@ -138,7 +142,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 				if err != nil {
 					return nil, fmt.Errorf("%d requests/s, commit interval %v, round %d: %w", rate, commit, round, err)
 				}
-				fmt.Fprintf(os.Stderr, "round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99\n",
+				progress.Done("round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99",
 					round, rate, commit, m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Latency.Max, m.bound(), m.Statuses, m.Behind.P99)
 				runs = append(runs, m)
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -87,6 +86,9 @@ func (s settings) contenders() []contender {
 // be collected many times a second.
 const gcPercent = 1000
 
+// startAndDrain is about what a run takes in addition to its traffic.
+const startAndDrain = 8 * time.Second
+
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
 	machine := bench.ThisMachine()
@@ -99,6 +101,8 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	var measured []measurement
+	runs := s.rounds * len(s.rates) * len(s.commits) * len(s.contenders())
+	progress := bench.StartProgress(runs, s.warmup+s.measured+startAndDrain)
 	for round := 1; round <= s.rounds; round++ {
 		for _, rate := range s.rates {
 			for _, commit := range s.commits {
@@ -107,7 +111,7 @@ func run(ctx context.Context, s settings) (err error) {
 					if err != nil {
 						return fmt.Errorf("%s at %d events/s, commit interval %v, round %d: %w", c.name, rate, commit, round, err)
 					}
-					fmt.Fprintf(os.Stderr, "round %d  %6d/s %5v  %-15s  p50 %7.2f  p99 %7.2f  max %7.2f ms; the generator was %.2f ms late at p99\n",
+					progress.Done("round %d  %6d/s %5v  %-15s  p50 %7.2f  p99 %7.2f  max %7.2f ms; the generator was %.2f ms late at p99",
 						round, rate, commit, c.name, m.Latency.P50, m.Latency.P99, m.Latency.Max, m.Behind.P99)
 					measured = append(measured, m)
 				}

@@ -3,7 +3,7 @@
 // and without a small changelog record for each event, in one stage or in two.
 // The peers are those of package peers.
 //
-//	go run ./benchmarks/throughput -events 2000000 -rounds 3 -workers 1,2
+//	go run ./benchmarks/throughput -events 2000000 -rounds 5 -workers 1,2
 //
 // It owns the list of contenders, the measurement and the report. It may import
 // packages bench, peers, server and program, but no package of the product:

@@ -35,7 +35,7 @@ func main() {
 
 func (s *settings) parse() (err error) {
 	flag.IntVar(&s.events, "events", 2_000_000, "events in the input topic")
-	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
+	flag.IntVar(&s.rounds, "rounds", 5, "rounds after a first one that does not count; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	workers := flag.String("workers", "1,2", "workers of each stage, or threads of Kafka Streams: numbers to measure at, comma separated")
 	flag.IntVar(&s.duplicates, "duplicates", 10, "duplicates among the events, in percent")
@@ -91,24 +91,28 @@ func run(ctx context.Context, s settings) (err error) {
 	return report(s, machine, command, results)
 }
 
-// rounds measures every contender in every round. A first run does not count: it
-// warms up the broker, whose code is not compiled yet.
+// rounds measures every contender in every round. The first round does not count: the code
+// of the broker is not compiled yet, and the caches of the disk are empty.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
-	fmt.Fprintln(os.Stderr, "warming the broker up")
-	if _, err := b.measure(ctx, results[0].contender, results[0].Workers, 0); err != nil {
-		return fmt.Errorf("%s, to warm the broker up: %w", results[0].Contender, err)
-	}
-	for round := 1; round <= b.settings.rounds; round++ {
+	perRun := runTime + time.Duration(b.settings.events)*perEvent
+	progress := bench.StartProgress(len(results)*(b.settings.rounds+1), perRun)
+	for round := range b.settings.rounds + 1 {
 		for i := range results {
 			r := &results[i]
 			m, err := b.measure(ctx, r.contender, r.Workers, round)
 			if err != nil {
 				return fmt.Errorf("%s with %d workers, round %d: %w", r.Contender, r.Workers, round, err)
 			}
-			fmt.Fprintf(os.Stderr, "round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, its server %5.2f, the broker %5.2f\n",
+			progress.Done("round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, its server %5.2f, the broker %5.2f",
 				round, r.Contender, r.Workers, m.Rate/1e3, m.CPUMicros, m.ServerCPUMicros, m.BrokerCPUMicros)
-			r.Rounds = append(r.Rounds, m)
+			if round > 0 {
+				r.Rounds = append(r.Rounds, m)
+			}
 		}
 	}
 	return nil
 }
+
+// runTime and perEvent are about what a run takes, with its start and the check of its
+// output (two cores, 2026-11-23).
+const runTime, perEvent = 6 * time.Second, 8 * time.Microsecond
