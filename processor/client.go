@@ -64,7 +64,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.MaxBufferedBytes(256<<20),
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
 		kgo.UnknownTopicRetries(-1),
-		kgo.WithHooks(append(failpointHooks(), w.txns.backlog)...),
+		kgo.WithHooks(failpointHooks()...),
 		w.endOption(transactionVersion),
 	)
 }

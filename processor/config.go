@@ -25,11 +25,10 @@ type Config struct {
 	// core. A worker without a task is idle.
 	Workers int `env:"WORKERS" envDefault:"0" help:"workers for the tasks; 0 = one per core"`
 
-	// CommitInterval is how long a transaction collects records, and most of the
-	// delay of an event from input to output. While events wait and commits take
-	// long, a transaction collects for up to 2s (commitPace). At least 1ms and less
-	// than a third of TransactionTimeout, so that the broker aborts no slow commit.
-	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"how long a transaction collects records; up to 2s while events wait and commits take longer than a third of it"`
+	// CommitInterval is the longest time a transaction stays open, and most of
+	// the delay of an event from input to output. At least 1ms and less than a
+	// third of TransactionTimeout, so that the broker aborts no slow commit.
+	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"longest time a transaction stays open"`
 
 	// SessionTimeout is how long the group waits for a heartbeat of a member
 	// before it assigns its partitions to others: 100ms to 30m. Brokers refuse

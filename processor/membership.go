@@ -191,13 +191,6 @@ func (l *rebalanceLock) callbackBlocked() {
 	}
 }
 
-// isBlocked reports whether a rebalance callback waits for the lock.
-func (l *rebalanceLock) isBlocked() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.blocked
-}
-
 // released resets blocked. The worker calls it before AllowRebalance, and for a new client.
 func (l *rebalanceLock) released() {
 	l.mu.Lock()

@@ -29,7 +29,6 @@ type transactions struct {
 	lock   *rebalanceLock
 	poll   func(ctx context.Context, limit time.Duration, records int) kgo.Fetches
 	bound  *transactionBound
-	pace   *commitPace
 
 	session  *kgo.GroupTransactSession
 	client   *kgo.Client
@@ -49,7 +48,6 @@ type transactions struct {
 	attempted map[app.TaskID]int64
 	records   int           // input records of the open transaction
 	polled    []kgo.Fetches // those with these records
-	backlog   *backlog      // after those
 	// limits are those with which the client began to make batches; isolation finds the
 	// records that topics refuse, refusals is how many the emitter has.
 	limits    map[string]app.TopicLimits
@@ -93,10 +91,7 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 func (x *transactions) adjustBound(took time.Duration, err error) {
 	if err == nil {
 		x.bound.committed(took)
-		return
-	}
-	x.pace.reset()
-	if x.bound.failed(x.records, took) {
+	} else if x.bound.failed(x.records, took) {
 		x.series.timedOut.Inc()
 		x.log.Warn("transaction timed out, the next one has fewer records: if it has 1 record already, raise ONCEBUS_TRANSACTION_TIMEOUT",
 			"records", x.records, "next_records", x.bound.records, "took", took.Round(time.Millisecond).String(), "timeout", x.cfg.TransactionTimeout.String(), "reason", err)
@@ -152,22 +147,21 @@ func (x *transactions) recycle() {
 	}
 }
 
-// fill processes polls until the interval that the pace chose is over or the bound is
-// reached, and ends the transaction.
+// fill processes polls until the commit interval is over or the bound is reached, and
+// ends the transaction.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
-	began := time.Now()
-	x.backlog.begin()
+	deadline := time.Now().Add(x.cfg.CommitInterval)
 	for x.records = 0; ; {
 		x.polled = append(x.polled, fetches)
 		x.records += fetches.NumRecords()
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)
 		}
-		wait := x.pace.wait(time.Since(began), fetches.NumRecords() > 0 && !x.lock.isBlocked())
-		if wait <= 0 || x.records >= x.recordsMax() || ctx.Err() != nil {
+		left := time.Until(deadline)
+		if left <= 0 || x.records >= x.recordsMax() || ctx.Err() != nil {
 			return x.end()
 		}
-		fetches = x.poll(ctx, wait, x.recordsMax()-x.records)
+		fetches = x.poll(ctx, left, x.recordsMax()-x.records)
 	}
 }
 
@@ -186,11 +180,9 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 			}
 		case len(p.Records) == 0:
 		case x.router != nil:
-			x.backlog.note(&p)
 			x.router.Process(x.emitter, p.Records)
 			x.marks.Routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
 		default:
-			x.backlog.note(&p)
 			failed = x.tasks.process(x.client, &p)
 		}
 	})
@@ -228,7 +220,7 @@ func (x *transactions) resumeAfterBatches() {
 
 // end writes the checkpoints and commits the transaction.
 func (x *transactions) end() error {
-	began, waits := time.Now(), x.backlog.waits(x.records)
+	began := time.Now()
 	if x.tasks != nil {
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
@@ -254,8 +246,7 @@ func (x *transactions) end() error {
 	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
 	defer x.dropRefusalsIf(x.member.takeRebalanced())
-	took := time.Since(began)
-	x.series.commitSeconds.Observe(took.Seconds())
+	x.series.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		// The worker replaces the client and all tasks. Their restores read whether
 		// the broker committed.
@@ -272,7 +263,6 @@ func (x *transactions) end() error {
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	x.series.committed.Inc()
-	x.pace.committed(took, waits)
 	x.judging.Publish(x.emitter.Counts)
 	x.isolation.committed(x.records)
 	x.respectedRefusals()

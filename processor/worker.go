@@ -60,7 +60,6 @@ type worker struct {
 	memory memoryUse
 	starts *routeStarts // of the routing stage, else nil
 	bound  transactionBound
-	pace   commitPace
 	rejoin atomic.Bool // a request to join the group again
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
@@ -85,7 +84,6 @@ func newWorker(s *shared, stage string, index int) *worker {
 		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
 		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage, topics: topics}, memory: memoryUse{shared: s.idle},
 		bound: newTransactionBound(s.cfg.TransactionTimeout, s.metrics.bound.WithLabelValues(stage, strconv.Itoa(index))),
-		pace:  newCommitPace(s.cfg.CommitInterval, s.cfg.TransactionTimeout),
 	}
 	if stage == app.StageRoute {
 		w.starts = newRouteStarts(s)
@@ -251,7 +249,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, pace: &w.pace, backlog: newBacklog(), limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {

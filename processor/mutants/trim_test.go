@@ -65,6 +65,6 @@ var trimList = []mutant{
 		name:    "recycled-too-early",
 		hazards: []string{"A20"},
 		does:    "the memory of polled records is used again while the transaction still produces them",
-		edits:   []edit{{"processor/transaction.go", "		wait := x.pace.wait(", "		x.recycle()\n		wait := x.pace.wait("}},
+		edits:   []edit{{"processor/transaction.go", "		left := time.Until(deadline)\n", "		x.recycle()\n		left := time.Until(deadline)\n"}},
 	},
 }
