@@ -12,11 +12,11 @@ func TestProgressSaysHowLongItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := startProgress(&out, 3, 7*time.Minute)
-		time.Sleep(20 * time.Second)
+		<-time.After(20 * time.Second)
 		p.Done("%d events", 5)
-		time.Sleep(40 * time.Second)
+		<-time.After(40 * time.Second)
 		p.Done("again")
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second)
 		p.Done("the last")
 		want := "3 runs, about 21m0s\n" +
 			"1 of 3, about 40s left: 5 events\n" +
