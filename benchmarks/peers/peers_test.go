@@ -3,6 +3,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -85,12 +86,27 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// killed is a system that was killed twice, and nothing else.
+var killed = result{System: "x", Processes: 2, Events: 100, Lost: 3, Doubled: 4, Complete: true, Outcomes: []outcome{
+	{strike: strike{Kind: kill}, Recovery: 2 * time.Second, Recovered: true, Lost: 1},
+	{strike: strike{Kind: kill}, Recovery: time.Second, Recovered: true, Lost: 2, Doubled: 4},
+}}
+
+func TestCharts(t *testing.T) {
+	events := eventsChart([]result{killed})
+	if lost, doubled := events.Series[0].Points[0].Y, events.Series[1].Points[0].Y; lost != 3 || doubled != 4 {
+		t.Errorf("bars of %v lost and %v doubled events", lost, doubled)
+	}
+	for _, s := range recoveryChart([]result{killed}).Series {
+		y := s.Points[0].Y
+		if s.Name == string(kill) && y != 2 || s.Name != string(kill) && !math.IsNaN(y) {
+			t.Errorf("a bar of %v s for %s", y, s.Name)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
-	r := result{System: "x", Processes: 2, Events: 100, Lost: 3, Doubled: 4, Complete: true, Outcomes: []outcome{
-		{strike: strike{Kind: kill}, Recovery: time.Second, Recovered: true, Lost: 1},
-		{strike: strike{Kind: kill}, Recovery: 2 * time.Second, Recovered: true, Lost: 2, Doubled: 4},
-	}}
-	text := table(settings{}, []result{r})
+	text := table(settings{}, []result{killed})
 	if want := "| x | 2 | 100 | 3 | 4 | 3 / 4, 2.0 s | - | - | 0 |"; !strings.Contains(text, want) {
 		t.Errorf("no line %q in\n%s", want, text)
 	}

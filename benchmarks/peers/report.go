@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -19,8 +20,49 @@ func report(s settings, machine bench.Machine, command string, results []result)
 		Command string
 		Results []result
 	}{machine, command, results}
-	return machine.Write(s.results, "peers", whole, map[string][]byte{".md": []byte(machine.Head("Peers with faults", command) + text)})
+	return machine.Write(s.results, "peers", whole, map[string][]byte{
+		".md":           []byte(machine.Head("Peers with faults", command) + text),
+		"-events.svg":   eventsChart(results).SVG(),
+		"-recovery.svg": recoveryChart(results).SVG(),
+	})
 }
+
+// eventsChart has the lost and the doubled events of each system.
+func eventsChart(results []result) bench.Chart {
+	c := bench.Chart{Title: "Events lost and doubled by the same faults", Y: "events", Series: []bench.Series{{Name: "lost"}, {Name: "doubled"}}}
+	for _, r := range results {
+		c.Groups = append(c.Groups, r.System)
+		for i, n := range []int{r.Lost, r.Doubled} {
+			c.Series[i].Points = append(c.Series[i].Points, bar(float64(n)))
+		}
+	}
+	return c
+}
+
+// recoveryChart has the longest time without events of each system, by kind of fault.
+func recoveryChart(results []result) bench.Chart {
+	c := bench.Chart{Title: "Longest time until every partition had a later event", Y: "s"}
+	for _, k := range kinds {
+		series := bench.Series{Name: string(k)}
+		for _, r := range results {
+			y := math.NaN() // no such fault
+			for _, o := range r.Outcomes {
+				if o.Kind == k && !(y > o.Recovery.Seconds()) {
+					y = o.Recovery.Seconds()
+				}
+			}
+			series.Points = append(series.Points, bar(y))
+		}
+		c.Series = append(c.Series, series)
+	}
+	for _, r := range results {
+		c.Groups = append(c.Groups, r.System)
+	}
+	return c
+}
+
+// bar is a bar without a whisker.
+func bar(y float64) bench.Point { return bench.Point{X: math.NaN(), Y: y, Low: y, High: y} }
 
 func table(s settings, results []result) string {
 	var b strings.Builder
