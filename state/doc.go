@@ -38,31 +38,21 @@
 //  6. STATUS is open before Badger opens the files, and closed after Badger
 //     closed them. Files that were open when the host stopped are ErrUnclean;
 //     after a kill they are complete, because the page cache outlives a process.
-//  7. A release of mapped memory has no effect on other memory, whatever Badger or Go
-//     did to the address: see addressRange.release.
-//
-// # Bounds
-//
-// The resident memory of a process has MemoryRows of 70 bytes, 2 bytes of filter for each
-// row of its runs, up to 192 MiB of Badger's files above 768 MiB in all, and Go's reserve.
-// During a merge the filters of its inputs exist too. A row of plain deduplication takes
-// 22 bytes of a page and 2 of the filter. Deleted runs stay on disk until a collection.
+//  7. A release of mapped memory changes no other memory: see addressRange.release.
 //
 // # What looks wrong but is not
 //
 //   - checkTables and checkPermissions read all files first: Badger ends the
 //     process on damaged tables and unreadable files, in its own goroutines.
 //     STATUS counts other deaths while opening; after three the files are corrupt.
-//   - All writes are synced, yet a host stop makes a store ErrUnclean: a disk may
+//   - All writes are synced, yet a host stop makes a store ErrUnclean: disks may
 //     acknowledge a sync too early. A rebuild takes only minutes.
 //   - Reads of empty values are repeated: Badger returns an unreadable value as
 //     empty, and for an instant also a value that its collection moves.
 //   - Badger's compactors are off, because they poll: database.compact replaces
 //     them. Level zero must never block a write, because only they would unblock it.
-//   - remap_file_pages is deprecated, and Linux logs its first use. The alternatives are
-//     worse: mmap and MADV_DONTNEED erase the heap if the address is stale, and after
-//     MADV_PAGEOUT look-ups read the disk. Without it the memory is unbounded as before;
-//     under pressure the system takes the pages back.
+//   - remap_file_pages is deprecated, but mmap and MADV_DONTNEED erase the heap if the
+//     address is stale, and MADV_PAGEOUT drops the page cache too.
 //   - Memtables are tiny, because deleted pages become garbage only after a
 //     compaction of their tombstones; 10 to 20 MiB a store are never collected.
 //   - Without a secret, producers can compute digests, fill single pages and

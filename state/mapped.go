@@ -20,7 +20,8 @@ const mappedCheckParts = 256
 // mappedMemory bounds the resident memory of Badger's files, for all stores of a process.
 // Badger maps them, and what it reads and writes stays resident until the system needs
 // the memory. A release costs little: the pages stay in the page cache, and a later access
-// maps them again.
+// maps them again. The rest of the resident memory is MemoryRows of 70 bytes, 2 bytes of
+// filter for each row of the runs, those of a merge's inputs too, and Go's reserve.
 type mappedMemory struct {
 	limit, fileLimit int64 // residentMax and mappedMax, in bytes
 	// unsupported is set when the system knows no release; the memory is unbounded then.
