@@ -85,33 +85,17 @@ type TaskState struct {
 	floor int64 // of the changelog, in the committed checkpoint
 }
 
-// describe returns the state of a task. The figures of its store may have an age.
-func (t *task) describe(worker string, age time.Duration) TaskState {
+func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID}
 	if t.unknown != nil {
 		d.Reason = t.unknown.Error()
 	}
 	if t.judges() {
-		stats := t.stats.of(t.Store, age)
+		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 		d.floor = t.TrimTo()
 	}
 	return d
-}
-
-// storeStats are the figures of a store at a time. To count its bytes, its directory is read.
-type storeStats struct {
-	store *state.Store
-	at    time.Time
-	stats state.Stats
-}
-
-// of returns the figures of a store, which may have an age.
-func (s *storeStats) of(store *state.Store, age time.Duration) state.Stats {
-	if s.store != store || time.Since(s.at) >= age {
-		s.store, s.stats, s.at = store, store.Stats(), time.Now()
-	}
-	return s.stats
 }
 
 // board has what the workers publish. Ready, State and the metrics of keys read it.

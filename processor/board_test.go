@@ -102,25 +102,6 @@ func TestReadinessCountsRestoringTasks(t *testing.T) {
 	}
 }
 
-// TestStoreIsReadOnceForManyPublications: at a start each end of a restore is published,
-// and the figures of all stores with it.
-func TestStoreIsReadOnceForManyPublications(t *testing.T) {
-	t.Parallel()
-	first, second := emptyStore(t), emptyStore(t)
-	var s storeStats
-	_ = s.of(first, time.Hour)
-	at := s.at
-	if _ = s.of(first, time.Hour); s.at != at {
-		t.Error("the store was read again before its figures were old")
-	}
-	if _ = s.of(first, 0); s.at == at {
-		t.Error("the store was not read again although its figures were old")
-	}
-	if _ = s.of(second, time.Hour); s.store != second {
-		t.Error("the figures of another store were returned")
-	}
-}
-
 // TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because
 // the process is ready then.
 func TestEndsOfRestoresArePublishedTogether(t *testing.T) {

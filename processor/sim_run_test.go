@@ -266,38 +266,47 @@ func (s *sim) heal() {
 	s.note("healed")
 }
 
-// unlock stops all lives but one if a group cannot finish a rebalance, and
-// reports whether it did. kfake restarts the time that members have for it
-// with every one that joins (group.rebalance), so members that ask again in
-// turn, each within that time, can wait for ever; Kafka does not do so.
-func (s *sim) unlock(keep *simLife) bool {
+// unlock stops all lives but one if a group cannot finish a rebalance, and starts that one
+// again if it is alone already. It returns the life that goes on, nil if no group is stuck.
+// kfake restarts the time that members have for it with every one that joins
+// (group.rebalance), so members that ask again in turn, each within that time, can wait for
+// ever; Kafka does not do so.
+func (s *sim) unlock(keep *simLife) *simLife {
 	others := slices.DeleteFunc(s.running(), func(l *simLife) bool { return l == keep })
 	stuck := false
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		info := s.cluster.GroupInfo(app.GroupName("app", stage))
 		stuck = stuck || info != nil && info.State == "PreparingRebalance"
 	}
-	if !stuck || len(others) == 0 {
-		return false
+	if !stuck {
+		return nil
 	}
-	s.t.Logf("seed %d: a group of the embedded cluster did not finish its rebalance: stopping all instances but slot %d", s.seed, keep.slot)
+	s.t.Logf("seed %d: a group of the embedded cluster did not finish its rebalance: %d instances besides slot %d", s.seed, len(others), keep.slot)
+	if len(others) == 0 {
+		s.stopLife(keep)
+		s.fill(keep.slot, keep.dir)
+		return s.slots[keep.slot]
+	}
 	for _, l := range others {
 		s.stopLife(l)
 	}
-	return true
+	return keep
 }
 
 // drainedHistory waits until all is worked off and returns what was observed.
 func (s *sim) drainedHistory() *oracle.History {
 	h := &oracle.History{Sent: s.traffic.sent, Requests: s.posted(), Refused: s.refused, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
 	worker := s.running()[0]
-	deadline := time.Now().Add(healMax)
+	deadline, unlocks := time.Now().Add(healMax), 0
 	for !(s.drained(worker.instance, s.set.inputs...) && s.allStable()) {
 		s.alive()
 		s.expireGhosts()
 		s.traffic.commitEnds()
-		if time.Now().After(deadline) && s.unlock(worker) {
-			deadline = time.Now().Add(healMax)
+		if unlocks < 2 && time.Now().After(deadline) {
+			if goesOn := s.unlock(worker); goesOn != nil {
+				worker, deadline = goesOn, time.Now().Add(healMax)
+				unlocks++
+			}
 		}
 		if time.Now().After(deadline) {
 			s.t.Errorf("input is left, or transactions are open, %v after everything healed", healMax)

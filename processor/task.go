@@ -68,7 +68,6 @@ type task struct {
 	// records then skip control records and aborted records only.
 	stable bool
 	since  time.Time
-	stats  storeStats // of Store, as last published
 
 	unknown  *judge.UnknownRouteError // why the task waits; nil if it does not
 	storeErr error                    // why the store is unusable; nil if it is usable

@@ -24,10 +24,10 @@ import (
 const (
 	// publishInterval is the time between two publications of a busy worker on the board.
 	publishInterval = time.Second
-	// publishPerTask and statsPerTask bound what a worker with many tasks spends on its
-	// publications, whose cost is that of all tasks. While tasks restore, it is so long for
-	// each task between two of them, and between two looks at the files of a store.
-	publishPerTask, statsPerTask = time.Millisecond, 10 * time.Millisecond
+	// publishPerTask bounds what a worker with many tasks spends on its publications, whose
+	// cost is that of all tasks. While tasks restore, it is so long for each task between two
+	// of them.
+	publishPerTask = time.Millisecond
 )
 
 // An assignment is a partition that the group assigned to this member, with its start:
@@ -424,7 +424,7 @@ func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
-		states = append(states, t.describe(s.worker, time.Duration(len(s.tasks))*statsPerTask))
+		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
 	}
 	s.board.setTasks(s.worker, states)

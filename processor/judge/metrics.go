@@ -55,10 +55,11 @@ func (m *Metrics) Publish(counts []uint64) {
 			continue
 		}
 		route, counter := i/countersMax, i%countersMax
-		if counter >= len(m.counters[route]) {
-			m.counters[route] = m.countersOf(m.routes[route].Name, true)
+		counters := m.counters[route]
+		if counter >= len(counters) { // of claims, for a plain route; workers share m.counters
+			counters = m.countersOf(m.routes[route].Name, true)
 		}
-		m.counters[route][counter].Add(float64(c))
+		counters[counter].Add(float64(c))
 	}
 }
 
