@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 
 	"oncebus/dedup"
@@ -40,7 +41,7 @@ func (t *Judge) joiningOf(found *candidate) (*joining, error) {
 	if open := t.joins.of[row.Digest]; open != nil {
 		return open, nil
 	}
-	if t.joins.requests >= joinsMax {
+	if t.joins.requests >= cmp.Or(t.JoinsMax, joinsMax) {
 		return nil, nil
 	}
 	claim, err := dedup.DecodeClaim(row.Result)

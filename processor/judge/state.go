@@ -53,7 +53,9 @@ type State struct {
 	sweepRefused bool
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
 	SweepAfter int64
-	Log        *slog.Logger
+	// JoinsMax replaces the constant of that name in tests; 0 for the constant.
+	JoinsMax int
+	Log      *slog.Logger
 }
 
 // JoinTransaction copies the checkpoint, so that Discard can restore it.

@@ -99,7 +99,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a duplicate that waits is in the store but not in the changelog: a takeover loses it",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})\n", "	_ = left\n	t.Store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/joining.go", "		t.put(e, &change{row: &row, claim: &open.claim, replaced: &open.row}) // join counted the requests\n", "		t.Store.Put(row)\n"}},
 		aims:  inScript("waiting", "answered-once"),
 	},
 	{
@@ -299,6 +299,13 @@ var claimList = []mutant{
 		does:  "failed and rejected are stored like a result and replayed forever",
 		edits: []edit{{"dedup/claim.go", "StepComplete: Completed, StepFree: Freed, StepForget: Freed},\n	Submitted:", "StepComplete: Completed, StepFree: Completed, StepForget: Freed},\n	Submitted:"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
+	},
+	{
+		name:    "request-that-cannot-join-lost",
+		hazards: []string{"D44"},
+		does:    "a request is lost that cannot join its claim, because too many joined others",
+		edits:   []edit{{"processor/judge/claim.go", "	} else {\n		t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: 1})\n	}\n", "	}\n"}},
+		aims:    inJudge("^TestRequestsThatJoinInOneTransaction$"),
 	},
 	{
 		name:    "joined-requests-lost",
