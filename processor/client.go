@@ -159,6 +159,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 		w.txns.tasks.revoked(gone)
 	} else {
 		w.starts.drop(gone)
+		w.txns.pacer.drop(gone)
 		w.txns.marks.Revoke(gone)
 	}
 	w.wake()
@@ -197,6 +198,10 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 				continue
 			}
 			w.member.place(id)
+			if w.txns.pacer != nil {
+				// It may be paused since this worker had it before.
+				w.txns.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
+			}
 		}
 	}
 	if w.txns.tasks != nil {

@@ -33,6 +33,7 @@ type metrics struct {
 	timedOut      *prometheus.CounterVec
 	bound         *prometheus.GaugeVec
 	refused       *prometheus.CounterVec
+	backlogs      prometheus.Gauge
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -72,8 +73,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Most input records of a worker's next transaction, by stage and worker: 50000, less after transactions that timed out, until it has grown back."}, []string{"stage", "worker"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_refused_records_total",
 			Help: "Records that a broker refused for good, by topic: too large, or invalid for the topic. Their events are dead letters with the broker's error."}, []string{"topic"}),
+		backlogs: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_paused_backlogs",
+			Help: "Input partitions with a backlog that the routing stage does not fetch for the moment, because the tasks are behind it. Live events go first."}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

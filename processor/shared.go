@@ -44,6 +44,7 @@ type shared struct {
 	// tests set shorter times.
 	stallAfter, ownersInterval, purgeInterval, progressInterval time.Duration
 	sweepAfter                                                  int64                 // judge.State.SweepAfter
+	pacing                                                      pacing                // of the routing stage
 	counting                                                    func(context.Context) // restore.Source.Counting
 
 	limits chan struct{} // has a value while a worker reads the topics' limits

@@ -63,7 +63,12 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
 	n, disk := newSimNet(s.vn.DialContext, s.set.latency), new(fakeDisk)
 	disk.free.Store(diskFree)
-	place := func(p *processor.Processor) { p.Stores().Disk.Space = disk.space }
+	place := func(p *processor.Processor) {
+		p.Stores().Disk.Space = disk.space
+		if s.seed%2 == 0 { // pauses each input that is polled while the tasks have anything to do
+			p.SetPacing(0, time.Nanosecond, 20*time.Millisecond)
+		}
+	}
 	l := &simLife{instance: s.startWith(cfg, place, kgo.Dialer(n.dial), kgo.DisableClientMetrics()), slot: slot, net: n, dir: dir, disk: disk}
 	s.lives = append(s.lives, l)
 	return l

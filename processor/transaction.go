@@ -38,6 +38,7 @@ type transactions struct {
 	marks    *app.Marks         // of the routing stage, else nil
 	starts   *routeStarts       // of the routing stage, else nil
 	observer *progress.Observer // of the routing stage, else nil
+	pacer    *pacer             // of the routing stage, else nil
 	// progressed reports that the open transaction has progress records.
 	progressed bool
 	tasks      *taskSet   // of the dedup stage, else nil
@@ -181,6 +182,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case len(p.Records) == 0:
 		case x.router != nil:
 			x.router.Process(x.emitter, p.Records)
+			x.pacer.polled(&p)
 			x.marks.Routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
 		default:
 			failed = x.tasks.process(x.client, &p)

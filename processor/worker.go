@@ -164,7 +164,7 @@ func (w *worker) runClient(ctx context.Context) error {
 	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
 	}
-	defer w.observeProgress()()
+	defer w.observe()()
 	for ctx.Err() == nil {
 		if _, missed := w.txns.oversized.announcements(); missed {
 			return errOversize
@@ -266,6 +266,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.starts.dropAll()
 		w.txns.marks = app.NewMarks(w.rt)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
+		w.txns.pacer = newPacer(w.shared, w.txns.client)
 		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.routes.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
@@ -369,15 +370,16 @@ func (w *worker) isDue() bool {
 	return w.txns.observer.Due()
 }
 
-// observeProgress observes, for the client, how far outcomes were read, until the
-// function that it returns is called.
-func (w *worker) observeProgress() (end func()) {
+// observe observes, for the client of the routing stage, how far outcomes were read and how
+// far the tasks are, until the function that it returns is called.
+func (w *worker) observe() (end func()) {
 	if w.txns.observer == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var observing sync.WaitGroup
 	observing.Go(func() { w.txns.observer.Run(ctx, w.wake) })
+	observing.Go(func() { w.txns.pacer.run(ctx) })
 	return func() {
 		stop()
 		observing.Wait()

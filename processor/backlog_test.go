@@ -1,0 +1,53 @@
+package processor_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+)
+
+// TestPausedPartitionThatComesBackIsFetched: a worker paused the fetching of its inputs, loses
+// some of them to another process, and gets them back. The client remembers the pause, the
+// pacer does not.
+func TestPausedPartitionThatComesBackIsFetched(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	config := func(instance string) processor.Config {
+		cfg := b.config(instance)
+		cfg.LeaveOnStop = true
+		return cfg
+	}
+	// Its tasks are always behind, and it resumes nothing by itself.
+	one := b.ready(b.startWith(config("one"), func(p *processor.Processor) { p.SetPacing(0, -2, time.Millisecond) }))
+	sent := 0
+	events := func() {
+		for partition := range int32(4) {
+			b.produce(signal(fmt.Sprint("id-", sent), partition, testTime))
+			sent++
+		}
+	}
+	b.wait("four paused inputs", func() bool {
+		if testutil.ToFloat64(one.PausedBacklogs()) == 4 {
+			return true
+		}
+		events()
+		return false
+	})
+	two := b.start(config("two"))
+	b.wait("two members", func() bool {
+		return len(b.instances(app.StageRoute)) == 2 && two.Ready() == nil && len(two.State().Tasks) == 2
+	})
+	must(t, two.stop())
+	b.wait("the end of the other process", func() bool {
+		return len(b.instances(app.StageRoute)) == 1 && one.Ready() == nil && len(one.State().Tasks) == 4
+	})
+	before := len(b.read("signals.unique"))
+	events()
+	b.wait("events of the partitions that came back", func() bool { return len(b.read("signals.unique")) >= before+2 })
+}
