@@ -24,7 +24,7 @@ func TestPausedPartitionThatComesBackIsFetched(t *testing.T) {
 		return cfg
 	}
 	// Its tasks are always behind, and it resumes nothing by itself.
-	one := b.ready(b.startWith(config("one"), func(p *processor.Processor) { p.SetPacing(0, -2, time.Millisecond) }))
+	one := b.ready(b.startWith(config("one"), func(p *processor.Processor) { p.SetPacing(0, 1, -2, time.Millisecond) }))
 	sent := 0
 	events := func() {
 		for partition := range int32(4) {

@@ -26,6 +26,11 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		batchMax += app.EnvelopeBytesMax
 	}
 	options := append(append([]kgo.Opt(nil), w.baseOptions...), w.budget.ClientOptions(batchMax)...)
+	fetchWait := kafka.FetchMaxWait
+	if w.stage == app.StageRoute {
+		fetchWait = routeFetchWait
+		options = append(options, kgo.FetchMaxPartitionBytes(routeFetchMax))
+	}
 	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
 		// Begins with the client id of the process, so that brokers' logs and
@@ -39,9 +44,9 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// A broker serves one fetch of a client at a time. Partitions resumed after
-		// a restore wait for the fetch in progress, which takes this long if all
-		// its partitions are idle.
-		kgo.FetchMaxWait(kafka.FetchMaxWait),
+		// a restore, or by a pacer, wait for the fetch in progress, which takes this
+		// long if all its partitions are idle.
+		kgo.FetchMaxWait(fetchWait),
 		// No offset reset is silent (invariant 8). adjustOffsets resolves a start
 		// without a commit; any other offset out of range stops the process.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
@@ -189,21 +194,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		return nil, err
 	}
-	for topic, partitions := range offsets {
-		for partition := range partitions {
-			id := app.TaskID{Topic: topic, Partition: partition}
-			if waiting[id] {
-				partitions[partition] = kgo.NewOffset().At(0) // paused, see takeDecided
-				w.txns.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
-				continue
-			}
-			w.member.place(id)
-			if w.txns.pacer != nil {
-				// It may be paused since this worker had it before.
-				w.txns.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
-			}
-		}
-	}
+	w.placeKnown(offsets, waiting)
 	if w.txns.tasks != nil {
 		var inbox []assignment
 		pause := map[string][]int32{}
@@ -220,6 +211,25 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
 	w.wake()
 	return offsets, nil
+}
+
+// placeKnown marks the partitions whose offset is known, and pauses the others. One whose
+// offset is known may be paused since this worker had it before.
+func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map[app.TaskID]bool) {
+	for topic, partitions := range offsets {
+		for partition := range partitions {
+			id := app.TaskID{Topic: topic, Partition: partition}
+			if waiting[id] {
+				partitions[partition] = kgo.NewOffset().At(0) // paused, see takeDecided
+				w.txns.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+				continue
+			}
+			w.member.place(id)
+			if w.txns.pacer != nil {
+				w.txns.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
+			}
+		}
+	}
 }
 
 // resolveStarts sets the offset of every partition for which the group has none, and

@@ -16,15 +16,33 @@ import (
 const (
 	// paceInterval is the time between two looks at the tasks, while a partition has a
 	// backlog or had one in the last paceFor.
-	paceInterval, paceFor = 100 * time.Millisecond, time.Second
+	paceInterval, paceFor = 50 * time.Millisecond, time.Second
 	// backlogMin is how many records are a backlog. A live partition has fewer after a
 	// poll: 100,000 events a second on four partitions are 2,500 in a commit interval.
 	backlogMin = 5000
+	// leftMin is how many records the tasks judge in no time worth mentioning.
+	leftMin = 5000
+	// firstRoom is how many records of backlogs are routed until the rate of the tasks is
+	// known. Tasks that just started are slow.
+	firstRoom = 10_000
+	// roomMax is more than any router routes between two looks.
+	roomMax = 1 << 30
 	// aheadMin is the least time by which the tasks may be behind the routing stage. It
-	// must be some commit intervals of both: the tasks would wait for records else.
-	aheadMin, aheadIntervals = 300 * time.Millisecond, 3
+	// must be more than two commit intervals, else the tasks wait for records: those of
+	// the open transactions of both stages count too.
+	aheadMin, aheadIntervals = 250 * time.Millisecond, 2.5
+	// pacedPollMax bounds a poll of the routing stage while a partition has a backlog.
+	// Larger polls let it run ahead before a pause takes effect.
+	pacedPollMax = 10_000
+	// routeFetchMax bounds what a partition has in one fetch response of the routing
+	// stage. So a response has most partitions, and a live one does not wait until those
+	// with a backlog have filled several responses. routeFetchWait bounds how long a
+	// resumed partition waits for the fetch in progress, if its partitions are idle.
+	routeFetchMax, routeFetchWait = 64 << 10, 150 * time.Millisecond
 	// rateWindow is over what time the rate of the tasks is averaged.
 	rateWindow = 500 * time.Millisecond
+	// boostUp and boostDown change a boost at a look, up to boostMax.
+	boostUp, boostDown, boostMax = 1.25, 0.99, 4
 	// stuckAfter is after what time a task without a commit no longer counts: one that
 	// restores, or waits for a route, must not keep events from all others.
 	stuckAfter = 2 * time.Second
@@ -32,9 +50,9 @@ const (
 
 // pacing is how a pacer decides. Tests set other values.
 type pacing struct {
-	backlog  int64         // backlogMin
-	ahead    time.Duration // 0 for the value that the commit interval gives
-	interval time.Duration // paceInterval
+	backlog, room int64         // backlogMin, firstRoom
+	ahead         time.Duration // 0 for the value that the commit interval gives
+	interval      time.Duration // paceInterval
 }
 
 // A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a
@@ -53,33 +71,66 @@ type pacer struct {
 
 	mu        sync.Mutex
 	behind    bool
+	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
-	paused    map[app.TaskID]bool
+	// backlogs had a backlog when they were last polled; true for one that is paused.
+	backlogs map[app.TaskID]bool
 }
 
 func newPacer(s *shared, client *kgo.Client) *pacer {
 	ahead := s.pacing.ahead
 	if ahead == 0 {
-		ahead = max(aheadMin, aheadIntervals*s.cfg.CommitInterval)
+		ahead = max(aheadMin, time.Duration(aheadIntervals*float64(s.cfg.CommitInterval)))
 	}
-	return &pacer{shared: s, client: client, ahead: ahead, paused: map[app.TaskID]bool{}}
+	return &pacer{shared: s, client: client, ahead: ahead, room: s.pacing.room, backlogs: map[app.TaskID]bool{}}
 }
 
-// polled pauses a partition if it has a backlog after these records and the tasks are
-// behind. The caller holds the rebalance lock.
-func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
-	next := fetched.Records[len(fetched.Records)-1].Offset + 1
-	if fetched.LastStableOffset-next < p.pacing.backlog || p.rt.Outcomes[fetched.Topic] != nil {
-		return
+// pollMax returns the most records of the next poll.
+func (p *pacer) pollMax() int {
+	if p.active() {
+		return pacedPollMax
 	}
+	return pollRecordsMax
+}
+
+// polled notes records of a partition, and pauses all backlogs if there is no room for more
+// of them, or the tasks are behind. The caller holds the rebalance lock.
+func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
+	id := app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}
+	next := fetched.Records[len(fetched.Records)-1].Offset + 1
+	isBacklog := fetched.LastStableOffset-next >= p.pacing.backlog && p.rt.Outcomes[fetched.Topic] == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !isBacklog {
+		if !p.backlogs[id] { // else another partition of this poll had it paused
+			delete(p.backlogs, id)
+		}
+		return
+	}
 	p.backlogAt = time.Now()
-	id := app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}
-	if p.behind && !p.paused[id] {
-		p.paused[id] = true
-		p.metrics.backlogs.Inc()
-		p.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	if _, known := p.backlogs[id]; !known {
+		p.backlogs[id] = false
+	}
+	if p.room -= int64(len(fetched.Records)); p.room < 0 {
+		p.behind = true
+	}
+	if p.behind {
+		p.pause()
+	}
+}
+
+// pause pauses all backlogs.
+func (p *pacer) pause() {
+	pause := map[string][]int32{}
+	for id, paused := range p.backlogs {
+		if !paused {
+			pause[id.Topic] = append(pause[id.Topic], id.Partition)
+			p.backlogs[id] = true
+			p.metrics.backlogs.Inc()
+		}
+	}
+	if len(pause) > 0 {
+		p.client.PauseFetchPartitions(pause)
 	}
 }
 
@@ -95,22 +146,23 @@ func (p *pacer) drop(gone map[string][]int32) {
 	}
 }
 
-// forget removes a partition from those that are paused.
+// forget removes a partition, paused or not.
 func (p *pacer) forget(id app.TaskID) {
-	if p.paused[id] {
-		delete(p.paused, id)
+	if p.backlogs[id] {
 		p.metrics.backlogs.Dec()
 	}
+	delete(p.backlogs, id)
 }
 
 // run looks at the tasks until ctx is done.
 func (p *pacer) run(ctx context.Context) {
-	defer p.set(0)
+	defer p.set(0, p.pacing.room)
 	var tasks taskPace
 	failed := false
 	for kafka.Pause(ctx, p.pacing.interval) == nil {
 		if !p.active() {
 			tasks = taskPace{}
+			p.set(0, p.pacing.room)
 			continue
 		}
 		ends, committed, err := p.look(ctx)
@@ -119,11 +171,12 @@ func (p *pacer) run(ctx context.Context) {
 				p.log.Warn("reading how far the tasks are failed, so no backlog is paused until it succeeds", "error", err)
 			}
 			failed, tasks = true, taskPace{}
-			p.set(0)
+			p.set(0, math.MaxInt64)
 			continue
 		}
 		failed = false
-		p.set(tasks.behind(time.Now(), ends, committed))
+		tasks.look(time.Now(), ends, committed)
+		p.set(tasks.behind(), tasks.grant(p.pacing.room, p.ahead)/int64(max(1, p.cfg.Workers)))
 	}
 }
 
@@ -131,17 +184,25 @@ func (p *pacer) run(ctx context.Context) {
 func (p *pacer) active() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.paused) > 0 || time.Since(p.backlogAt) < paceFor
+	if time.Since(p.backlogAt) < paceFor {
+		return true
+	}
+	for _, paused := range p.backlogs {
+		if paused {
+			return true
+		}
+	}
+	return false
 }
 
-// look reads the ends of the repartition topic, and the offsets that the tasks of all
-// processes have committed.
+// look reads the ends of the repartition topic, those of open transactions included, and
+// the offsets that the tasks of all processes have committed.
 func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.TransactionTimeout)
 	defer cancel()
 	topic := p.rt.Topology.Repartition
 	ends, committed = map[int32]int64{}, map[int32]int64{}
-	listed, err := p.admin.ListCommittedOffsets(ctx, topic)
+	listed, err := p.admin.ListEndOffsets(ctx, topic)
 	if err == nil {
 		err = listed.Error()
 	}
@@ -161,20 +222,24 @@ func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err 
 	return ends, committed, err
 }
 
-// set takes a new value for how long the tasks need for what was routed, and resumes what
-// is paused if it is short.
-func (p *pacer) set(behind time.Duration) {
+// set takes new values for how long the tasks need for what was routed, and for how many
+// records there is room. It resumes what is paused once the time is short.
+func (p *pacer) set(behind time.Duration, room int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.room = room
 	switch {
 	case behind > p.ahead:
 		p.behind = true
-	case behind <= p.ahead/2:
+		p.pause()
+	case behind <= p.ahead*2/3:
 		p.behind = false
 		resume := map[string][]int32{}
-		for id := range p.paused {
-			resume[id.Topic] = append(resume[id.Topic], id.Partition)
-			p.forget(id)
+		for id, paused := range p.backlogs {
+			if paused {
+				resume[id.Topic] = append(resume[id.Topic], id.Partition)
+				p.forget(id)
+			}
 		}
 		if len(resume) > 0 {
 			p.client.ResumeFetchPartitions(resume)
@@ -188,35 +253,77 @@ type taskPace struct {
 	at        time.Time // of the last look
 	committed map[int32]int64
 	moved     map[int32]time.Time // when the offset was last seen to move
-	rate      float64             // records a second, of all partitions
+	left      int64               // records that are not committed, without tasks that stand
+	rate      float64             // records a second, of all partitions, while some were left
+	boost     float64             // by how much more the tasks could perhaps commit, at least 1
+	room      int64               // as granted last
 }
 
-// behind returns how long the tasks take for the records up to ends that they have not
-// committed. Tasks that stand are left out.
-func (t *taskPace) behind(now time.Time, ends, committed map[int32]int64) time.Duration {
+// look measures what the tasks committed since the last look, and what is left of the
+// records up to ends.
+func (t *taskPace) look(now time.Time, ends, committed map[int32]int64) {
 	if t.moved == nil {
 		t.moved = map[int32]time.Time{}
 	}
-	var done, left int64
+	busy := t.left >= leftMin
+	var done int64
+	t.left = 0
 	for partition, at := range committed {
-		if before, known := t.committed[partition]; known && at > before {
+		before, known := t.committed[partition]
+		if known {
+			done += max(0, at-before)
+		}
+		if !known || at > before {
 			t.moved[partition] = now
-			done += at - before
 		}
 		if now.Sub(t.moved[partition]) < stuckAfter {
-			left += max(0, ends[partition]-at)
+			t.left += max(0, ends[partition]-at)
 		}
 	}
-	if elapsed := now.Sub(t.at).Seconds(); t.committed != nil && elapsed > 0 {
+	if elapsed := now.Sub(t.at).Seconds(); busy && elapsed > 0 {
 		share := 1 - math.Exp(-elapsed/rateWindow.Seconds())
 		if t.rate == 0 {
 			share = 1
 		}
 		t.rate += share * (float64(done)/elapsed - t.rate)
 	}
-	t.at, t.committed = now, committed
-	if left == 0 || t.rate == 0 {
-		return 0
+	if t.left < leftMin {
+		t.boost = min(t.boost*boostUp, boostMax)
+	} else {
+		t.boost = max(t.boost*boostDown, 1)
 	}
-	return time.Duration(float64(left) / t.rate * float64(time.Second))
+	t.at, t.committed = now, committed
 }
+
+// capacity is the rate that the tasks can perhaps reach. Tasks that wait for records commit
+// what was routed, however fast they are. So each look that finds nothing left raises it, and
+// each other one lowers it a little.
+func (t *taskPace) capacity() float64 { return t.rate * t.boost }
+
+// behind returns how long the tasks take for the records that are left; the longest time
+// while their rate is unknown.
+func (t *taskPace) behind() time.Duration {
+	seconds := float64(t.left) / t.capacity()
+	switch {
+	case t.left < leftMin:
+		return 0
+	case seconds < stalled.Seconds():
+		return time.Duration(seconds * float64(time.Second))
+	}
+	return stalled
+}
+
+// grant returns how many records of backlogs may be routed until the next look: what the
+// tasks take in the time ahead, without what is left. While nothing is left, their rate is
+// not known, and it is twice what it was before.
+func (t *taskPace) grant(first int64, ahead time.Duration) int64 {
+	if t.left < leftMin {
+		t.room = min(max(first, 2*t.room), roomMax)
+	} else {
+		t.room = max(first, int64(ahead.Seconds()*t.capacity())) - t.left
+	}
+	return t.room
+}
+
+// stalled is the longest time by which tasks are behind.
+const stalled = time.Hour

@@ -11,10 +11,10 @@ import (
 	"oncebus/processor/app"
 )
 
-// SetPacing sets the records that are a backlog, the time by which tasks are behind, and the
-// time between two looks.
-func (p *Processor) SetPacing(backlog int64, ahead, interval time.Duration) {
-	p.pacing = pacing{backlog: backlog, ahead: ahead, interval: interval}
+// SetPacing sets the records that are a backlog, the room for them between two looks, the time
+// by which tasks are behind, and the time between two looks.
+func (p *Processor) SetPacing(backlog, room int64, ahead, interval time.Duration) {
+	p.pacing = pacing{backlog: backlog, room: room, ahead: ahead, interval: interval}
 }
 
 // polledUpTo returns a poll of a partition up to an offset, of which the log has more.
@@ -35,7 +35,7 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	defer client.Close()
 	p := newPacer(&shared{
 		log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}, pacing: pacing{backlog: 100, ahead: time.Second},
+		rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}, pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
 	}, client)
 	poll := func() {
 		p.polled(polledUpTo("raw", 0, 50, 149)) // 99 left
@@ -57,53 +57,85 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	}
 	poll()
 	wantPaused("tasks not behind", 0)
-	p.set(time.Second)
+	p.set(time.Second, 10)
 	poll()
 	wantPaused("tasks behind by no more than allowed", 0)
-	p.set(time.Second + 1)
-	poll()
-	poll()
+	p.set(time.Second+1, 10)
 	wantPaused("tasks behind", 2)
-	p.set(time.Second/2 + 1)
+	poll()
+	wantPaused("polled again", 2)
+	p.set(time.Second*2/3+1, 10)
 	wantPaused("tasks less behind", 2)
 	p.drop(map[string][]int32{"raw": {2}})
-	p.set(time.Second / 2)
+	p.set(time.Second*2/3, 1)
 	wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
-	p.set(2 * time.Second)
 	p.polled(polledUpTo("raw", 1, 50, 150))
-	wantPaused("tasks behind again", 2)
+	p.polled(polledUpTo("raw", 1, 51, 150))
+	wantPaused("room used up", 1)
+	p.polled(polledUpTo("raw", 1, 52, 152))
+	wantPaused("no room", 2)
+	p.set(0, 2)
+	p.polled(polledUpTo("raw", 1, 52, 152))
+	p.polled(polledUpTo("raw", 1, 60, 152))
+	p.set(time.Hour, 2)
+	wantPaused("the backlog is gone", 1)
+	p.set(0, 0)
+	p.polled(polledUpTo("raw", 1, 50, 150))
+	p.polled(polledUpTo("raw", 1, 150, 150)) // of the same poll
+	wantPaused("paused with the last records of its backlog", 2)
+	p.set(0, 0)
+	wantPaused("resumed", 1)
 }
 
-// TestTasksThatStandAreNotBehind: how long the tasks need is measured by those that commit.
-// One that restores, or waits, would else keep backlogs from all others.
-func TestTasksThatStandAreNotBehind(t *testing.T) {
+// TestPaceOfTasks: how long the tasks need is measured by those that commit, while they have
+// records. One that restores, or waits, would else keep backlogs from all others.
+func TestPaceOfTasks(t *testing.T) {
 	t.Parallel()
+	const first, ahead = 1000, time.Second
 	now := time.Unix(1_700_000_000, 0)
 	var tasks taskPace
-	ends, committed := map[int32]int64{0: 0, 1: 0, 2: 1_000_000, 3: 50}, map[int32]int64{0: 0, 1: 0, 2: 7}
-	var behind time.Duration
-	for n := range 30 { // 3 s: 1,000 records a second on each of 0 and 1
-		ends[0] += 100
-		ends[1] += 150
-		committed = map[int32]int64{0: committed[0] + 100, 1: committed[1] + 100, 2: 7}
-		behind = tasks.behind(now, ends, committed)
-		if n == 0 && behind != 0 {
-			t.Errorf("behind by %v at the first look", behind)
+	ends, committed := map[int32]int64{0: 0, 1: 0, 2: 1_000_000}, map[int32]int64{0: 0, 1: 0, 2: 7}
+	look := func(routed, judged [2]int64) {
+		now = now.Add(100 * time.Millisecond)
+		committed = map[int32]int64{0: committed[0] + judged[0], 1: committed[1] + judged[1], 2: 7}
+		ends[0] += routed[0]
+		ends[1] += routed[1]
+		tasks.look(now, ends, committed)
+	}
+	want := func(when string, behind time.Duration, room int64) {
+		t.Helper()
+		if got := tasks.behind(); got.Round(time.Millisecond) != behind {
+			t.Errorf("%s: behind by %v, want %v", when, got, behind)
 		}
-		now = now.Add(100 * time.Millisecond)
+		if got := tasks.grant(first, ahead); got != room {
+			t.Errorf("%s: room for %d, want %d", when, got, room)
+		}
 	}
-	if want := 750 * time.Millisecond; behind < want-time.Millisecond || behind > want+time.Millisecond { // 30 * 50 of 2,000 a second
-		t.Errorf("behind by %v, want %v", behind, want)
+	look([2]int64{10_000, 0}, [2]int64{})
+	want("rate unknown", time.Hour, first-10_000-999_993)
+	for range 20 { // 20,000 a second
+		look([2]int64{1000, 2000}, [2]int64{1000, 1000})
 	}
-	for range 30 { // partition 1 stands
-		ends[1] += 150
-		committed = map[int32]int64{0: committed[0] + 100, 1: committed[1], 2: 7}
-		behind = tasks.behind(now, ends, committed)
-		now = now.Add(100 * time.Millisecond)
+	want("partition 2 stands", 1500*time.Millisecond, 20_000-30_000)
+	if tasks.boost != 1 {
+		t.Errorf("boost %v of tasks that always had records", tasks.boost)
 	}
-	if behind != 0 {
-		t.Errorf("behind by %v while the only task that commits has nothing left", behind)
+	look([2]int64{}, [2]int64{10_000, 20_000})
+	if tasks.rate < 50_000 || tasks.rate > 100_000 {
+		t.Errorf("rate %.0f after 0.1 s with 300,000 a second, 20,000 before", tasks.rate)
 	}
+	rate := tasks.rate
+	want("nothing left", 0, first)
+	look([2]int64{}, [2]int64{})
+	want("nothing left again", 0, 2*first)
+	if tasks.rate != rate || tasks.capacity() < 1.5*rate {
+		t.Errorf("rate %.0f and capacity %.0f without records, rate %.0f before", tasks.rate, tasks.capacity(), rate)
+	}
+	look([2]int64{0, 60_000}, [2]int64{})
+	for range 21 {
+		look([2]int64{60_000, 0}, [2]int64{60_000, 0})
+	}
+	want("partition 1 stands too", 0, 4*first)
 }
 
 // PausedBacklogs returns the metric of how many partitions the pacers pause.

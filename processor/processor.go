@@ -69,7 +69,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
-			pacing: pacing{backlog: backlogMin, interval: paceInterval},
+			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		redact: redact, refused: make(chan error, 1),
 	}

@@ -66,7 +66,7 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	place := func(p *processor.Processor) {
 		p.Stores().Disk.Space = disk.space
 		if s.seed%2 == 0 { // pauses each input that is polled while the tasks have anything to do
-			p.SetPacing(0, time.Nanosecond, 20*time.Millisecond)
+			p.SetPacing(int64(s.seed/2%2), 1, time.Nanosecond, 20*time.Millisecond)
 		}
 	}
 	l := &simLife{instance: s.startWith(cfg, place, kgo.Dialer(n.dial), kgo.DisableClientMetrics()), slot: slot, net: n, dir: dir, disk: disk}

@@ -302,7 +302,11 @@ func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo
 	}
 	w.wakePoll = cancel
 	w.mu.Unlock()
-	fetches := w.txns.session.PollRecords(ctx, min(records, pollRecordsMax))
+	most := pollRecordsMax
+	if w.txns.pacer != nil {
+		most = w.txns.pacer.pollMax()
+	}
+	fetches := w.txns.session.PollRecords(ctx, min(records, most))
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()

@@ -45,7 +45,7 @@ func plainRoutes(n int) string {
 // APP stands for the name of the app.
 func (r *run) newApp(ctx context.Context, name, routes string, partitions int) (*app, error) {
 	a := &app{name: name, partitions: partitions, broker: r.broker, binary: r.binary}
-	if err := a.broker.CreateTopics(ctx, partitions, name+"-in", name+"-out", name+"-dead", name+"-outcomes", name+"-replies"); err != nil {
+	if err := a.broker.CreateTopics(ctx, partitions, name+"-in", name+"-out", name+"-live", name+"-live-out", name+"-dead", name+"-outcomes", name+"-replies"); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(a.path("routes.yaml"), []byte("routes:\n"+strings.ReplaceAll(routes, "APP", name)), 0o600); err != nil {
@@ -133,10 +133,10 @@ func (a *app) changelogBytes(ctx context.Context) (sum float64, err error) {
 	return sum, nil
 }
 
-// latencies reads the output until ctx ends, and returns the ms from the creation of each live
-// event to its reading. The value of a live event has the time.
+// latencies reads the output of the live route until ctx ends, and returns the ms from the
+// creation of each event to its reading. Its value has the time.
 func (a *app) latencies(ctx context.Context) (ms []float64, err error) {
-	reader, err := kgo.NewClient(kgo.SeedBrokers(a.broker.Seeds()...), kgo.ConsumeTopics(a.name+"-out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	reader, err := kgo.NewClient(kgo.SeedBrokers(a.broker.Seeds()...), kgo.ConsumeTopics(a.name+"-live-out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(50*time.Millisecond))
 	if err != nil {
 		return nil, err

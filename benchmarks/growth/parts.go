@@ -114,9 +114,14 @@ func (r *run) ofPartitions(ctx context.Context) error {
 	return nil
 }
 
-// backlog measures a quiet route alone, and while the backlog of another one is judged.
+const backlogRoutes = `  - {name: loud, topics: [APP-in], key: [{field: id}], window: 24h, output: APP-out, dead_letter: APP-dead}
+  - {name: live, topics: [APP-live], key: [{field: id}], window: 24h, output: APP-live-out, dead_letter: APP-dead}
+`
+
+// backlog measures a live route alone, and while the backlog of another one is judged. Each
+// has a topic of its own: in one topic, the live events would be behind the backlog.
 func (r *run) backlog(ctx context.Context) error {
-	return r.inCase(ctx, "backlog", plainRoutes(2), usual, func(a *app, _ time.Duration) error {
+	return r.inCase(ctx, "backlog", backlogRoutes, usual, func(a *app, _ time.Duration) error {
 		quiet, err := r.latency(ctx, a, func(ctx context.Context) error { return kafkatest.Pause(ctx, r.traffic) })
 		if err != nil {
 			return err
@@ -124,7 +129,7 @@ func (r *run) backlog(ctx context.Context) error {
 		if err := a.process.Stop(); err != nil {
 			return err
 		}
-		loud := func(n int) *kgo.Record { return event(1, n) } // of route-0
+		loud := func(n int) *kgo.Record { return event(1, n) } // of the loud route
 		if err := errors.Join(a.produce(ctx, r.events, 0, loud), a.start(ctx)); err != nil {
 			return err
 		}
@@ -147,7 +152,7 @@ func (r *run) backlog(ctx context.Context) error {
 	})
 }
 
-// latency returns the sorted latencies of events of route-1, in ms, until until returns.
+// latency returns the sorted latencies of events of the live route, in ms, until until returns.
 func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Context) error) ([]float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -162,7 +167,7 @@ func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Contex
 	}()
 	go func() {
 		next := func(n int) *kgo.Record {
-			return &kgo.Record{Value: fmt.Appendf(nil, `{"sent":%d,"id":"live-%d","kind":"kind-1"}`, time.Now().UnixMicro(), n)}
+			return &kgo.Record{Topic: a.name + "-live", Value: fmt.Appendf(nil, `{"sent":%d,"id":"live-%d"}`, time.Now().UnixMicro(), n)}
 		}
 		for ctx.Err() == nil {
 			if err := a.produce(ctx, 10, 100, next); err != nil && ctx.Err() == nil {
