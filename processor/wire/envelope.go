@@ -119,7 +119,8 @@ const (
 	flagProgress // without any field
 	flagShift
 	flagReplaces
-	flagsKnown = flagReplaces<<1 - 1
+	flagsKnown      = flagReplaces<<1 - 1
+	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -290,6 +291,8 @@ func (e *Envelope) decode(b []byte) error {
 		return fmt.Errorf("%w: version %d, this build reads %d", errEnvelope, version, EnvelopeVersion)
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
+	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0:
+		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
 	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0}
 	if !e.IsProgress {
