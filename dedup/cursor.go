@@ -57,6 +57,14 @@ func (c *Cursor) Uint64() uint64 {
 	return 0
 }
 
+// BigUint64 reads 8 bytes, big-endian.
+func (c *Cursor) BigUint64() uint64 {
+	if b := c.Bytes(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
 // Uvarint reads an unsigned varint of at most limit.
 func (c *Cursor) Uvarint(limit uint64) uint64 {
 	if c.bad {

@@ -195,9 +195,9 @@ func enveloped(i *instance, r *kgo.Record) *kgo.Record {
 	}
 	sum := sha256.Sum256(b)
 	at := dedup.Position{Topic: i.App().Manifest.TopicNumber(r.Topic), Partition: r.Partition, Offset: r.Offset}
-	env := wire.Envelope{Route: []byte("signals"), Digest: dedup.Digest(sum[:16]), Key: key, EventTime: r.Timestamp.UnixMilli(), Timestamp: r.Timestamp.UnixMilli(), From: at}
+	env := wire.Envelope{Route: []byte("signals"), Digest: dedup.Digest(sum[:16]), Key: key, EventTime: r.Timestamp.UnixMilli(), Timestamp: r.Timestamp.UnixMilli(), From: at, RecordKey: r.Key}
 	wrapped := *r
-	wrapped.Headers = slices.Concat([]kgo.RecordHeader{{Key: wire.EnvelopeHeader, Value: env.Append(nil)}}, r.Headers)
+	wrapped.Key = env.Append(nil)
 	return &wrapped
 }
 

@@ -301,6 +301,14 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			undo:   func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
 		},
 		{
+			name: "envelope", routes: benchRoutes,
+			change: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.EnvelopeVersion = 1 }) },
+			want:   []string{"envelope 1; this build has", "run the build that wrote it", useOtherApp},
+			undo: func(b *bench, _ *processor.Config) {
+				b.doctor("app", func(m *app.Manifest) { m.EnvelopeVersion = wire.EnvelopeVersion })
+			},
+		},
+		{
 			name: "cluster", routes: benchRoutes,
 			change: func(b *bench, _ *processor.Config) {
 				b.doctor("app", func(m *app.Manifest) { m.Cluster = "elsewhere" })

@@ -202,16 +202,26 @@ type outcomePlace struct {
 
 // routedOutcome reads the position of a routed outcome from its envelope.
 func routedOutcome(r *kgo.Record) outcomePlace {
-	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 50 || r.Headers[0].Value[1] != 1 {
-		return outcomePlace{-1, r.Offset} // without an envelope: the oracle reports it
-	}
-	b := r.Headers[0].Value[50:] // version 1 | flags 1 | digest 16 | key 32 | two times | topic | partition | offset
-	var fields [5]uint64
-	for i := range fields {
+	const flagOutcome, version = 32, 2
+	b, none := r.Key, outcomePlace{-1, r.Offset} // without an envelope: the oracle reports it
+	field := func() uint64 {
 		v, n := binary.Uvarint(b)
-		fields[i], b = v, b[max(n, 0):]
+		b = b[max(n, 0):]
+		return v
 	}
-	return outcomePlace{int32(fields[3]), int64(fields[4])}
+	// version | flags | length of the route's name and the name | topic | partition | timestamp 8 | offset
+	if field() != version || field()&flagOutcome == 0 {
+		return none
+	}
+	n := field()
+	b = b[min(n, uint64(len(b))):]
+	field()
+	partition := field()
+	if len(b) < 8 {
+		return none
+	}
+	b = b[8:]
+	return outcomePlace{int32(partition), int64(field())}
 }
 
 // meet records that an outcome was read from the outcomes topic, or from the

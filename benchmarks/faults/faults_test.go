@@ -298,12 +298,13 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 		})
 	}
 	digest := bytes.Repeat([]byte{9}, 16)
-	envelope := func(flags byte, topic, offset uint64, tail string) oracle.Header {
-		b := append(append([]byte{1, flags}, digest...), make([]byte, 32)...)
-		b = binary.AppendVarint(binary.AppendVarint(b, at), at)
-		b = binary.AppendUvarint(append(binary.AppendUvarint(b, topic), 0), offset)
-		return oracle.Header{Key: "oncebus-envelope", Value: append(b, tail+rules.Route...)}
+	const recordKey, outcome = 1, 32 // flags of envelopes
+	envelope := func(flags byte, topic, offset uint64, tail string) string {
+		b := append([]byte{2, flags | recordKey, byte(len(rules.Route))}, rules.Route...)
+		b = binary.BigEndian.AppendUint64(append(binary.AppendUvarint(b, topic), 0), at)
+		return string(binary.AppendUvarint(b, offset)) + tail
 	}
+	event := "\x00" + string(digest) + string(make([]byte, 32)) // at the timestamp
 	text := func(pairs ...string) (headers []oracle.Header) {
 		for n := 0; n < len(pairs); n += 2 {
 			headers = append(headers, oracle.Header{Key: pairs[n], Value: []byte(pairs[n+1])})
@@ -314,14 +315,14 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	token := base64.RawURLEncoding.EncodeToString(raw)
 	own := text("oncebus-claim-token", token, "oncebus-outcome", "completed")
 
-	add("repartition", "r-1", []byte("do"), envelope(0, topic, 0, ""))
+	add("repartition", envelope(0, topic, 0, event+"r-1"), []byte("do"))
 	add(claimRun, "r-1", []byte("do"), text("oncebus-route", rules.Route, "oncebus-verdict", "unique", "oncebus-attempt", "1")...)
-	add("repartition", "r-2", []byte("do"), envelope(0, topic, 1, ""))
+	add("repartition", envelope(0, topic, 1, event+"r-2"), []byte("do"))
 	if rules.Wait == 0 {
 		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "in_progress", "oncebus-claim-status", "in_progress", "oncebus-attempt", "1")...)
 	}
 	add(claimOutcomes, "o-1", []byte("done"), append(text("type", "text"), own...)...)
-	add("repartition", "o-1", []byte("done"), append([]oracle.Header{envelope(1, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
+	add("repartition", envelope(outcome, outcomes, 0, "\x01"+string(rune(len(token)))+token+"o-1"), []byte("done"), append(text("type", "text"), own...)...)
 	reply := func(key, verdict string) {
 		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-claim-status", "completed", "oncebus-attempt", "1")...)
 	}

@@ -175,7 +175,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 // ofIngress reports whether the ingress wrote a record of the repartition topic.
 func ofIngress(r *kgo.Record) bool {
 	const flagFromIngress = 4
-	return len(r.Headers) > 0 && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1]&flagFromIngress != 0
+	return len(r.Key) > 1 && r.Key[0] == 2 && r.Key[1]&flagFromIngress != 0 // version | flags
 }
 
 // isExtra reports whether a record is of the added route, whose flow is above all others.

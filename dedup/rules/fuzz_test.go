@@ -52,6 +52,9 @@ func FuzzDerive(f *testing.F) {
 				t.Fatalf("%s: a used deriver derives %+v, a new one %+v", topic, got, fresh)
 			}
 			checkDerived(t, topic, &got, &ex)
+			if got.Hashed != (Part{}) && (!got.Hashed.IsSet() || !got.Hashed.In(payload) || got.Hashed.Key(payload) != got.Key) {
+				t.Fatalf("%s: key %x is not that of part %+v", topic, got.Key, got.Hashed)
+			}
 			checkContent(t, topic, payload, &got, &ex)
 		}
 		if !bytes.Equal(before, payload) {

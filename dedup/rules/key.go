@@ -48,6 +48,7 @@ type Derived struct {
 	Route   *Route
 	Finding Finding
 	Key     [32]byte     // the dedup key
+	Hashed  Part         // of the value: Key is its SHA-256; zero if Key is of other bytes, or an HMAC
 	Digest  dedup.Digest // the state key
 	// Routing is the input of the repartition hash: Digest, or for an order the
 	// digest without the bucket, so that adjacent buckets are in one task.
@@ -225,6 +226,9 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		}
 		out.Source = s.text
 		out.Key = d.key(r.Secret, d.hashed)
+		if !r.Secret {
+			out.Hashed = partOf(d.in.Value, d.hashed)
+		}
 		out.Digest = d.digest(r.Secret, r.Namespace, k.makes, &out.Key)
 		out.Routing = out.Digest
 		if len(d.routing) > 0 {

@@ -80,7 +80,10 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 	if err := fitsTopic(at, rec); err != nil || d.Finding != rules.Keyed {
 		return err
 	}
-	out := kgo.Record{Key: rec.Key, Value: s.Value, Headers: wire.AppendForeign(nil, s.Headers)}
+	out := kgo.Record{Value: s.Value, Headers: wire.AppendForeign(nil, s.Headers)}
+	if d.Route.Prepartitioned { // else the record key is the envelope, which the output lacks
+		out.Key = rec.Key
+	}
 	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most {
 		return tooLarge(n, d.Route.Output, most)
 	}

@@ -208,26 +208,23 @@ func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientS
 // the router applies the route's policy.
 func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, to addresses) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
-	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
+	enveloped := d.Finding == rules.Keyed && !d.Route.Prepartitioned
 	switch {
-	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
+	case enveloped:
 		env := wire.Envelope{
-			Route: []byte(d.Route.Name), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
+			Route: []byte(d.Route.Name), Digest: d.Digest, Hashed: d.Hashed, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
 			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces,
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
 		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope
-		own = kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(make([]byte, 0, env.Size()))}
+		rec.Key = env.Append(make([]byte, 0, env.Size()))
 	case d.Finding == rules.Keyed:
 		rec.Key = []byte(wire.KeyText(&d.Key))
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
-	if own.Value == nil && to.replyTo.IsSet() {
-		own.Value = to.replyTo.AppendText(nil)
-	}
-	if own.Value != nil {
-		rec.Headers = append(rec.Headers, own)
+	if !enveloped && to.replyTo.IsSet() {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: to.replyTo.AppendText(nil)})
 	}
 	rec.Headers = wire.AppendForeign(rec.Headers, s.Headers)
 	return rec

@@ -15,6 +15,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/wire"
 )
 
 func TestFirstAndDuplicate(t *testing.T) {
@@ -353,6 +354,10 @@ func TestTooLargeForTheOutput(t *testing.T) {
 		t.Errorf("detail %q", p.Detail)
 	}
 	i.post("/signals", event("a")).want(t, "the same key, shorter", 202)
+	// 20 bytes less than the output takes: what only the repartition topic has does not count.
+	fits := event("b")
+	fits = strings.Replace(fits, "{", "{"+strings.Repeat(" ", 2000-20-wire.RecordOverhead-len(fits)), 1)
+	i.post("/signals", fits).want(t, "just within the output's limit", 202)
 	logs := b.logs.String()
 	if strings.Count(logs, "http.max_body exceeds a topic limit") != 1 || !strings.Contains(logs, `"route":"signals","max_body":1048576,"topic":"signals.unique","setting":"max.message.bytes","bytes":2000`) {
 		t.Errorf("the log does not compare max_body with the topics")

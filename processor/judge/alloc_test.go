@@ -1,7 +1,9 @@
 package judge_test
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,7 +56,7 @@ func newAllocWorld(t *testing.T) *allocWorld {
 	w.emitter = judge.NewEmitter(w.app, func(r *kgo.Record) error {
 		if w.keep {
 			c := *r
-			c.Headers = []kgo.RecordHeader{{Key: r.Headers[0].Key, Value: append([]byte(nil), r.Headers[0].Value...)}}
+			c.Key, c.Headers = bytes.Clone(r.Key), slices.Clone(r.Headers)
 			c.Offset, c.Timestamp = int64(len(w.sent)), time.UnixMilli(w.now)
 			w.sent = append(w.sent, &c)
 		}

@@ -27,7 +27,7 @@ func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	case ev.route.Mode == rules.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		j.reply(ev.route, &reply{
-			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), brokerTime: ev.brokerTime,
+			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.dedupKey()}, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 	}
 }

@@ -60,9 +60,9 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 
 // claimEvent returns an event as the decisions on claims need it.
 func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
-	key := *ev.key
+	key := *ev.dedupKey()
 	if found.event.Digest != found.digest {
-		key = dedup.CollisionKey(ev.key, ev.Fingerprint)
+		key = dedup.CollisionKey(&key, ev.Fingerprint)
 	}
 	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
 }
@@ -115,7 +115,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	if c.Claim.AppToken {
 		ev.token.App = t.App.TokenApp
 	}
-	own := ev.key
+	own := ev.dedupKey()
 	// The executor gets the key of the claim: one for all attempts, also from an adjacent
 	// bucket, and another one than the event with which it collides.
 	ev.key = &c.Claim.Key
@@ -138,7 +138,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 		}
 	}
 	if c.Verdict == dedup.AfterWindow && t.mayLog(lineAfterWindow) {
-		t.Log.Info("duplicate after its window is dispatched again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
+		t.Log.Info("duplicate after its window is dispatched again", "route", route.Name, "key", wire.KeyText(ev.dedupKey()), "attempt", c.Row.Attempt)
 	}
 }
 
@@ -181,7 +181,7 @@ func (t *Judge) misfit(row *dedup.Row) string {
 
 // requester returns the request that gets the outcome of the event.
 func (ev *event) requester() dedup.Request {
-	r := dedup.Request{At: ev.from, Key: ev.rec.Key}
+	r := dedup.Request{At: ev.from, Key: ev.recordKey}
 	if ev.Request != "" {
 		r.ID = []byte(ev.Request)
 	}

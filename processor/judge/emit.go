@@ -26,9 +26,15 @@ const ownHeadersMax, ownHeadersPlain = 13, 3
 // repartition topic.
 type original struct {
 	rec       *kgo.Record
-	headers   []kgo.RecordHeader // without the envelope
-	timestamp int64              // ms
+	recordKey []byte // without the envelope; nil for none
+	headers   []kgo.RecordHeader
+	timestamp int64 // ms
 	from      dedup.Position
+}
+
+// originalOf returns a raw record, read from a position.
+func originalOf(rec *kgo.Record, from dedup.Position) original {
+	return original{rec: rec, recordKey: rec.Key, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from}
 }
 
 // Emitter builds and sends the records of one worker's open transaction, by the
@@ -118,9 +124,12 @@ func (e *Emitter) produce(r *kgo.Record, about dedup.Position) {
 // event is an original with its verdict and all that its headers need.
 type event struct {
 	original
-	route      *app.Route
-	verdict    dedup.Verdict
-	key        *[32]byte  // nil if no key could be derived
+	route   *app.Route
+	verdict dedup.Verdict
+	key     *[32]byte // see dedupKey
+	// envelope is that of a routed event, nil for any other. Its dedup key may have to be
+	// computed first, so only dedupKey reads key.
+	envelope   *wire.Envelope
 	first      *dedup.Row // of the first event, for duplicates
 	reason     string     // for duplicates and dead letters
 	brokerTime int64      // ms
@@ -137,6 +146,14 @@ type event struct {
 	claimed        *dedup.ClaimDecision // the decision, in claim mode
 	emitted        bool                 // to the output
 	outcomeFollows bool                 // to replyTo, after the verdict
+}
+
+// dedupKey returns the event's dedup key; nil if none could be derived.
+func (ev *event) dedupKey() *[32]byte {
+	if ev.key == nil && ev.envelope != nil {
+		ev.key = ev.envelope.DedupKey(ev.rec.Value)
+	}
+	return ev.key
 }
 
 // emit sends ev to topic. If topic would refuse it, or has refused it, emit sends it to
@@ -170,7 +187,7 @@ func (e *Emitter) deadLetter(ev *event) {
 // reader can trust every oncebus header.
 func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	r := e.NewRecord()
-	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
+	r.Topic, r.Key, r.Value = topic, ev.recordKey, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
 	own := ownHeadersPlain
 	if ev.reason != "" || ev.claim != nil {
@@ -183,7 +200,7 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 		}
 	}
 	r.Headers = e.ownHeaders(headers, ev)
-	if ev.rec.Key == nil {
+	if ev.recordKey == nil {
 		r.Partition = placeByKey(ev)
 	}
 	return r
@@ -192,10 +209,10 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 // placeByKey returns the number by which a record without a record key gets its
 // partition: one number for all duplicates of a dedup key.
 func placeByKey(ev *event) int32 {
-	if ev.key == nil {
+	k := ev.dedupKey()
+	if k == nil {
 		return int32(ev.from.Offset & 0x7fffffff)
 	}
-	k := ev.key
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
@@ -219,10 +236,12 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if has.Verdict {
 		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
 	}
-	if has.Key && ev.key != nil {
-		text := e.bytes.take(2 * len(ev.key))
-		hex.Encode(text, ev.key[:])
-		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderKey, Value: text})
+	if has.Key {
+		if key := ev.dedupKey(); key != nil {
+			text := e.bytes.take(2 * len(key))
+			hex.Encode(text, key[:])
+			headers = append(headers, kgo.RecordHeader{Key: wire.HeaderKey, Value: text})
+		}
 	}
 	if ev.claim != nil {
 		headers = append(headers,
@@ -309,8 +328,8 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
-	if limits := e.rt.Limit(r.Topic); forms < 2 && wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.MaxBytes) {
-		r.Key = ev.rec.Key
+	if limits := e.rt.Limit(r.Topic); forms < 2 && wire.RecordBytes(r)+len(ev.recordKey) <= int(limits.MaxBytes) {
+		r.Key = ev.recordKey
 	}
 	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
 		r.Key = e.rt.PositionText(ev.from)

@@ -162,7 +162,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset}
 	}
 	ev := event{
-		original:   original{rec: rec, headers: rec.Headers[1:], timestamp: env.Timestamp, from: env.From},
+		original:   original{rec: rec, recordKey: env.RecordKey, headers: rec.Headers, timestamp: env.Timestamp, from: env.From},
 		route:      route,
 		brokerTime: rec.Timestamp.UnixMilli(),
 		replyTo:    env.ReplyTo,
@@ -181,7 +181,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if turn == turnSkip || turn == turnDeadLettered {
 		return nil
 	}
-	ev.key, ev.digest, ev.Details = &env.Key, env.Digest, env.Details
+	ev.envelope, ev.digest, ev.Details = env, env.Digest, env.Details
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
@@ -189,10 +189,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rules.Derived) error {
 	route := t.App.Routes[derived.Route.Index]
 	ev := event{
-		original: original{
-			rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(),
-			from: dedup.Position{Topic: j.topic, Partition: rec.Partition, Offset: rec.Offset},
-		},
+		original:   originalOf(rec, dedup.Position{Topic: j.topic, Partition: rec.Partition, Offset: rec.Offset}),
 		route:      route,
 		brokerTime: j.brokerTimeOf(rec),
 		replyTo:    route.ReplyAddress(rec),
@@ -430,7 +427,7 @@ func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
 		return
 	}
 	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
-		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
+		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.dedupKey())),
 		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 }
 

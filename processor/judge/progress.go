@@ -17,12 +17,12 @@ import (
 // It follows the outcomes of the transactions before, and so does what it says of them.
 func (r *Router) WriteProgress(e *Emitter, p *wire.Progress) {
 	env := wire.Envelope{IsProgress: true}
-	header := []kgo.RecordHeader{{Key: wire.EnvelopeHeader, Value: env.Append(nil)}}
+	key := env.Append(nil)
 	value := p.Append(nil)
 	topic := r.App.Topology.Repartition
 	for partition := range r.App.Topology.Topics[topic].Partitions {
 		out := e.NewRecord()
-		out.Topic, out.Partition, out.Headers, out.Value = topic, partition, header, value
+		out.Topic, out.Partition, out.Key, out.Value = topic, partition, key, value
 		e.produce(out, dedup.Position{})
 	}
 }

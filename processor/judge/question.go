@@ -47,7 +47,7 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
 	r := j.NewRecord()
 	timestamp := j.timestamp(ev.route.Claim.Answers, ev.brokerTime)
-	r.Topic, r.Key, r.Timestamp = ev.route.Claim.Answers, ev.rec.Key, time.UnixMilli(timestamp)
+	r.Topic, r.Key, r.Timestamp = ev.route.Claim.Answers, ev.recordKey, time.UnixMilli(timestamp)
 	if r.Key == nil {
 		r.Partition = wire.PartitionByDigest(&a.Outcome.Token.Digest)
 	}

@@ -74,10 +74,10 @@ func (e *Emitter) reply(route *app.Route, a *reply) {
 // needs no row, so the router replies too.
 func (e *Emitter) replyWithoutClaim(ev *event) {
 	a := reply{
-		verdict: ev.verdict, key: ev.key, row: &dedup.Row{Digest: ev.digest, First: ev.timestamp, At: ev.from},
+		verdict: ev.verdict, key: ev.dedupKey(), row: &dedup.Row{Digest: ev.digest, First: ev.timestamp, At: ev.from},
 		reason: ev.reason, last: ev.last, to: ev.requester(), brokerTime: ev.brokerTime,
 	}
-	if ev.key == nil {
+	if ev.dedupKey() == nil {
 		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
 	}
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // late, before the window of this claim
@@ -97,7 +97,7 @@ func (e *Emitter) deadLetterReply(route *app.Route, a *reply, reason string) {
 		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	e.deadLetter(&event{
-		original: original{rec: &kgo.Record{Key: a.to.Key, Value: a.value}, headers: headers, timestamp: a.brokerTime, from: a.to.At},
+		original: original{rec: &kgo.Record{Value: a.value}, recordKey: a.to.Key, headers: headers, timestamp: a.brokerTime, from: a.to.At},
 		route:    route, verdict: a.verdict, key: a.dedupKey(), first: a.row, brokerTime: a.brokerTime, reason: "reply " + reason,
 	})
 }

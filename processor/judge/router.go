@@ -41,7 +41,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
-			original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from},
+			original: originalOf(rec, from),
 			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec), Details: wire.DetailsOf(derived),
 		}
 		e.applyKeyPolicy(&ev, derived)
@@ -49,13 +49,13 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	}
 	env := &e.current.envelope
 	*env = wire.Envelope{
-		Route: route.NameBytes, Digest: derived.Digest, Key: derived.Key,
+		Route: route.NameBytes, Digest: derived.Digest, Hashed: derived.Hashed, Key: derived.Key, RecordKey: rec.Key,
 		EventTime: derived.Time, Timestamp: rec.Timestamp.UnixMilli(), From: from, Details: wire.DetailsOf(derived),
 		ReplyTo: route.ReplyAddress(rec),
 	}
 	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
-			original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from},
+			original: originalOf(rec, from),
 			route:    route, key: &derived.Key, digest: derived.Digest, Details: env.Details,
 			verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
 		}
@@ -67,12 +67,11 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 // returns why the topic would refuse it, or has refused it.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	out := e.NewRecord()
-	out.Topic, out.Key, out.Value = r.App.Topology.Repartition, rec.Key, rec.Value
+	out.Topic, out.Value = r.App.Topology.Repartition, rec.Value
 	out.Partition = partition
+	out.Key = env.Append(e.bytes.take(env.Size())[:0])
 	// The task trusts oncebus headers, so foreign ones are dropped.
-	headers := e.headers.take(len(rec.Headers) + 1)[:0]
-	value := e.bytes.take(env.Size())
-	headers = append(headers, kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(value[:0])})
+	headers := e.headers.take(len(rec.Headers))[:0]
 	for i := range rec.Headers {
 		if !wire.IsReserved(rec.Headers[i].Key) {
 			headers = append(headers, rec.Headers[i])
@@ -94,7 +93,7 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	route, read, reason := r.App.ReadOutcome(rec)
 	if reason == "" {
-		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read}
+		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read, RecordKey: rec.Key}
 		if read.Kind.Asks() {
 			env.ReplyTo = r.App.QuestionAddress(rec)
 		}
@@ -105,7 +104,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	}
 	e.count(route, unreadableOutcomes)
 	e.deadLetter(&event{
-		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.App.PositionOf(rec)},
+		original: originalOf(rec, r.App.PositionOf(rec)),
 		route:    route, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
 	})
 }

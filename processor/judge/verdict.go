@@ -25,7 +25,7 @@ func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 }
 
 func (e *Emitter) respondToEvent(ev *event) {
-	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
+	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.dedupKey(), Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
 	// After a limit, or a topic that would refuse the event, the verdict is another one.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Status()

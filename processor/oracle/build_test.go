@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -105,24 +106,38 @@ func digestOf(route, id string) []byte {
 	return sum[:16]
 }
 
+// envelopeBytes returns the envelope of an event or outcome, which rest has with all that
+// follows it.
+func envelopeBytes(flags uint64, route string, from position, timestamp int64, rest ...[]byte) []byte {
+	b := binary.AppendUvarint([]byte{envelopeVersion}, flags)
+	b = append(binary.AppendUvarint(b, uint64(len(route))), route...)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(from.topic)), uint64(from.partition))
+	b = binary.AppendUvarint(binary.BigEndian.AppendUint64(b, uint64(timestamp)), uint64(from.offset))
+	return append(b, slices.Concat(rest...)...)
+}
+
 // repartition adds the record that the router produces, at broker time stamp after base.
 func (w *scenario) repartition(s Sent, stamp int64) *Record {
+	var flags uint64
 	key := sha256.Sum256([]byte(s.ID))
-	b := append([]byte{1, 0}, digestOf(s.Route, s.ID)...)
-	b = append(b, key[:]...)
-	b = binary.AppendVarint(b, cmp.Or(s.Time, s.Timestamp))
-	b = binary.AppendVarint(b, s.Timestamp)
-	for _, n := range []uint64{uint64(w.cfg.Topics[s.Topic]), uint64(s.Partition), uint64(s.Offset)} {
-		b = binary.AppendUvarint(b, n)
+	tail := key[:]
+	if start := bytes.Index(s.Value, []byte(s.ID)); start >= 0 && s.Route == "signals" {
+		flags |= flagHashed
+		tail = binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(s.ID)))
 	}
-	b = append(b, s.Route...)
+	if s.Key != nil {
+		flags |= flagRecordKey
+		tail = append(tail, s.Key...)
+	}
+	from := position{w.cfg.Topics[s.Topic], s.Partition, s.Offset}
+	event := append(binary.AppendVarint(nil, cmp.Or(s.Time, s.Timestamp)-s.Timestamp), digestOf(s.Route, s.ID)...)
 	partition, moved := w.homes[s.ID]
 	if !moved {
 		partition = partitionOf(s.ID)
 	}
 	return w.append(Record{
-		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Key: s.Key, Value: s.Value,
-		Headers: append([]Header{{"oncebus-envelope", b}}, s.Headers[:len(s.Headers)-1]...),
+		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Value: s.Value,
+		Key: envelopeBytes(flags, s.Route, from, s.Timestamp, event, tail), Headers: slices.Clone(s.Headers[:len(s.Headers)-1]),
 	})
 }
 

@@ -95,10 +95,10 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	if err != nil {
 		wrong = append(wrong, err.Error())
 	}
-	bypassed, steps := c.bypasses(live[c.Changelog]), stepsOf(live[c.Repartition])
+	repartition := allUnwrapped(live[c.Repartition])
+	bypassed, steps := c.bypasses(live[c.Changelog]), stepsOf(repartition)
 	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
-	for i := range live[c.Repartition] {
-		r := &live[c.Repartition][i]
+	for _, r := range repartition {
 		f := folds[r.Partition]
 		if f == nil {
 			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition], bypassed: bypassed[r.Partition], showsStep: steps[r.Partition]}

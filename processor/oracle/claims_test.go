@@ -31,25 +31,27 @@ func (l *claimLog) add(topic string, key, value string, headers ...string) {
 	l.live[topic] = append(l.live[topic], r)
 }
 
-func (l *claimLog) envelope(flags byte, tail []byte) string {
+// route adds a record of the repartition topic. rest has the outcome, or what follows the
+// key of an event.
+func (l *claimLog) route(key, value string, flags uint64, rest []byte) {
 	l.n++
-	b := append(make([]byte, 0, 64), 1, flags, l.id)
-	b = append(b, make([]byte, 47)...)
-	b = binary.AppendVarint(b, 1000+l.after) // event time
-	b = binary.AppendVarint(b, 1000)
-	b = append(b, 0, 0, byte(l.n))
-	return string(append(b, tail...))
+	var event []byte
+	if flags&flagOutcome == 0 {
+		event = append(binary.AppendVarint(nil, l.after), l.id)
+		event = append(event, make([]byte, 47)...)
+	}
+	l.add("repartition", string(envelopeBytes(flags|flagRecordKey, "ops", position{0, 0, l.n}, 1000, event, rest, []byte(key))), value)
 }
 
 func (l *claimLog) event(key string) {
-	l.add("repartition", key, "", "oncebus-envelope", l.envelope(0, []byte("ops")))
+	l.route(key, "", 0, nil)
 }
 
 // outcome adds an outcome of the claim that the record at offset first made.
 func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) {
 	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
 	token := base64.RawURLEncoding.EncodeToString(raw)
-	l.add("repartition", key, value, "oncebus-envelope", l.envelope(flagOutcome, append([]byte{kind, byte(len(token))}, token+"ops"...)))
+	l.route(key, value, flagOutcome, append([]byte{kind, byte(len(token))}, token...))
 }
 
 // ask adds a start or renewal of the claim that the record at offset first made.
@@ -57,8 +59,7 @@ func (l *claimLog) ask(key string, kind, first, attempt byte, id string) {
 	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
 	token := base64.RawURLEncoding.EncodeToString(raw)
 	tail := append([]byte{kind, byte(len(token))}, token...)
-	tail = append(append(tail, byte(len(id))), id+"ops"...)
-	l.add("repartition", key, "", "oncebus-envelope", l.envelope(flagOutcome, tail))
+	l.route(key, "", flagOutcome, append(append(tail, byte(len(id))), id...))
 }
 
 func (l *claimLog) answer(key, kind, answer, attempt, id, startedBy string) {
@@ -235,7 +236,7 @@ func TestClaimsCheckerFindsDefects(t *testing.T) {
 		}
 	}
 	l := goodRun()
-	l.live["repartition"][0].Headers = nil
+	l.live["repartition"][0].Key = nil
 	if wrong, _ := CheckClaims(testClaims, l.live); !strings.Contains(fmt.Sprint(wrong), "no envelope") {
 		t.Errorf("a record without an envelope: %v", wrong)
 	}
@@ -353,7 +354,7 @@ func claimStory() *scenario {
 	w.append(Record{Topic: w.cfg.Changelog, Timestamp: r.Timestamp, Key: d, Value: row})
 	w.rows[0][string(d)] = row
 	w.seen(r, 3, s.Timestamp)
-	outcome := w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{1, flagOutcome}}}})
+	outcome := w.append(Record{Topic: w.cfg.Repartition, Key: []byte{envelopeVersion, flagOutcome}})
 	w.seen(outcome, 3, 0)
 	w.emit(s, "ops.replies")
 	w.commit(0)
@@ -368,7 +369,7 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 		t.Fatal(report, ids(t, violations))
 	}
 	w = claimStory()
-	w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{1, flagProgress}}}})
+	w.append(Record{Topic: w.cfg.Repartition, Key: []byte{envelopeVersion, flagProgress}})
 	if _, violations := Check(w.cfg, w.end()); len(violations) > 0 {
 		t.Fatal("a progress record after the last checkpoint:", ids(t, violations))
 	}
@@ -401,7 +402,7 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 // eventOf adds an event with details.
 func (l *claimLog) eventOf(key string, fingerprint byte) {
 	details := []byte{fingerprint, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	l.add("repartition", key, "", "oncebus-envelope", l.envelope(flagDetails, append(details, "ops"...)))
+	l.route(key, "", flagDetails, details)
 }
 
 // TestClaimsCheckerForetellsCollisions: an event that collides runs once, under a second

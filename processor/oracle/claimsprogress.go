@@ -23,10 +23,9 @@ func followsStep(before, now int64) bool {
 }
 
 // stepsOf returns by partition the times of the progress records that follow a step.
-func stepsOf(repartition []Record) map[int32]map[int64]bool {
+func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 	steps, last := map[int32]map[int64]bool{}, map[int32]int64{}
-	for i := range repartition {
-		r := &repartition[i]
+	for _, r := range repartition {
 		if !isProgress(r) {
 			continue
 		}
@@ -39,11 +38,6 @@ func stepsOf(repartition []Record) map[int32]map[int64]bool {
 		last[r.Partition] = r.Timestamp
 	}
 	return steps
-}
-
-// isProgress reports whether a record of the repartition topic is a progress record.
-func isProgress(r *Record) bool {
-	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1]&flagProgress != 0
 }
 
 // progress reads a progress record: topics, uvarint, and for each: number, uvarint |

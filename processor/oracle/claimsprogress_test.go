@@ -18,7 +18,7 @@ func (l *claimLog) progress(to int64, unread bool, committed ...int64) {
 		b = append(append(b, 3), "ops"...)
 		b = append(binary.AppendVarint(append(b, 1), to), 0)
 	}
-	l.add("repartition", "", string(b), "oncebus-envelope", l.envelope(flagProgress, nil))
+	l.add("repartition", string([]byte{envelopeVersion, flagProgress}), string(b))
 }
 
 // TestClaimsLeasesEndByProgress: the fold ends a lease when the outcomes of its time are

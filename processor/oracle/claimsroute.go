@@ -4,11 +4,6 @@ package oracle
 // router, the stream time and the rows in the stores, and compares the readings of
 // the topics. CheckClaims checks the content.
 
-// isOutcome reports whether a record of the repartition topic is an outcome.
-func isOutcome(r *Record) bool {
-	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1]&flagOutcome != 0
-}
-
 // moveStreamTime moves the stream time to that of an event of claim mode.
 func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
 	last, running := f.times[c.NamespaceID], f.seen[c.NamespaceID]

@@ -2,11 +2,13 @@ package oracle
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"go/parser"
 	"go/token"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,22 +124,41 @@ func TestPartitionsAreKafkas(t *testing.T) {
 // TestGoldenEncodings pins the encodings, byte for byte.
 func TestGoldenEncodings(t *testing.T) {
 	digestBytes, key := bytes.Repeat([]byte{0xd1}, 16), bytes.Repeat([]byte{0x4e}, 32)
-	header := append([]byte{1, 0}, digestBytes...)
-	header = append(header, key...)
-	header = append(header, 0x07, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02) // time -4, timestamp 100, topic 256, partition 3, offset 300
-	header = append(header, "signals"...)
-	e, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header}}}, 0)
+	// No flags, route, topic 256, partition 3, timestamp 100, offset 300, time 104 earlier
+	b := append(append([]byte{2, 0, 7}, "signals"...), 0x80, 0x02, 0x03, 0, 0, 0, 0, 0, 0, 0, 100, 0xac, 0x02, 0xcf, 0x01)
+	b = slices.Concat(b, digestBytes, key)
+	e, err := openEnvelope(&Record{envelope: b}, 0)
 	if err != nil || e.digest != digest(digestBytes) || e.key != [32]byte(key) || e.time != -4 || e.timestamp != 100 ||
 		e.from != (position{256, 3, 300}) || string(e.route) != "signals" {
 		t.Errorf("envelope %+v, error %v", e, err)
 	}
-	for n := range 57 { // up to the last byte before the route
-		if _, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header[:n]}}}, 0); err == nil {
+	for n := range b {
+		if _, err := openEnvelope(&Record{envelope: b[:n]}, 0); err == nil {
 			t.Errorf("%d bytes of an envelope were read", n)
 		}
 	}
-	r := row{first: 100, at: position{256, 3, 300}, namespaceID: 7}
-	if got, want := r.value(nil), []byte{1, 0, 7, 0, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02}; !bytes.Equal(got, want) {
+	// Record key "k", bytes 2 to 3 of the value are hashed
+	hashed := slices.Concat([]byte{2, 3}, b[2:len(b)-len(key)], []byte{2, 1, 'k'})
+	r := unwrapped(Record{Key: hashed, Value: []byte("abc")})
+	e, err = openEnvelope(r, 0)
+	if err != nil || string(r.Key) != "k" || e.key != sha256.Sum256([]byte("c")) || e.time != -4 || string(e.route) != "signals" {
+		t.Errorf("record key %q, envelope %+v, error %v", r.Key, e, err)
+	}
+	for name, r := range map[string]*Record{
+		"outside the value": {Key: hashed, Value: []byte("ab")},
+		"version 1":         {Key: append([]byte{1}, b[1:]...)},
+		"an unknown flag":   {Key: append([]byte{2, 0x80, 4}, b[2:]...)},
+	} {
+		r := unwrapped(*r)
+		if _, err := openEnvelope(r, 0); err == nil || r.Key != nil {
+			t.Errorf("%s: record key %q, error %v", name, r.Key, err)
+		}
+	}
+	if r := unwrapped(Record{Key: hashed[:len(hashed)-1], Value: []byte("abc")}); r.Key == nil || len(r.Key) > 0 {
+		t.Errorf("an empty record key is %q", r.Key)
+	}
+	stored := row{first: 100, at: position{256, 3, 300}, namespaceID: 7}
+	if got, want := stored.value(nil), []byte{1, 0, 7, 0, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02}; !bytes.Equal(got, want) {
 		t.Errorf("row %x, want %x", got, want)
 	}
 	// next 100, epoch 2, sequence 9, 3 rows, namespace id 1 at 100, namespace id 200 at -4

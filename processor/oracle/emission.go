@@ -64,7 +64,7 @@ type draft struct {
 func (o *builder) build(l *draft, topic string) (Record, bool) {
 	r := Record{Topic: topic, Timestamp: l.env.timestamp, Key: l.record.Key, Value: l.record.Value}
 	o.headers = o.headers[:0]
-	for _, h := range l.record.Headers[1:] {
+	for _, h := range l.record.Headers {
 		if foreign(h) {
 			o.headers = append(o.headers, h)
 		}

@@ -1,14 +1,15 @@
 package oracle
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 )
 
-// An envelope is the header that the router or the ingress adds to a record in the
-// repartition topic.
+// An envelope is the record key that the router or the ingress gives a record in the
+// repartition topic. It ends with the original record key.
 type envelope struct {
 	digest          digest
 	key             [32]byte
@@ -21,43 +22,91 @@ type envelope struct {
 	fingerprint     uint64
 	request         string // the sender's id; "" for none
 	replaces        string // address of a request for the key whose client is gone; "" for none
+	recordKey       []byte // the original one; nil for none
 }
 
 // Flags of an envelope.
-const flagOutcome, flagReplyTo, flagIngress, flagDetails, flagShift, flagProgress, flagReplaces = 1, 2, 4, 8, 16, 32, 64
+const (
+	flagRecordKey = 1 << iota
+	flagHashed
+	flagIngress
+	flagReplyTo
+	flagDetails
+	flagOutcome
+	flagProgress
+	flagShift
+	flagReplaces
+)
+
+const envelopeVersion = 2
 
 // kindStart is the first kind of outcome that asks.
 const kindStart = 5
 
-// openEnvelope reads: version 1 | flags | digest 16 | dedup key 32 | event time, varint |
-// timestamp, varint | topic, partition, offset, uvarints | of an outcome: kind 1, length
-// of token 1, token, of a start or renewal the length of its id 1 and the id | address: partition, uvarint, ingress 8, request 8 | details:
-// fingerprint 8, 0 or 1 and two digests, length of the request id, uvarint, request id |
-// shift, varint | address of the request that it replaces | route's name. repartition is
-// the number of the topic, for the position of a record that the ingress wrote: it is its
-// own source.
+// unwrapped returns a copy of a record of the repartition topic, which has the original
+// record key and, apart from it, the envelope. With an invalid envelope it has no record key.
+func unwrapped(r Record) *Record {
+	r.envelope, r.Key = r.Key, nil
+	if e, err := openEnvelope(&r, 0); err == nil {
+		r.Key = e.recordKey
+	}
+	return &r
+}
+
+func allUnwrapped(records []Record) []*Record {
+	all := make([]*Record, len(records))
+	for i, r := range records {
+		all[i] = unwrapped(r)
+	}
+	return all
+}
+
+// flagsOf returns the flags of a record of the repartition topic; 0 without an envelope.
+func flagsOf(r *Record) uint64 {
+	if len(r.envelope) == 0 || r.envelope[0] != envelopeVersion {
+		return 0
+	}
+	flags, _ := binary.Uvarint(r.envelope[1:])
+	return flags
+}
+
+// isOutcome reports whether a record of the repartition topic is an outcome.
+func isOutcome(r *Record) bool { return flagsOf(r)&flagOutcome != 0 }
+
+// isProgress reports whether a record of the repartition topic is a progress record.
+func isProgress(r *Record) bool { return flagsOf(r)&flagProgress != 0 }
+
+// openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and
+// the name | topic, partition, uvarints | timestamp 8, big-endian | offset, uvarint | outcome
+// or event | address | details | shift, varint | address of the request that it replaces |
+// original record key.
+//
+// An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
+// and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
+// place of that key start and length, uvarints, of a part of the value: the key is its
+// SHA-256. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
+// 1 and two digests, length of the request id, uvarint, request id.
+//
+// A flag says whether there is each of the fields from address on. repartition is the number
+// of the topic, for the position of a record that the ingress wrote: it is its own source.
 func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
-	if len(r.Headers) == 0 || r.Headers[0].Key != "oncebus-envelope" {
-		return e, errors.New("has no envelope as its first header")
+	if len(r.envelope) == 0 {
+		return e, errors.New("has no record key, so no envelope")
 	}
-	b := r.Headers[0].Value
-	if len(b) < 50 || b[0] != 1 || b[1]&^(flagOutcome|flagReplyTo|flagIngress|flagDetails|flagShift|flagReplaces) != 0 {
-		return e, fmt.Errorf("has an invalid envelope: %x", b)
+	flags := flagsOf(r)
+	if flags&flagProgress != 0 || flags >= flagReplaces<<1 || r.envelope[0] != envelopeVersion {
+		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
-	copy(e.digest[:], b[2:])
-	copy(e.key[:], b[18:])
-	f := fields{rest: b[50:]}
-	e.time, e.timestamp = f.signed(), f.signed()
-	e.from = position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
-	flags := b[1]
+	f := fields{rest: r.envelope[1:]}
+	f.unsigned(1 << 63)
+	e.route = f.bytes(int(f.unsigned(1 << 31)))
+	e.from = position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), 0}
+	e.timestamp = int64(binary.BigEndian.Uint64(f.bytes(8)))
+	e.from.offset = int64(f.unsigned(1 << 63))
 	if flags&flagOutcome != 0 {
-		start := f.rest
-		kind := f.byte()
-		f.bytes(int(f.byte()))
-		if kind >= kindStart {
-			f.bytes(int(f.byte()))
-		}
-		e.outcome = start[:len(start)-len(f.rest)]
+		e.readOutcome(&f)
+	} else {
+		e.readEvent(&f, flags&flagHashed != 0, r.Value)
 	}
 	if flags&flagReplyTo != 0 {
 		e.replyTo = f.address()
@@ -75,13 +124,42 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	if flags&flagReplaces != 0 {
 		e.replaces = f.address()
 	}
+	if flags&flagRecordKey != 0 {
+		e.recordKey = f.bytes(len(f.rest))
+	}
 	if e.ingress = flags&flagIngress != 0; e.ingress {
 		e.from = position{repartition, r.Partition, r.Offset}
 	}
-	if e.route = f.rest; f.bad {
-		return e, fmt.Errorf("has an invalid envelope: %x", b)
+	if f.bad || len(f.rest) > 0 {
+		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	return e, nil
+}
+
+func (e *envelope) readOutcome(f *fields) {
+	start := f.rest
+	kind := f.byte()
+	f.bytes(int(f.byte()))
+	if kind >= kindStart {
+		f.bytes(int(f.byte()))
+	}
+	e.outcome = start[:len(start)-len(f.rest)]
+}
+
+// readEvent reads what the envelope says of an event, whose record has a value.
+func (e *envelope) readEvent(f *fields, hashed bool, value []byte) {
+	e.time = e.timestamp + f.signed()
+	copy(e.digest[:], f.bytes(len(e.digest)))
+	if !hashed {
+		copy(e.key[:], f.bytes(len(e.key)))
+		return
+	}
+	start, n := f.unsigned(1<<31), f.unsigned(1<<31)
+	if n == 0 || start+n > uint64(len(value)) {
+		f.bad = true
+		return
+	}
+	e.key = sha256.Sum256(value[start : start+n])
 }
 
 // fields reads varints from a slice.

@@ -9,6 +9,8 @@ type Record struct {
 	Key       []byte
 	Value     []byte
 	Headers   []Header
+
+	envelope []byte // of an unwrapped record of the repartition topic
 }
 
 // A Header is one header of a record.

@@ -227,9 +227,7 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	if !c.cfg.Emissions[r.Topic].AppendTime {
 		e.timestamp = r.Timestamp
 	}
-	// untouched ignores the first header, which is the envelope in the
-	// repartition topic.
-	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}, &e)
+	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}, &e)
 }
 
 // parse reads "topic/partition/offset".
@@ -321,10 +319,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	if n < 0 {
 		n = len(r.Headers)
 	}
-	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers[1:]}
-	// untouched ignores the first header, which is the envelope in the
-	// repartition topic.
-	got := Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}
+	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers}
+	got := Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}
 	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp})
 	if verdict := verdictOf(r); verdict != c.expected.names[x.verdict] {
 		diff = strings.TrimPrefix(diff+fmt.Sprintf("; verdict %q, want %q", verdict, c.expected.names[x.verdict]), "; ")

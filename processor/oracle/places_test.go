@@ -6,14 +6,14 @@ import "testing"
 // whose client is gone; 0 for none.
 func (l *claimLog) eventByHTTP(key string, n, replaces byte, id string) {
 	address := func(n byte) []byte { return append([]byte{3, 7, 0, 0, 0, 0, 0, 0, 0}, n, 0, 0, 0, 0, 0, 0, 0) }
-	flags := byte(flagReplyTo | flagDetails)
+	flags := uint64(flagReplyTo | flagDetails)
 	tail := append(address(n), 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(len(id)))
 	tail = append(tail, id...)
 	if replaces != 0 {
 		flags |= flagReplaces
 		tail = append(tail, address(replaces)...)
 	}
-	l.add("repartition", key, "", "oncebus-envelope", l.envelope(flags, append(tail, "ops"...)))
+	l.route(key, "", flags, tail)
 }
 
 // TestClaimsCheckerForetellsPlaces: a request by HTTP gives its place up, and is answered

@@ -203,7 +203,7 @@ func TestNoneLost(t *testing.T) {
 		}},
 		{name: "no envelope", want: []string{"K1", "K2"}, message: "no envelope", change: func(w *scenario) {
 			r := w.nth(w.cfg.Repartition, 1, 2)
-			r.Headers = r.Headers[1:]
+			r.Key = nil
 		}},
 	})
 }

@@ -36,17 +36,14 @@ func (w *scenario) submit(q *Request, stamp int64) submitted {
 	key := sha256.Sum256([]byte(q.ID))
 	partition := partitionOf(q.ID)
 	request := uint64(len(w.h.Live[w.cfg.Repartition]))<<8 | 7
-	b := append([]byte{1, flagReplyTo | flagIngress | flagDetails}, digestOf(q.Route, q.ID)...)
-	b = append(b, key[:]...)
-	b = binary.AppendVarint(binary.AppendVarint(b, base+stamp), base+stamp)
-	b = append(b, 0, 0, 0) // position
+	b := slices.Concat([]byte{0}, digestOf(q.Route, q.ID), key[:]) // event time: the timestamp
 	b = binary.AppendUvarint(b, request%verdictPartitions)
 	b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, 0xabc), request)
 	b = append(binary.LittleEndian.AppendUint64(b, 77), 0, 3)
-	b = append(append(b, "req"...), q.Route...)
+	b = append(b, "req"...)
 	r := w.append(Record{
-		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Value: q.Value,
-		Headers: append([]Header{{"oncebus-envelope", b}}, q.Headers...),
+		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Value: q.Value, Headers: slices.Clone(q.Headers),
+		Key: envelopeBytes(flagReplyTo|flagIngress|flagDetails, q.Route, position{}, base+stamp, b),
 	})
 	s := Sent{Route: q.Route, ID: q.ID, Record: Record{
 		Topic: w.cfg.Repartition, Partition: partition, Offset: r.Offset, Timestamp: base + stamp, Value: q.Value,

@@ -136,8 +136,8 @@ func untouched(s, r *Record, e *envelope) string {
 	if s.Timestamp != e.timestamp {
 		diff = append(diff, "timestamp "+strconv.FormatInt(e.timestamp, 10)+", was "+strconv.FormatInt(s.Timestamp, 10))
 	}
-	if !sameForeign(s.Headers, r.Headers[1:]) {
-		diff = append(diff, "headers "+showHeaders(r.Headers[1:])+", were "+showHeaders(s.Headers))
+	if !sameForeign(s.Headers, r.Headers) {
+		diff = append(diff, "headers "+showHeaders(r.Headers)+", were "+showHeaders(s.Headers))
 	}
 	return strings.Join(diff, "; ")
 }

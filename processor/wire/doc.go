@@ -5,8 +5,9 @@
 //
 //   - The names of all headers. The comment of each names its records and its value;
 //     a test generates HEADERS.md from the comments.
-//   - The envelope of the repartition topic: route, key, event time and original
-//     timestamp, so that a task does not derive the key again.
+//   - The envelope, which is the record key in the repartition topic: route, state digest,
+//     event time, and the original timestamp and record key. A task reads no payload. It
+//     computes the dedup key again only for a header.
 //   - The checkpoint rows of the changelog, whole and partial. A Fold is the newest one.
 //   - The verdict record of <app>-verdicts.
 //

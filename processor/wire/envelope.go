@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -11,25 +12,29 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// EnvelopeHeader is the first header of every record of the repartition topic. The
-// rest of the record is the original one, except for its timestamp: the broker sets
-// it, so that a replay reads the same broker time.
-const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: the values that the router derived from the record, and its original timestamp
-
 // EnvelopeVersion is the first byte of every envelope. The manifest pins it.
-const EnvelopeVersion = 1
+const EnvelopeVersion = 2
 
-// Envelope has the values that the router or the ingress derived from a record.
+// Envelope has the values that the router or the ingress derived from a record. It is the
+// record key of every record of the repartition topic, and ends with the original record
+// key. The rest of the record is the original one, except for its timestamp: the broker
+// sets it, so that a replay reads the same broker time.
+//
+// A header in place of the record key would cost the reader two allocations for each record.
 type Envelope struct {
-	Route     []byte // name: a number would change with the order of the file
-	Digest    dedup.Digest
-	Key       [32]byte
-	EventTime int64 // ms
-	Timestamp int64 // the original record's, ms
+	Route  []byte // name: a number would change with the order of the file
+	Digest dedup.Digest
+	// Hashed is the part of the value whose SHA-256 is the dedup key. Then the encoding
+	// has no key: its 32 bytes would not compress, and few events need it again.
+	Hashed    rules.Part
+	Key       [32]byte // see DedupKey
+	EventTime int64    // ms
+	Timestamp int64    // the original record's, ms
 	From      dedup.Position
 
 	Details
-	Outcome *OutcomeEnvelope // of an outcome, which also has Route, Timestamp and From; nil for an event
+	Outcome   *OutcomeEnvelope // of an outcome, which also has Route, Timestamp, From and RecordKey; nil for an event
+	RecordKey []byte           // the original one; nil for none
 
 	ReplyTo dedup.Address // of the request that gets the verdict; zero for none
 	// Replaces is the address of a request for the key that its client gave up; zero for
@@ -71,9 +76,18 @@ func (o *OutcomeEnvelope) Headers() []kgo.RecordHeader {
 	return []kgo.RecordHeader{{Key: HeaderClaimToken, Value: o.Token.Append(nil)}, {Key: HeaderOutcome, Value: []byte(o.Kind.String())}}
 }
 
+// DedupKey returns the dedup key of the event whose record has this value. The result is
+// e.Key, which it sets.
+func (e *Envelope) DedupKey(value []byte) *[32]byte {
+	if e.Hashed.IsSet() {
+		e.Key = e.Hashed.Key(value)
+	}
+	return &e.Key
+}
+
 // Size returns an upper bound of the bytes that Append appends.
 func (e *Envelope) Size() int {
-	n := 2 + 16 + 32 + 6*binary.MaxVarintLen64 + len(e.Route)
+	n := 1 + 8 + 16 + 32 + 8*binary.MaxVarintLen64 + len(e.Route) + len(e.RecordKey)
 	if e.Details.any() {
 		n += 8 + 1 + 2*16 + binary.MaxVarintLen64 + len(e.Request)
 	}
@@ -94,29 +108,34 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-// Flags of an envelope. Each adds the field of its name.
+// Flags of an envelope. Each adds the field of its name, except for three.
 const (
-	flagOutcome = 1 << iota
-	flagReplyTo
+	flagRecordKey   = 1 << iota
+	flagHashed      // in place of the key
 	flagFromIngress // without a field
+	flagReplyTo
 	flagDetails
+	flagOutcome
+	flagProgress // without any field
 	flagShift
-	flagProgress // without a field
 	flagReplaces
-	flagsKnown = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift | flagProgress | flagReplaces
+	flagsKnown      = flagReplaces<<1 - 1
+	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 )
 
-func (e *Envelope) flags() (flags byte) {
+func (e *Envelope) flags() (flags uint64) {
 	for _, f := range [...]struct {
-		flag byte
+		flag uint64
 		set  bool
 	}{
-		{flagOutcome, e.Outcome != nil},
-		{flagReplyTo, e.ReplyTo.IsSet()},
+		{flagRecordKey, e.RecordKey != nil},
+		{flagHashed, e.Hashed.IsSet()},
 		{flagFromIngress, e.FromIngress},
+		{flagReplyTo, e.ReplyTo.IsSet()},
 		{flagDetails, e.Details.any()},
-		{flagShift, e.Shift != 0},
+		{flagOutcome, e.Outcome != nil},
 		{flagProgress, e.IsProgress},
+		{flagShift, e.Shift != 0},
 		{flagReplaces, e.Replaces.IsSet()},
 	} {
 		if f.set {
@@ -128,30 +147,33 @@ func (e *Envelope) flags() (flags byte) {
 
 // Append appends the encoding of e:
 //
-//	version 1 | flags 1 | digest 16 | key 32 | event time varint |
-//	timestamp varint | topic, partition, offset uvarint |
-//	[kind of outcome 1 | length of token 1 | token | [start id]] | [address] | [details] |
-//	[shift varint] | [address of the request that it replaces] | name of the route
+//	version 1 | flags uvarint | length uvarint and name of the route |
+//	topic, partition uvarint | timestamp 8, big-endian | offset uvarint |
+//	outcome, or event | [address] | [details] | [shift varint] |
+//	[address of the request that it replaces] | [record key]
 //
-// Only a kind that asks has a start id: its length 1, and its bytes.
+// An outcome is its kind 1, the length of its token 1 and the token. A kind that asks has
+// the length 1 of its start id and the id as well. An event is its time as a difference to the
+// timestamp, a varint, the digest 16, and the key 32, or start and length uvarint of the part
+// that is hashed. A progress record ends after the flags.
+//
+// What neighbours have in common comes first, up to the high bytes of the timestamp, so that
+// a compressor finds it in one piece.
 func (e *Envelope) Append(dst []byte) []byte {
 	flags := e.flags()
-	dst = append(dst, EnvelopeVersion, flags)
-	dst = append(dst, e.Digest[:]...)
-	dst = append(dst, e.Key[:]...)
-	dst = binary.AppendVarint(dst, e.EventTime)
-	dst = binary.AppendVarint(dst, e.Timestamp)
+	dst = binary.AppendUvarint(append(dst, EnvelopeVersion), flags)
+	if e.IsProgress {
+		return dst
+	}
+	dst = append(binary.AppendUvarint(dst, uint64(len(e.Route))), e.Route...)
 	dst = binary.AppendUvarint(dst, uint64(e.From.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(e.From.Partition)))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(e.Timestamp))
 	dst = binary.AppendUvarint(dst, uint64(e.From.Offset))
-	if flags&flagOutcome != 0 {
-		dst = append(dst, byte(e.Outcome.Kind), 0)
-		mark := len(dst)
-		dst = e.Outcome.Token.Append(dst)
-		dst[mark-1] = byte(len(dst) - mark)
-		if e.Outcome.Kind.Asks() {
-			dst = append(append(dst, byte(len(e.Outcome.StartID))), e.Outcome.StartID...)
-		}
+	if e.Outcome != nil {
+		dst = e.Outcome.append(dst)
+	} else {
+		dst = e.appendEvent(dst)
 	}
 	if flags&flagReplyTo != 0 {
 		dst = e.ReplyTo.Append(dst)
@@ -165,7 +187,40 @@ func (e *Envelope) Append(dst []byte) []byte {
 	if flags&flagReplaces != 0 {
 		dst = e.Replaces.Append(dst)
 	}
-	return append(dst, e.Route...)
+	return append(dst, e.RecordKey...)
+}
+
+func (e *Envelope) appendEvent(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, e.EventTime-e.Timestamp) // may overflow, and so does its inverse
+	dst = append(dst, e.Digest[:]...)
+	if !e.Hashed.IsSet() {
+		return append(dst, e.Key[:]...)
+	}
+	return binary.AppendUvarint(binary.AppendUvarint(dst, uint64(e.Hashed.Start)), uint64(e.Hashed.Length))
+}
+
+func (e *Envelope) decodeEvent(c *dedup.Cursor, hashed bool) {
+	e.EventTime = e.Timestamp + c.Varint()
+	copy(e.Digest[:], c.Bytes(len(e.Digest)))
+	if !hashed {
+		copy(e.Key[:], c.Bytes(len(e.Key)))
+		return
+	}
+	e.Hashed = rules.Part{Start: int(c.Uvarint(math.MaxInt32)), Length: int(c.Uvarint(math.MaxInt32))}
+	if !e.Hashed.IsSet() {
+		c.Fail()
+	}
+}
+
+func (o *OutcomeEnvelope) append(dst []byte) []byte {
+	dst = append(dst, byte(o.Kind), 0)
+	mark := len(dst)
+	dst = o.Token.Append(dst)
+	dst[mark-1] = byte(len(dst) - mark)
+	if o.Kind.Asks() {
+		dst = append(append(dst, byte(len(o.StartID))), o.StartID...)
+	}
+	return dst
 }
 
 // append appends fingerprint 8 | 0, or 1 and the adjacent digests 32 | length of the
@@ -212,37 +267,55 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 	return nil
 }
 
-// ReadEnvelope decodes the envelope of a repartition record into e. A record without
-// an envelope shows a bug or a foreign producer, because only the router and the
-// ingress produce to that topic.
+// ReadEnvelope decodes the envelope of a repartition record into e, whose slices then alias
+// the record key. A record without an envelope shows a bug or a foreign producer, because
+// only the router and the ingress produce to that topic.
 func ReadEnvelope(rec *kgo.Record, e *Envelope) error {
-	if len(rec.Headers) == 0 || rec.Headers[0].Key != EnvelopeHeader {
-		return fmt.Errorf("%w: record %s/%d/%d has no %s header; only oncebus may write this topic",
-			errEnvelope, rec.Topic, rec.Partition, rec.Offset, EnvelopeHeader)
+	err := e.decode(rec.Key)
+	if err == nil && !e.Hashed.In(rec.Value) {
+		err = fmt.Errorf("%w: bytes %d to %d of the value are hashed, it has %d", errEnvelope, e.Hashed.Start, e.Hashed.Start+e.Hashed.Length, len(rec.Value))
 	}
-	if err := e.decode(rec.Headers[0].Value); err != nil {
-		return fmt.Errorf("record %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+	if err != nil {
+		return fmt.Errorf("record %s/%d/%d: %w; only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, err)
 	}
 	return nil
 }
 
 func (e *Envelope) decode(b []byte) error {
 	c := dedup.NewCursor(b)
-	version, flags := c.Byte(), c.Byte()
-	if !c.Bad() && version != EnvelopeVersion {
+	version, flags := c.Byte(), c.Uvarint(math.MaxInt64)
+	switch {
+	case c.Bad():
+		return fmt.Errorf("%w: the record key has only %d bytes", errEnvelope, len(b))
+	case version != EnvelopeVersion:
 		return fmt.Errorf("%w: version %d, this build reads %d", errEnvelope, version, EnvelopeVersion)
-	}
-	if flags&^byte(flagsKnown) != 0 {
+	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
+	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0:
+		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
 	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0}
-	copy(e.Digest[:], c.Bytes(len(e.Digest)))
-	copy(e.Key[:], c.Bytes(len(e.Key)))
-	e.EventTime, e.Timestamp = c.Varint(), c.Varint()
-	e.From = c.Position()
-	if flags&flagOutcome != 0 {
+	if !e.IsProgress {
+		if err := e.decodeFields(&c, flags); err != nil {
+			return err
+		}
+	}
+	if !c.Done() {
+		return fmt.Errorf("%w: cut short or out of range in %d bytes", errEnvelope, len(b))
+	}
+	return nil
+}
+
+func (e *Envelope) decodeFields(c *dedup.Cursor, flags uint64) error {
+	e.Route = c.Bytes(int(c.Uvarint(uint64(c.Left()))))
+	e.From.Topic, e.From.Partition = uint16(c.Uvarint(math.MaxUint16)), int32(c.Uvarint(math.MaxInt32))
+	e.Timestamp = int64(c.BigUint64())
+	e.From.Offset = int64(c.Uvarint(math.MaxInt64))
+	if flags&flagOutcome == 0 {
+		e.decodeEvent(c, flags&flagHashed != 0)
+	} else {
 		e.Outcome = new(OutcomeEnvelope)
-		if err := e.Outcome.decode(&c); err != nil {
+		if err := e.Outcome.decode(c); err != nil {
 			return err
 		}
 	}
@@ -250,7 +323,7 @@ func (e *Envelope) decode(b []byte) error {
 		e.ReplyTo = c.Address()
 	}
 	if flags&flagDetails != 0 {
-		e.Details.decode(&c)
+		e.Details.decode(c)
 	}
 	if flags&flagShift != 0 {
 		e.Shift = c.Varint()
@@ -258,9 +331,8 @@ func (e *Envelope) decode(b []byte) error {
 	if flags&flagReplaces != 0 {
 		e.Replaces = c.Address()
 	}
-	e.Route = c.Rest()
-	if c.Bad() {
-		return fmt.Errorf("%w: cut short or out of range in %d bytes", errEnvelope, len(b))
+	if flags&flagRecordKey != 0 {
+		e.RecordKey = c.Rest()
 	}
 	return nil
 }
