@@ -29,7 +29,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	fetchWait := kafka.FetchMaxWait
 	if w.stage == app.StageRoute {
 		fetchWait = routeFetchWait
-		options = append(options, kgo.FetchMaxPartitionBytes(routeFetchMax))
+		options = append(options, kgo.FetchMaxBytes(routeFetchMax), kgo.FetchMaxPartitionBytes(routeFetchPartMax))
 	}
 	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),

@@ -29,16 +29,17 @@ const (
 	roomMax = 1 << 30
 	// aheadMin is the least time by which the tasks may be behind the routing stage. It
 	// must be more than two commit intervals, else the tasks wait for records: those of
-	// the open transactions of both stages count too.
-	aheadMin, aheadIntervals = 250 * time.Millisecond, 2.5
-	// pacedPollMax bounds a poll of the routing stage while a partition has a backlog.
-	// Larger polls let it run ahead before a pause takes effect.
-	pacedPollMax = 10_000
-	// routeFetchMax bounds what a partition has in one fetch response of the routing
-	// stage. So a response has most partitions, and a live one does not wait until those
-	// with a backlog have filled several responses. routeFetchWait bounds how long a
-	// resumed partition waits for the fetch in progress, if its partitions are idle.
-	routeFetchMax, routeFetchWait = 64 << 10, 150 * time.Millisecond
+	// the open transactions of both stages count too. At pauseFactor of that time backlogs
+	// are paused.
+	aheadMin, aheadIntervals, pauseFactor = 250 * time.Millisecond, 2.5, 2
+	// holdMax bounds how long a poll waits for room. Live events wait with it.
+	holdMax = 100 * time.Millisecond
+	// routeFetchMax bounds a fetch response of the routing stage, and routeFetchPartMax
+	// what a partition has in it: some 16,000 events of 230 bytes. So a live partition does
+	// not wait until those with a backlog have filled large responses. routeFetchWait bounds
+	// how long a resumed partition waits for the fetch in progress, if its partitions are
+	// idle.
+	routeFetchMax, routeFetchPartMax, routeFetchWait = 1 << 20, 256 << 10, 150 * time.Millisecond
 	// rateWindow is over what time the rate of the tasks is averaged.
 	rateWindow = 500 * time.Millisecond
 	// boostUp and boostDown change a boost at a look, up to boostMax.
@@ -57,20 +58,24 @@ type pacing struct {
 
 // A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a
 // route catches up, its backlog is routed faster than the tasks judge it. The live events
-// of all routes then wait in the repartition topic, behind the backlog. So the pacer pauses
-// the fetching of partitions that have a backlog while the tasks are behind. Outcomes are
-// never paused: a lease may depend on them.
+// of all routes then wait in the repartition topic, behind the backlog. So the pacer grants
+// room for as many records of backlogs as the tasks judge in a time, and a poll waits for
+// room, but not for long, because live events wait with it.
 //
-// A pause changes no offset: the client fetches the records later. If the pacer cannot see
-// the tasks, it pauses nothing.
+// Where that does not suffice, because the tasks are slow, the pacer pauses the fetching of
+// partitions that have a backlog. It does so late: the client drops what it has fetched of
+// a paused partition, and fetches it again. Outcomes are never paused: a lease may depend on
+// them. A pause changes no offset. If the pacer cannot see the tasks, it holds up nothing.
 type pacer struct {
 	*shared
 
 	client *kgo.Client // of the worker
 	ahead  time.Duration
 
+	granted chan struct{} // has a value after a look that found room
+
 	mu        sync.Mutex
-	behind    bool
+	behind    bool      // backlogs are paused
 	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
 	// backlogs had a backlog when they were last polled; true for one that is paused.
@@ -82,19 +87,34 @@ func newPacer(s *shared, client *kgo.Client) *pacer {
 	if ahead == 0 {
 		ahead = max(aheadMin, time.Duration(aheadIntervals*float64(s.cfg.CommitInterval)))
 	}
-	return &pacer{shared: s, client: client, ahead: ahead, room: s.pacing.room, backlogs: map[app.TaskID]bool{}}
+	return &pacer{shared: s, client: client, ahead: ahead, room: s.pacing.room, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1)}
 }
 
-// pollMax returns the most records of the next poll.
-func (p *pacer) pollMax() int {
-	if p.active() {
-		return pacedPollMax
+// await waits until there is room for records of backlogs, for holdMax, or until ctx is done.
+func (p *pacer) await(ctx context.Context) {
+	if !p.full() {
+		return
 	}
-	return pollRecordsMax
+	ctx, cancel := context.WithTimeout(ctx, holdMax)
+	defer cancel()
+	for p.full() {
+		select {
+		case <-p.granted:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
-// polled notes records of a partition, and pauses all backlogs if there is no room for more
-// of them, or the tasks are behind. The caller holds the rebalance lock.
+// full reports whether there is no room for records of backlogs, and they are not paused.
+func (p *pacer) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.room < 0 && !p.behind
+}
+
+// polled notes records of a partition, and pauses it if it is a backlog and those are paused.
+// The caller holds the rebalance lock.
 func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	id := app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}
 	next := fetched.Records[len(fetched.Records)-1].Offset + 1
@@ -111,9 +131,7 @@ func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	if _, known := p.backlogs[id]; !known {
 		p.backlogs[id] = false
 	}
-	if p.room -= int64(len(fetched.Records)); p.room < 0 {
-		p.behind = true
-	}
+	p.room -= int64(len(fetched.Records))
 	if p.behind {
 		p.pause()
 	}
@@ -227,9 +245,14 @@ func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err 
 func (p *pacer) set(behind time.Duration, room int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.room = room
+	if p.room = room; room >= 0 {
+		select {
+		case p.granted <- struct{}{}:
+		default:
+		}
+	}
 	switch {
-	case behind > p.ahead:
+	case behind > pauseFactor*p.ahead:
 		p.behind = true
 		p.pause()
 	case behind <= p.ahead*2/3:

@@ -1,8 +1,10 @@
 package processor
 
 import (
+	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,10 +59,10 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	}
 	poll()
 	wantPaused("tasks not behind", 0)
-	p.set(time.Second, 10)
+	p.set(pauseFactor*time.Second, 10)
 	poll()
 	wantPaused("tasks behind by no more than allowed", 0)
-	p.set(time.Second+1, 10)
+	p.set(pauseFactor*time.Second+1, 10)
 	wantPaused("tasks behind", 2)
 	poll()
 	wantPaused("polled again", 2)
@@ -69,22 +71,56 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	p.drop(map[string][]int32{"raw": {2}})
 	p.set(time.Second*2/3, 1)
 	wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
-	p.polled(polledUpTo("raw", 1, 50, 150))
-	p.polled(polledUpTo("raw", 1, 51, 150))
-	wantPaused("room used up", 1)
-	p.polled(polledUpTo("raw", 1, 52, 152))
-	wantPaused("no room", 2)
-	p.set(0, 2)
 	p.polled(polledUpTo("raw", 1, 52, 152))
 	p.polled(polledUpTo("raw", 1, 60, 152))
 	p.set(time.Hour, 2)
 	wantPaused("the backlog is gone", 1)
-	p.set(0, 0)
 	p.polled(polledUpTo("raw", 1, 50, 150))
 	p.polled(polledUpTo("raw", 1, 150, 150)) // of the same poll
 	wantPaused("paused with the last records of its backlog", 2)
 	p.set(0, 0)
 	wantPaused("resumed", 1)
+}
+
+// TestPollsWaitForRoom: a poll waits while backlogs have used up their room, until the next
+// look that finds room, or for a bounded time. It does not wait for live records, nor while
+// backlogs are paused.
+func TestPollsWaitForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &pacer{
+			shared: &shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100}},
+			ahead:  time.Second, room: 1, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1),
+		}
+		wantWait := func(ctx context.Context, when string, want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			p.await(ctx)
+			if got := time.Since(began); got != want {
+				t.Errorf("%s: the poll waited for %v, want %v", when, got, want)
+			}
+		}
+		always := t.Context()
+		p.polled(polledUpTo("raw", 0, 50, 149))
+		p.polled(polledUpTo("raw", 0, 50, 149))
+		wantWait(always, "live records", 0)
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		wantWait(always, "room used up, none needed yet", 0)
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		wantWait(always, "no room", holdMax)
+		short, cancel := context.WithTimeout(always, holdMax/4)
+		defer cancel()
+		wantWait(short, "a poll for a shorter time", holdMax/4)
+		look := func(room int64) { time.AfterFunc(holdMax/5, func() { p.set(0, room) }) }
+		look(-1)
+		wantWait(always, "a look that finds no room", holdMax)
+		look(0)
+		wantWait(always, "a look that finds room", holdMax/5)
+		p.set(0, -1)
+		wantWait(always, "a look after one that found room", holdMax)
+		p.behind = true
+		wantWait(always, "backlogs are paused", 0)
+	})
 }
 
 // TestPaceOfTasks: how long the tasks need is measured by those that commit, while they have

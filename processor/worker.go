@@ -302,11 +302,10 @@ func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo
 	}
 	w.wakePoll = cancel
 	w.mu.Unlock()
-	most := pollRecordsMax
 	if w.txns.pacer != nil {
-		most = w.txns.pacer.pollMax()
+		w.txns.pacer.await(ctx)
 	}
-	fetches := w.txns.session.PollRecords(ctx, min(records, most))
+	fetches := w.txns.session.PollRecords(ctx, min(records, pollRecordsMax))
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
