@@ -28,7 +28,7 @@ func (r *result) report() error {
 	r.shapeTable(&b)
 	r.rebalanceTable(&b)
 	r.idleTable(&b)
-	r.goalTable(&b)
+	b.WriteString(bench.GoalTable(r.Goals))
 	fmt.Print(b.String())
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
@@ -56,7 +56,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	b.WriteString("\nFilled: generator and reader on the same cores.\n\n| live keys | resident MiB | with restarts and rebuild | anonymous MiB | Go heap MiB at rest | highest | disk B a key |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
 		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %s |\n", millions(s.Keys), s.of(func(r liveRun) float64 { return float64(r.RSSFirst) }).Median/mib, s.of(rssMax).Median/mib,
-			s.of(func(r liveRun) float64 { return float64(r.AnonymousMax) }).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
+			s.of(anonymousMax).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
 			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, dash("%.1f", s.of(liveRun.diskPerKey).Median))
 	}
 	fmt.Fprintf(b, "\nkill -9 in the midst of a backlog, then a start at once; times from that start, %d restarts a round. Rebuild: a start without the state directory.\n\n", r.s.kills)
@@ -128,7 +128,7 @@ func extrapolation(b *strings.Builder, sizes []size) {
 		figure     func(size) float64
 	}{
 		{"resident memory", "MiB", mib, func(s size) float64 { return s.of(rssMax).Median }},
-		{"anonymous memory", "MiB", mib, func(s size) float64 { return s.of(func(r liveRun) float64 { return float64(r.AnonymousMax) }).Median }},
+		{"anonymous memory", "MiB", mib, func(s size) float64 { return s.of(anonymousMax).Median }},
 		{"disk", "MiB", mib, func(s size) float64 { return s.of(liveRun.diskPerKey).Median * float64(s.Keys) }},
 		{"ready after kill -9", "s", 1, func(s size) float64 { return s.restarts(readyAfter).Median }},
 		{"rebuild", "s", 1, func(s size) float64 { return s.of(func(r liveRun) float64 { return r.Rebuild.Seconds }).Median }},
@@ -213,13 +213,6 @@ func (r *result) idleTable(b *strings.Builder) {
 			slices.Min(run.RSS)/mib, slices.Max(run.RSS)/mib, slices.Min(run.RSSMax)/mib, slices.Max(run.RSSMax)/mib)
 	}
 	b.WriteString("\n")
-}
-
-func (r *result) goalTable(b *strings.Builder) {
-	b.WriteString("## Goals\n\n| | goal | measured | |\n| --- | --- | --- | --- |\n")
-	for _, g := range r.Goals {
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", g.What, g.Want, g.Got, g.Verdict)
-	}
 }
 
 // charts returns the plots, by the suffix of their file's name.

@@ -21,7 +21,7 @@ type result struct {
 	Shapes     []shapeRun
 	Rebalances []move
 	Idle       []idleRun
-	Goals      []goal
+	Goals      []bench.Goal
 
 	s settings
 }
