@@ -14,6 +14,7 @@ const (
 	goalKeys         = 50_000_000
 	goalRatio        = 0.8    // of the rate at the smallest size
 	goalMemory       = 1024.0 // MiB, resident
+	goalLimit        = 1280.0 // MiB, of the cgroup in which no process is killed
 	goalDisk         = 30.0   // bytes a key
 	goalExpiry       = 0.9    // of the rate without
 	goalStall        = 100.0  // ms
@@ -106,6 +107,7 @@ func (r *result) liveGoals() []bench.Goal {
 	goals = append(goals,
 		bench.AtMost(at+"resident memory", "%.0f MiB", last.of(rssMax).Median/mib, goalMemory),
 		bench.AtMost(at+"anonymous memory", "%.0f MiB", last.of(anonymousMax).Median/mib, goalMemory),
+		r.limitGoal(at, last),
 		bench.NewGoal(at+"disk", fmt.Sprintf("at most %.0f B a key", goalDisk), fmt.Sprintf("%.1f B", disk), disk > 0 && disk <= goalDisk),
 		bench.AtLeast(at+"rate while keys expire, relative to the rate while none does", "%.2f", last.of(expiryRatio).Median, goalExpiry),
 		bench.AtMost(at+"longest stall of a partition while keys expire", "%.0f ms", last.of(stallWhileSteady).High, goalStall),
@@ -117,6 +119,15 @@ func (r *result) liveGoals() []bench.Goal {
 			fmt.Sprintf("%.2f s (%.2f to %.2f)", ready.Median, ready.Low, ready.High), ready.High > 0 && ready.High <= goalReady))
 	}
 	return goals
+}
+
+func (r *result) limitGoal(at string, s size) bench.Goal {
+	what, want := fmt.Sprintf("%sprocesses killed in a memory cgroup of %.0f MiB", at, goalLimit), "0"
+	if r.s.memory == 0 || float64(r.s.memory)/mib > goalLimit {
+		return bench.OpenGoal(what, want)
+	}
+	killed := int(s.of(func(r liveRun) float64 { return float64(r.Limited.Killed) }).High)
+	return bench.NewGoal(what, want, fmt.Sprint(killed), killed == 0)
 }
 
 func (r *result) idleGoal() bench.Goal {

@@ -30,9 +30,10 @@ type liveRun struct {
 	RSSMax       int64 // highest, including the later processes
 	AnonymousMax int64 // of all
 	GoHeapMax    int64
-	GoHeap       int64 // after the light traffic
-	DiskBytes    int64 // of the state directory, after the light traffic
-	DiskKeys     int   // whose rows are in it
+	GoHeap       int64    // after the light traffic
+	Limited      *limited `json:",omitempty"` // with a limit of memory
+	DiskBytes    int64    // of the state directory, after the light traffic
+	DiskKeys     int      // whose rows are in it
 	Growing      drainRun
 	Expiring     drainRun
 	Steady       steady
@@ -118,6 +119,12 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		return run, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
+	if b.s.memory > 0 {
+		if a.group, err = newGroup(b.s.memory); err != nil {
+			return run, err
+		}
+		defer func() { err = errors.Join(err, a.group.remove(ctx)) }()
+	}
 	ctx, cancel := context.WithCancel(ctx) // ends the memory samples, also after an error
 	defer cancel()
 	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
@@ -140,10 +147,10 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	} {
 		progress("  %d keys: %s", keys, step.name)
 		if err := step.do(ctx); err != nil {
-			return l.run, fmt.Errorf("%s: %w", step.name, err)
+			return l.run, errors.Join(fmt.Errorf("%s: %w", step.name, err), l.noteLimit())
 		}
 	}
-	return l.run, nil
+	return l.run, l.noteLimit()
 }
 
 // begin starts the process, waits until it is ready, and returns the time that this
@@ -175,6 +182,19 @@ func (l *live) noteMemory() error {
 	l.run.RSSMax = max(l.run.RSSMax, u.RSSMax)
 	l.run.AnonymousMax, l.run.GoHeapMax = l.memory.anonymous, l.memory.heap
 	return nil
+}
+
+// noteLimit takes the counts of the cgroup, and returns an error if the kernel killed a process in it.
+func (l *live) noteLimit() error {
+	if l.group == nil {
+		return nil
+	}
+	counts, err := l.group.counts()
+	l.run.Limited = &counts
+	if err == nil && counts.Killed > 0 {
+		err = fmt.Errorf("the kernel killed %d processes for lack of memory, the limit is %d MiB", counts.Killed, l.s.memory/mib)
+	}
+	return err
 }
 
 // halt stops the process as an operator does.

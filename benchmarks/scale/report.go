@@ -59,6 +59,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 			s.of(anonymousMax).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
 			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, dash("%.1f", s.of(liveRun.diskPerKey).Median))
 	}
+	r.limitTable(b, sizes)
 	fmt.Fprintf(b, "\nkill -9 in the midst of a backlog, then a start at once; times from that start, %d restarts a round. Rebuild: a start without the state directory.\n\n", r.s.kills)
 	b.WriteString("| live keys | rows in memory at the kill | rows read from the changelog | ready, s | first commit, s | rebuilt, k keys/s | in s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
@@ -80,6 +81,22 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 		fmt.Fprintf(b, " %.0f |\n", s.of(stallWhileSteady).High)
 	}
 	b.WriteString("\n")
+}
+
+// limitTable has what the kernel counted, if memory was limited.
+func (r *result) limitTable(b *strings.Builder, sizes []size) {
+	if r.s.memory == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nThe processes ran in a memory cgroup with a limit of %d MiB. The pages of files that they read and write count too, and the kernel drops them when the limit is reached.\n\n"+
+		"| live keys | highest usage MiB | limit reached, times | processes killed |\n| ---: | ---: | ---: | ---: |\n", r.s.memory/mib)
+	for _, s := range sizes {
+		most := func(figure func(*limited) float64) float64 {
+			return s.of(func(r liveRun) float64 { return figure(r.Limited) }).High
+		}
+		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f |\n", millions(s.Keys), most(func(l *limited) float64 { return float64(l.Highest) / mib }),
+			most(func(l *limited) float64 { return float64(l.Reached) }), most(func(l *limited) float64 { return float64(l.Killed) }))
+	}
 }
 
 // span formats the numbers of keys between which a size was measured.

@@ -150,7 +150,7 @@ func TestPaceWaitsForTheEventsThatAreDue(t *testing.T) {
 func liveRunOf(keys int, change func(*liveRun)) liveRun {
 	m := drainRun{Rate: 200_000, Slices: bench.Spread{Median: 1, Low: 1, High: 1}}
 	r := liveRun{
-		Keys: keys, Round: 1, Horizon: keys, RSSMax: 900 << 20, AnonymousMax: 700 << 20, DiskBytes: int64(29 * keys), DiskKeys: keys, Growing: m, Expiring: m,
+		Keys: keys, Round: 1, Horizon: keys, RSSMax: 900 << 20, AnonymousMax: 700 << 20, Limited: &limited{Highest: 1280 << 20, Reached: 7}, DiskBytes: int64(29 * keys), DiskKeys: keys, Growing: m, Expiring: m,
 		Steady: steady{Gaps: gapFigures{110, 150}}, Restarts: []restart{{Ready: 0.9, Flow: 1}}, Rebuild: rebuild{Keys: keys, Seconds: float64(keys) / 2_100_000},
 	}
 	if change != nil {
@@ -168,6 +168,7 @@ func TestGoalsAreHeldToTheLargestSize(t *testing.T) {
 		{name: "all met"},
 		{"slow", func(r *liveRun) { r.Growing.Rate, r.Expiring.Rate = 150_000, 150_000 }, "rate relative to"},
 		{"many mapped files", func(r *liveRun) { r.RSSMax = 2 << 30 }, "resident memory"},
+		{"killed", func(r *liveRun) { r.Limited.Killed = 1 }, "killed in a memory cgroup"},
 		{"large heap", func(r *liveRun) { r.AnonymousMax = 2 << 30 }, "anonymous memory"},
 		{"large", func(r *liveRun) { r.DiskBytes = int64(32 * r.Keys) }, "disk"},
 		{"slow expiry", func(r *liveRun) { r.Expiring.Rate *= 0.85 }, "while keys expire, relative to"},
@@ -176,7 +177,7 @@ func TestGoalsAreHeldToTheLargestSize(t *testing.T) {
 		{"slow start", func(r *liveRun) { r.Restarts[0].Ready = 1.2 }, "ready after kill"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := result{s: settings{keys: []int{1_000_000, 50_000_000, 100_000_000}}, LiveKeys: []liveRun{
+			r := result{s: settings{keys: []int{1_000_000, 50_000_000, 100_000_000}, memory: 1280 << 20}, LiveKeys: []liveRun{
 				liveRunOf(1_000_000, nil), liveRunOf(50_000_000, c.change), liveRunOf(100_000_000, nil),
 			}}
 			for _, g := range r.liveGoals() {

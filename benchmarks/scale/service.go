@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ type spec struct {
 	log        string // path
 	partitions int
 	workers    int
+	group      *group // nil without a limit of memory
 	s          settings
 }
 
@@ -41,7 +41,7 @@ func (c spec) environ() []string {
 
 // start starts a process of oncebus.
 func (c spec) start(ctx context.Context) (*program.Process, error) {
-	cmd := exec.CommandContext(ctx, c.binary, "run")
+	cmd := c.group.command(ctx, c.binary, "run")
 	cmd.Env = c.environ()
 	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
