@@ -21,9 +21,10 @@ import (
 
 // bed has the parts that all apps of one run share.
 type bed struct {
-	s      settings
-	broker *bench.Broker
-	binary string
+	s        settings
+	broker   *bench.Broker
+	binary   string
+	progress *bench.Progress
 }
 
 // An app is one application of oncebus: its topics, its processes, its input

@@ -78,15 +78,16 @@ const flushRate = 200
 func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
 	for round := range b.s.rounds {
 		for _, keys := range b.s.keys {
-			if round > 0 && keys > largeKeys {
+			if !b.s.measures(keys, round) {
 				continue
 			}
 			began := time.Now()
+			b.progress.Next("%d live keys, round %d", keys, round+1)
 			r, err := liveOnce(ctx, b, keys, round)
 			if err != nil {
 				return runs, fmt.Errorf("%d live keys, round %d: %w", keys, round+1, err)
 			}
-			progress("%d live keys, round %d: %.0f k events/s growing, %.0f expiring, %d MiB, %.0f B of disk a key, rebuild %.0f k keys/s; took %v",
+			b.progress.Done("%d live keys, round %d: %.0f k events/s growing, %.0f expiring, %d MiB, %.0f B of disk a key, rebuild %.0f k keys/s; took %v",
 				keys, round+1, r.Growing.Rate/1e3, r.Expiring.Rate/1e3, r.RSSMax>>20, r.diskPerKey(), r.Rebuild.rate()/1e3, time.Since(began).Round(time.Second))
 			runs = append(runs, r)
 		}
@@ -145,7 +146,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		{"stop", func(context.Context) error { return l.halt() }},
 		{"check", a.verify},
 	} {
-		progress("  %d keys: %s", keys, step.name)
+		note("  %d keys: %s", keys, step.name)
 		if err := step.do(ctx); err != nil {
 			return l.run, errors.Join(fmt.Errorf("%s: %w", step.name, err), l.noteLimit())
 		}
