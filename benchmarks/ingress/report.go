@@ -20,8 +20,34 @@ const (
 	boundRest    = 30 * time.Millisecond
 )
 
+// goalP99 are the points with a goal of their own for p99, which is below it.
+var goalP99 = map[point]time.Duration{
+	{1000, 5 * time.Millisecond}:   15 * time.Millisecond,
+	{10_000, 5 * time.Millisecond}: 40 * time.Millisecond,
+}
+
 // bound returns the goal for p99.
-func (p point) bound() time.Duration { return boundCommits*p.Commit + boundRest }
+func (p point) bound() time.Duration {
+	if goal, has := goalP99[p]; has {
+		return goal
+	}
+	return boundCommits*p.Commit + boundRest
+}
+
+// goals compares p99 with the goals for their points.
+func goals(runs []latencyRun) (goals []bench.Goal) {
+	for _, p := range slices.SortedFunc(maps.Keys(goalP99), func(a, b point) int { return a.Rate - b.Rate }) {
+		what, want := fmt.Sprintf("p99 at %d requests/s, commit interval %v", p.Rate, p.Commit), fmt.Sprintf("under %v", p.bound())
+		ms := slices.DeleteFunc(slices.Clone(runs), func(m latencyRun) bool { return m.point != p })
+		if len(ms) == 0 {
+			goals = append(goals, bench.OpenGoal(what, want))
+			continue
+		}
+		p99 := spreadOf(ms, func(m latencyRun) float64 { return m.Latency.P99 }).Median
+		goals = append(goals, bench.NewGoal(what, want, bench.Millis(p99)+" ms", p99 < openloop.Millis(p.bound())))
+	}
+	return goals
+}
 
 const (
 	// lateShare: a row is marked when the generator was late by more than this share
@@ -39,9 +65,11 @@ type result struct {
 	Verdict []latencyRun
 	Async   []throughputRun
 	Flood   []floodRun
+	Goals   []bench.Goal
 }
 
 func (r result) report(s settings) error {
+	r.Goals = goals(r.Verdict)
 	text := r.markdown(s)
 	fmt.Print(text)
 	return r.Machine.Write(s.results, "ingress", r, map[string][]byte{".md": []byte(text)})
@@ -66,7 +94,7 @@ CPU: microseconds a request of the server's process, of the broker's, and of the
 	if len(r.Flood) > 0 {
 		floodTable(&b, r.Flood)
 	}
-	return b.String()
+	return b.String() + bench.GoalTable(r.Goals)
 }
 
 func verdictTable(b *strings.Builder, s settings, runs []latencyRun) {

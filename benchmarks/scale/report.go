@@ -57,7 +57,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	for _, s := range sizes {
 		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %s |\n", millions(s.Keys), s.of(func(r liveRun) float64 { return float64(r.RSSFirst) }).Median/mib, s.of(rssMax).Median/mib,
 			s.of(anonymousMax).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
-			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, dash("%.1f", s.of(liveRun.diskPerKey).Median))
+			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, bench.Figure("%.1f", s.of(liveRun.diskPerKey).Median))
 	}
 	r.limitTable(b, sizes)
 	fmt.Fprintf(b, "\nkill -9 in the midst of a backlog, then a start at once; times from that start, %d restarts a round. Rebuild: a start without the state directory.\n\n", r.s.kills)
@@ -118,14 +118,6 @@ func spread(format string, s bench.Spread) string {
 		return "-"
 	}
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", s.Median, s.Low, s.High)
-}
-
-// dash formats a figure, or returns a dash without one.
-func dash(format string, v float64) string {
-	if v == 0 {
-		return "-"
-	}
-	return fmt.Sprintf(format, v)
 }
 
 // extrapolation writes the cost of one more key, and of a billion keys.

@@ -37,6 +37,14 @@ func Ratio(a, b float64) string {
 	return fmt.Sprintf("%.2f", a/b)
 }
 
+// Figure formats a figure; a dash if it is 0, for not measured.
+func Figure(format string, v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
+
 // WithSpread formats milliseconds with the lowest and the highest in brackets.
 func WithSpread(s Spread) string {
 	return fmt.Sprintf("%s (%s, %s)", Millis(s.Median), Millis(s.Low), Millis(s.High))
