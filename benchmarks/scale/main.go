@@ -35,7 +35,7 @@ type settings struct {
 	kills      int
 	flushWait  time.Duration
 	steady     time.Duration
-	memory     int64 // limit in bytes; 0 is none
+	memory     int64 // limit in bytes; 0: no limit
 
 	// Of workers.
 	shapes []shape
@@ -85,7 +85,7 @@ func parseFlags() (s settings, err error) {
 	flag.IntVar(&s.kills, "kills", 3, "live-keys: restarts after kill -9, under load")
 	flag.DurationVar(&s.flushWait, "flush-wait", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
 	flag.DurationVar(&s.steady, "steady", 20*time.Second, "live-keys: traffic below the most that goes, in which stalls are looked for")
-	flag.Int64Var(&s.memory, "memory-limit", 0, "live-keys: run the processes in a memory cgroup with this limit in bytes, 1.25 GiB is 1342177280; 0 is none")
+	flag.Int64Var(&s.memory, "memory-limit", 0, "live-keys: run the processes in a memory cgroup with this limit in bytes, 1.25 GiB is 1342177280; 0: no limit")
 	flag.StringVar(&shapes, "shapes", "1x1x24,1x2x24,1x4x24,1x8x24,2x1x24,4x1x24,1x2x4,1x2x96,4x2x96", "workers: combinations, each processes x workers of each x partitions")
 	flag.IntVar(&s.events, "events", 2_000_000, "workers: events for each combination")
 	flag.StringVar(&rebalance, "rebalance", "2x2x24", "rebalance: the shape when all processes run")
