@@ -86,7 +86,11 @@ func measure(ctx context.Context, s settings) (err error) {
 	for _, p := range selected {
 		guesses = append(guesses, p.takes(&s)...)
 	}
-	r := &run{settings: s, progress: bench.StartRuns(guesses)}
+	progress, err := bench.StartRuns(guesses)
+	if err != nil {
+		return err
+	}
+	r := &run{settings: s, progress: progress}
 	machine := bench.ThisMachine()
 	if r.broker, err = bench.StartBroker(ctx, "growth"); err != nil {
 		return err

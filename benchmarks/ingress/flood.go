@@ -105,7 +105,7 @@ func (b *bed) measureFlood(ctx context.Context, round int) (runs []floodRun, err
 			return nil, errors.Join(phaseErr, s.Stop())
 		}
 		m.Round = round
-		fmt.Fprintf(os.Stderr, "round %d  %4d connections of a flood, %6d bytes: p50 %7.2f  p99 %7.2f  max %7.2f ms, %v; the generator was %.2f ms late at p99; flood %.0f/s %v\n",
+		b.progress.Done("round %d  %4d connections of a flood, %6d bytes: p50 %7.2f  p99 %7.2f  max %7.2f ms, %v; the generator was %.2f ms late at p99; flood %.0f/s %v",
 			round, p.Connections, p.Bytes, m.Latency.P50, m.Latency.P99, m.Latency.Max, m.Statuses, m.Behind.P99, m.FloodRate, m.Flood)
 		runs = append(runs, m)
 	}

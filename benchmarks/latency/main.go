@@ -92,6 +92,11 @@ const startAndDrain = 8 * time.Second
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
 	machine := bench.ThisMachine()
+	runs := s.rounds * len(s.rates) * len(s.commits) * len(s.contenders())
+	progress, err := bench.StartProgress(runs, s.warmup+s.measured+startAndDrain)
+	if err != nil {
+		return err
+	}
 	if err := prepare(ctx, s.contenders()); err != nil {
 		return err
 	}
@@ -101,8 +106,6 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	var measured []measurement
-	runs := s.rounds * len(s.rates) * len(s.commits) * len(s.contenders())
-	progress := bench.StartProgress(runs, s.warmup+s.measured+startAndDrain)
 	for round := 1; round <= s.rounds; round++ {
 		for _, rate := range s.rates {
 			for _, commit := range s.commits {

@@ -40,8 +40,19 @@ func (s *settings) parse() (err error) {
 	return err
 }
 
+// perKey is about what a key takes to be stored.
+const perKey = 6 * time.Microsecond
+
 func run(ctx context.Context, s settings) (err error) {
 	machine := bench.ThisMachine()
+	var guesses []time.Duration
+	for _, n := range s.keys {
+		guesses = append(guesses, s.traffic+20*time.Second+time.Duration(n)*perKey)
+	}
+	progress, err := bench.StartRuns(guesses)
+	if err != nil {
+		return err
+	}
 	broker, err := bench.StartBroker(ctx, "restart")
 	if err != nil {
 		return err
@@ -62,7 +73,7 @@ func run(ctx context.Context, s settings) (err error) {
 		if err != nil {
 			return fmt.Errorf("at %d keys: %w", n, err)
 		}
-		fmt.Fprintln(os.Stderr, m)
+		progress.Done("%v", m)
 		measured = append(measured, m)
 	}
 	return errors.Join(report(s, machine, measured), judge(measured))

@@ -35,12 +35,16 @@ func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args
 // complete ones.
 func run(ctx context.Context, s settings) (err error) {
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
+	progress, err := bench.StartRuns(s.guesses())
+	if err != nil {
+		return err
+	}
 	broker, err := bench.StartBroker(ctx, "scale")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	b := &bed{s: s, broker: broker, progress: bench.StartRuns(s.guesses())}
+	b := &bed{s: s, broker: broker, progress: progress}
 	if b.binary, err = program.Build(ctx, broker.Dir); err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (s settings) measures(keys, round int) bool { return round == 0 || keys <= 
 // What a run takes, roughly, on two cores with the broker (2026-11-23): events a second that
 // are produced or processed, keys a second that are restored, and the start and end of an app.
 const (
-	eventRate   = 100_000
+	eventRate   = 200_000
 	restoreRate = 1_500_000
 	appTime     = 20 * time.Second
 )
@@ -91,7 +95,7 @@ func (s settings) guesses() (all []time.Duration) {
 					if s.measures(keys, round) {
 						// The backlogs: two of n, one of n/2 for each kill and one after the rebuild, each produced and processed.
 						n := min(s.backlog, keys)
-						all = append(all, appTime+s.flushWait+s.steady+events(keys)/2+events(4*n+(s.kills+1)*n)+time.Duration(keys)*time.Second/restoreRate)
+						all = append(all, appTime+s.flushWait+s.steady+events(keys)+events(4*n+(s.kills+1)*n)+time.Duration(keys)*time.Second/restoreRate)
 					}
 				}
 			}

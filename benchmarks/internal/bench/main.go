@@ -26,7 +26,7 @@ func Main(name string, parse func() error, run func(ctx context.Context) error) 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, errEstimated) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}

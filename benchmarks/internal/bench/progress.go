@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,14 +18,26 @@ type Progress struct {
 	out     io.Writer
 }
 
+// estimate ends a benchmark once it has said how long it takes.
+var estimate = flag.Bool("estimate", false, "say how long the benchmark takes, and end")
+
+// errEstimated is not an error for [Main].
+var errEstimated = errors.New("the benchmark only says how long it takes")
+
 // StartProgress says before the first of so many runs how long they take if each takes as
-// long as a guess.
-func StartProgress(runs int, guess time.Duration) *Progress {
+// long as a guess. A benchmark calls it before it starts anything, and returns its error.
+func StartProgress(runs int, guess time.Duration) (*Progress, error) {
 	return StartRuns(slices.Repeat([]time.Duration{guess}, runs))
 }
 
 // StartRuns is [StartProgress] for runs that differ in length.
-func StartRuns(guesses []time.Duration) *Progress { return startRuns(os.Stderr, guesses) }
+func StartRuns(guesses []time.Duration) (*Progress, error) {
+	p := startRuns(os.Stderr, guesses)
+	if *estimate {
+		return nil, errEstimated
+	}
+	return p, nil
+}
 
 func startRuns(out io.Writer, guesses []time.Duration) *Progress {
 	p := &Progress{guesses: guesses, began: time.Now(), out: out}
