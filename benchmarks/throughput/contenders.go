@@ -27,6 +27,8 @@ type contender struct {
 // The names with which others are compared.
 const (
 	passthrough   = "passthrough"
+	keyed         = "oncebus keyed"
+	routed        = "oncebus routed"
 	withChangelog = "passthrough+changelog"
 	routedWithLog = "two-stage passthrough+changelog"
 )
@@ -37,10 +39,10 @@ func contenders(ctx context.Context, only string) (chosen []contender, err error
 	all := []contender{
 		{name: passthrough},
 		{name: withChangelog, role: bench.Role{Changelog: true}},
-		{name: "oncebus keyed", dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
+		{name: keyed, dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
 		{name: "two-stage passthrough", role: bench.Role{Routed: true}},
 		{name: routedWithLog, role: bench.Role{Routed: true, Changelog: true}},
-		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
+		{name: routed, dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
 	}
 	for _, peer := range peers.All() {
 		all = append(all, contender{name: peer.Name, dedups: true, limit: withChangelog, peer: &peer})
