@@ -104,7 +104,7 @@ real: ## only the tests against a real Apache Kafka, with their names
 
 .PHONY: bench-state
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
-	$(GO) run ./benchmarks/state
+	$(GO) run ./benchmarks/state -results benchmarks/results
 
 .PHONY: bench-claims
 bench-claims: ## claim mode beside an earlier program: events and outcomes a second, and what a process does at rest (a quarter of an hour)

@@ -68,7 +68,7 @@ func (r *run) part(name string) results {
 func (r *run) report(machine bench.Machine) error {
 	var b strings.Builder
 	var goals []bench.Goal
-	files := map[string][]byte{}
+	charts := map[string]bench.Chart{}
 	for _, p := range parts {
 		of := r.part(p.name)
 		if len(of) == 0 {
@@ -79,27 +79,20 @@ func (r *run) report(machine bench.Machine) error {
 			goals = append(goals, p.goals(of)...)
 		}
 		for _, c := range p.charts {
-			files["-"+c.suffix+".svg"] = of.chart(c).SVG()
+			charts["-"+c.suffix] = of.chart(c)
 		}
 	}
 	if len(r.memory) > 0 {
-		files["-memory.svg"] = memoryChart(r.memory).SVG()
+		charts["-memory"] = memoryChart(r.memory)
 	}
-	command := bench.Command("growth")
-	text := machine.Head("Growth", command) + strings.TrimSuffix(b.String(), "\n") + bench.GoalTable(goals)
-	fmt.Print(text)
-	files[".md"] = []byte(text)
 	name := "growth"
 	if len(r.only) < len(parts) {
 		name += "-" + strings.Join(r.only, "-")
 	}
-	return machine.Write(r.settings.results, name, struct {
-		Machine bench.Machine
-		Command string
+	return machine.Publish(r.settings.results, bench.Report{Title: "Growth", Name: "growth", File: name, Text: b.String(), Goals: goals, Charts: charts, Result: struct {
 		Results []result
 		Memory  []sample `json:",omitempty"`
-		Goals   []bench.Goal
-	}{machine, command, r.results, r.memory, goals}, files)
+	}{r.results, r.memory}})
 }
 
 // table has a row for each case and a column for each figure.

@@ -98,7 +98,8 @@ const startAndDrain = 8 * time.Second
 
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
-	r := result{Machine: bench.ThisMachine(), Command: bench.Command("ingress")}
+	machine := bench.ThisMachine()
+	var r result
 	progress, err := bench.StartRuns(s.guesses())
 	if err != nil {
 		return err
@@ -127,7 +128,7 @@ func run(ctx context.Context, s settings) (err error) {
 			return err
 		}
 	}
-	return r.report(s)
+	return r.report(machine, s)
 }
 
 // guesses estimates the time of each run, in the order in which they report their progress.

@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	fine, refused := map[int]int{202: 900, 409: 100}, map[int]int{202: 800, 409: 100, 503: 100}
-	r := result{Command: "command"}
+	var r result
 	for round, p99 := range []float64{60, 50, 500} {
 		r.Verdict = append(r.Verdict, verdict(1000, round, p99, 1, 60, fine), verdict(10_000, round, 10*p99, 300, 5000, refused))
 		for i, c := range contenders {

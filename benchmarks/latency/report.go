@@ -66,13 +66,7 @@ func rowsOf(s settings, measured []measurement) (rows []row) {
 }
 
 func rowOf(c contender, at point, ms []measurement) row {
-	spread := func(value func(measurement) float64) bench.Spread {
-		var values []float64
-		for _, m := range ms {
-			values = append(values, value(m))
-		}
-		return bench.SpreadOf(values)
-	}
+	spread := func(value func(measurement) float64) bench.Spread { return bench.SpreadBy(ms, value) }
 	r := row{
 		Contender: c.name, Limit: c.limit, point: at, Events: ms[0].Events,
 		P50:             spread(func(m measurement) float64 { return m.Latency.P50 }),
@@ -95,28 +89,17 @@ func rowOf(c contender, at point, ms []measurement) row {
 	return r
 }
 
-// result is written as JSON.
-type result struct {
-	Machine      bench.Machine
-	Command      string
-	Rows         []row
-	Goals        []bench.Goal
-	Measurements []measurement
-}
-
 // report prints the tables and writes them, with a chart for each point.
 func report(machine bench.Machine, s settings, measured []measurement) error {
-	rows, command := rowsOf(s, measured), bench.Command("latency")
-	text := markdown(machine, s, command, rows)
-	fmt.Print(text)
-	files := charts(rows)
-	files[".md"] = []byte(text)
-	return machine.Write(s.results, "latency", result{machine, command, rows, goals(rows), measured}, files)
+	rows := rowsOf(s, measured)
+	return machine.Publish(s.results, bench.Report{Title: "Latency", Name: "latency", Text: markdown(s, rows), Goals: goals(rows), Charts: charts(rows), Result: struct {
+		Rows         []row
+		Measurements []measurement
+	}{rows, measured}})
 }
 
-func markdown(machine bench.Machine, s settings, command string, rows []row) string {
+func markdown(s settings, rows []row) string {
 	var b strings.Builder
-	b.WriteString(machine.Head("Latency", command))
 	fmt.Fprintf(&b, `Milliseconds from when an event was due to be produced until a read_committed consumer had it, in an open loop: the
 schedule is fixed, and an event that a stall delays counts with its whole wait. Events of about 250 bytes, %d %% duplicates, %d partitions,
 %d worker(s) for each stage; %v of warm-up, %v measured, medians of %d round(s) with lowest and highest. Every event arrived exactly
@@ -137,7 +120,7 @@ CPU: microseconds an event of the contender's process and of the broker's, which
 			bench.WithSpread(r.P50), bench.Millis(r.P90.Median), bench.WithSpread(r.P99), bench.Millis(r.P999.Median), bench.Millis(r.Max.Median), bench.Figure("%.2f", r.P50Ratio), bench.Figure("%.2f", r.P99Ratio),
 			bench.Millis(r.BehindP99.Median), r.CPUMicros.Median, r.BrokerCPUMicros.Median, r.RSSMiB.Median, r.marks())
 	}
-	return b.String() + marksMeaning(rows) + bench.GoalTable(goals(rows))
+	return b.String() + marksMeaning(rows)
 }
 
 const (

@@ -62,7 +62,7 @@ func TestReportMarksAndGoals(t *testing.T) {
 			t.Errorf("%s is marked %q, want %q", rows[i].Contender, got, want)
 		}
 	}
-	text := markdown(bench.Machine{}, s, "command", rows)
+	text := markdown(s, rows) + bench.GoalTable(goals(rows))
 	for _, want := range []string{
 		"## 20000 events/s\n\n100 measured events a round.",
 		"| 20ms | limit | 25.",
@@ -89,11 +89,12 @@ func TestGoalAtTheHighestRate(t *testing.T) {
 
 func TestChartsAreWellFormed(t *testing.T) {
 	_, rows := testRows()
-	files := charts(rows)
-	svg, ok := files["-20000-20ms.svg"]
-	if !ok || len(files) != 1 {
-		t.Fatalf("%d charts, want that of 20,000 events/s at 20 ms", len(files))
+	all := charts(rows)
+	chart, ok := all["-20000-20ms"]
+	if !ok || len(all) != 1 {
+		t.Fatalf("%d charts, want that of 20,000 events/s at 20 ms", len(all))
 	}
+	svg := chart.SVG()
 	for _, want := range []string{"Latency at 20000 events/s, commit interval 20ms", ">limit<", ">oncebus keyed<", ">oncebus routed<"} {
 		if !bytes.Contains(svg, []byte(want)) {
 			t.Errorf("the chart lacks %q", want)

@@ -59,7 +59,7 @@ func (s *settings) parse() error {
 const startAndEnd = 15 * time.Second
 
 func run(ctx context.Context, s settings) (err error) {
-	machine, command := bench.ThisMachine(), bench.Command("peers")
+	machine := bench.ThisMachine()
 	all, err := systems(ctx, s.only)
 	if err != nil {
 		return err
@@ -92,5 +92,5 @@ func run(ctx context.Context, s settings) (err error) {
 		progress.Done("%-28s %d of %d events lost, %d doubled, %d unplanned ends", r.System, r.Lost, r.Events, r.Doubled, r.Unplanned)
 		results = append(results, r)
 	}
-	return report(s, machine, command, results)
+	return report(s, machine, results)
 }

@@ -165,7 +165,5 @@ func report(s settings, machine bench.Machine, measured []measurement) error {
 	for _, m := range measured {
 		fmt.Fprintf(&b, "| %d | %d | %d | %d | %v |\n", m.Keys, m.Unflushed, m.Since, m.Read, m.Ready.Round(time.Millisecond))
 	}
-	text := machine.Head("Restart after kill -9", bench.Command("restart")) + b.String()
-	fmt.Print(text)
-	return machine.Write(s.results, "restart", measured, map[string][]byte{".md": []byte(text)})
+	return machine.Publish(s.results, bench.Report{Title: "Restart after kill -9", Name: "restart", Text: b.String(), Result: measured})
 }

@@ -49,26 +49,15 @@ func (r *result) sizes() []size {
 }
 
 // of returns the spread of a figure over the rounds.
-func (s size) of(figure func(liveRun) float64) bench.Spread {
-	var values []float64
-	for _, r := range s.runs {
-		values = append(values, figure(r))
-	}
-	return bench.SpreadOf(values)
-}
+func (s size) of(figure func(liveRun) float64) bench.Spread { return bench.SpreadBy(s.runs, figure) }
 
 // restarts returns the spread of a figure over all restarts of all rounds.
 func (s size) restarts(figure func(restart) float64) bench.Spread {
-	var values []float64
+	var all []restart
 	for _, r := range s.runs {
-		for _, one := range r.Restarts {
-			values = append(values, figure(one))
-		}
+		all = append(all, r.Restarts...)
 	}
-	if len(values) == 0 {
-		return bench.Spread{}
-	}
-	return bench.SpreadOf(values)
+	return bench.SpreadBy(all, figure)
 }
 
 func growingRate(r liveRun) float64      { return r.Growing.Rate }

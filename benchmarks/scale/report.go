@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 const mib = 1 << 20
 
 // report prints the tables and, with -results, writes them with JSON and plots.
-func (r *result) report() error {
+func (r *result) report(machine bench.Machine) error {
 	var b strings.Builder
 	if !r.Complete {
 		b.WriteString("**This run ended early with an error. The results before the error follow.**\n\n")
@@ -28,17 +29,11 @@ func (r *result) report() error {
 	r.shapeTable(&b)
 	r.rebalanceTable(&b)
 	r.idleTable(&b)
-	b.WriteString(bench.GoalTable(r.Goals))
-	fmt.Print(b.String())
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")
 	}
-	files := map[string][]byte{".md": []byte(r.Machine.Head("Scale", r.Command) + b.String())}
-	for end, chart := range r.charts() {
-		files[end] = chart.SVG()
-	}
-	return r.Machine.Write(r.s.results, name, r, files)
+	return machine.Publish(r.s.results, bench.Report{Title: "Scale", Name: "scale", File: name, Text: b.String(), Goals: r.goals(), Charts: r.charts(), Result: r})
 }
 
 func (r *result) liveTables(b *strings.Builder, sizes []size) {
@@ -155,16 +150,8 @@ func extrapolation(b *strings.Builder, sizes []size) {
 
 // rounds returns the measurements of a shape in all rounds.
 func (r *result) rounds(sh shape, figure func(drainRun) float64) bench.Spread {
-	var values []float64
-	for _, run := range r.Shapes {
-		if run.Shape == sh {
-			values = append(values, figure(run.Rate))
-		}
-	}
-	if len(values) == 0 {
-		return bench.Spread{}
-	}
-	return bench.SpreadOf(values)
+	of := slices.DeleteFunc(slices.Clone(r.Shapes), func(run shapeRun) bool { return run.Shape != sh })
+	return bench.SpreadBy(of, func(run shapeRun) float64 { return figure(run.Rate) })
 }
 
 func (r *result) shapeTable(b *strings.Builder) {
@@ -173,7 +160,7 @@ func (r *result) shapeTable(b *strings.Builder) {
 	}
 	first := r.rounds(r.s.shapes[0], func(m drainRun) float64 { return m.Rate }).Median
 	fmt.Fprintf(b, "## Workers, processes, partitions\n\n%d events each, medians of %d rounds, in brackets lowest and highest; everything on the same %d cores.\n\n"+
-		"| processes | workers of each | partitions | k events/s | ratio to the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, r.Machine.Cores)
+		"| processes | workers of each | partitions | k events/s | ratio to the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, runtime.NumCPU())
 	for _, sh := range r.s.shapes {
 		rate := r.rounds(sh, func(m drainRun) float64 { return m.Rate / 1e3 })
 		fmt.Fprintf(b, "| %d | %d | %d | %s | %s | %.2f | %.2f |\n", sh.Processes, sh.Workers, sh.Partitions, spread("%.0f", rate), bench.Ratio(rate.Median*1e3, first),
@@ -238,7 +225,7 @@ func (r *result) charts() map[string]bench.Chart {
 				restarts.Series[i].Points = append(restarts.Series[i].Points, point(s.Keys, m))
 			}
 		}
-		charts["-rate.svg"], charts["-restart.svg"] = rate, restarts
+		charts["-rate"], charts["-restart"] = rate, restarts
 	}
 	if len(r.Shapes) > 0 {
 		c := bench.Chart{Title: "Rate of processes x workers x partitions", Y: "events/s", Series: []bench.Series{{Name: "oncebus keyed"}}}
@@ -246,7 +233,7 @@ func (r *result) charts() map[string]bench.Chart {
 			c.Groups = append(c.Groups, sh.String())
 			c.Series[0].Points = append(c.Series[0].Points, point(0, r.rounds(sh, func(m drainRun) float64 { return m.Rate })))
 		}
-		charts["-workers.svg"] = c
+		charts["-workers"] = c
 	}
 	return charts
 }

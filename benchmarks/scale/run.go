@@ -16,14 +16,11 @@ import (
 
 // result is written as JSON.
 type result struct {
-	Machine    bench.Machine
-	Command    string
 	Complete   bool // every requested part is complete, and every output was correct
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
 	Idle       []idleRun
-	Goals      []bench.Goal
 
 	s settings
 }
@@ -34,7 +31,7 @@ func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args
 // run measures the requested parts and reports them; if one fails, it reports the
 // complete ones.
 func run(ctx context.Context, s settings) (err error) {
-	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
+	machine, r := bench.ThisMachine(), result{s: s}
 	progress, err := bench.StartRuns(s.guesses())
 	if err != nil {
 		return err
@@ -50,8 +47,7 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	err = r.measure(ctx, b)
 	r.Complete = err == nil
-	r.Goals = r.goals()
-	return errors.Join(err, r.report())
+	return errors.Join(err, r.report(machine))
 }
 
 func (r *result) measure(ctx context.Context, b *bed) (err error) {

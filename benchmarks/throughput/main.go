@@ -58,7 +58,7 @@ func (s *settings) parse() (err error) {
 }
 
 func run(ctx context.Context, s settings) (err error) {
-	machine, command := bench.ThisMachine(), bench.Command("throughput")
+	machine := bench.ThisMachine()
 	all, err := contenders(ctx, s.only)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := b.rounds(ctx, results); err != nil {
 		return err
 	}
-	return report(s, machine, command, results)
+	return report(s, machine, results)
 }
 
 // rounds measures every contender in every round. The first round does not count: the code

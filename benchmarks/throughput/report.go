@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/peers"
@@ -24,11 +23,7 @@ type result struct {
 
 // spread returns the spread of one figure over the rounds.
 func (r result) spread(figure func(measurement) float64) bench.Spread {
-	values := make([]float64, 0, len(r.Rounds))
-	for _, m := range r.Rounds {
-		values = append(values, figure(m))
-	}
-	return bench.SpreadOf(values)
+	return bench.SpreadBy(r.Rounds, figure)
 }
 
 func rate(m measurement) float64      { return m.Rate / 1e3 }
@@ -82,22 +77,14 @@ func goals(results []result) (goals []bench.Goal) {
 }
 
 // report prints the table of medians and, with -results, writes the files.
-func report(s settings, machine bench.Machine, command string, results []result) error {
-	text := table(s, results) + bench.GoalTable(goals(results))
-	fmt.Print(text)
-	whole := struct {
-		Machine                                bench.Machine
-		Command                                string
-		Events, Duplicates, Partitions, WarmUp int
-		CommitInterval                         time.Duration // ns
-		Results                                []result
-		Goals                                  []bench.Goal
-	}{machine, command, s.events, s.duplicates, s.partitions, s.warmUp, s.commit, results, goals(results)}
-	return machine.Write(s.results, "throughput", whole, map[string][]byte{
-		".md":           []byte(machine.Head("Throughput", command) + text),
-		".svg":          chart(results, "Throughput: median of the rounds, lowest to highest", "k events/s", rate).SVG(),
-		"-relative.svg": relativeChart(results).SVG(),
-		"-cpu.svg":      chart(results, "CPU time of the contender, its server and the broker together, an event", "µs", func(m measurement) float64 { return m.CPUMicros + m.ServerCPUMicros + m.BrokerCPUMicros }).SVG(),
+func report(s settings, machine bench.Machine, results []result) error {
+	return machine.Publish(s.results, bench.Report{
+		Title: "Throughput", Name: "throughput", Text: table(s, results), Goals: goals(results), Result: results,
+		Charts: map[string]bench.Chart{
+			"":          chart(results, "Throughput: median of the rounds, lowest to highest", "k events/s", rate),
+			"-relative": relativeChart(results),
+			"-cpu":      chart(results, "CPU time of the contender, its server and the broker together, an event", "µs", func(m measurement) float64 { return m.CPUMicros + m.ServerCPUMicros + m.BrokerCPUMicros }),
+		},
 	})
 }
 
