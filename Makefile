@@ -116,7 +116,7 @@ bench-growth: ## what an event costs with more namespaces, routes, partitions, b
 
 .PHONY: bench-restart
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
-	$(GO) run ./benchmarks/restart -results benchmarks/results
+	$(GO) run ./benchmarks/scale -what restart -results benchmarks/results
 
 .PHONY: bench
 bench: bench-estimate bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)

@@ -74,8 +74,14 @@ func flowAfter(r restart) float64        { return r.Flow }
 
 // goals compares the measurements with the goals. Those of memory, disk, stalls and rebuild
 // apply to the largest measured size up to goalKeys, which the text names.
-func (r *result) goals() []bench.Goal {
-	return append(r.liveGoals(), r.idleGoal())
+func (r *result) goals() (goals []bench.Goal) {
+	if slices.Contains(r.s.what, "live-keys") {
+		goals = r.liveGoals()
+	}
+	if slices.Contains(r.s.what, "idle") {
+		goals = append(goals, r.idleGoal())
+	}
+	return append(goals, r.restartGoals()...)
 }
 
 func (r *result) liveGoals() []bench.Goal {

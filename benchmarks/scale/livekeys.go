@@ -303,16 +303,40 @@ func (l *live) restarts(ctx context.Context, n int) error {
 	return nil
 }
 
-func (l *live) restart(ctx context.Context) (r restart, err error) {
+// kill kills the process with SIGKILL.
+func (l *live) kill(ctx context.Context, r *restart) error {
 	m, err := l.service.Metrics(ctx)
 	if err != nil {
-		return r, err
+		return err
 	}
 	r.Unflushed = int(m.Sum(metricRecent))
 	if err := l.noteMemory(); err != nil {
-		return r, err
+		return err
 	}
-	if err := l.service.Kill(); err != nil {
+	return l.service.Kill()
+}
+
+// again starts the killed process with its state.
+func (l *live) again(ctx context.Context, r *restart) error {
+	ready, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	r.Ready = ready.Seconds()
+	m, err := l.service.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	r.Read = int(m.Sum(metricRestored))
+	if n := m.Sum(metricQuarantined); n != 0 {
+		err = fmt.Errorf("%v stores were quarantined after a kill", n)
+	}
+	return err
+}
+
+// restart kills the process under load, and starts it.
+func (l *live) restart(ctx context.Context) (r restart, err error) {
+	if err := l.kill(ctx, &r); err != nil {
 		return r, err
 	}
 	if err := kafkatest.Pause(ctx, lateCommits); err != nil {
@@ -322,18 +346,14 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, errors.New("all events were processed before the kill, so the run shows nothing: raise -backlog")
 	}
 	committed := l.watch.total()
-	ready, err := l.begin(ctx)
-	if err != nil {
+	if err := l.again(ctx, &r); err != nil {
 		return r, err
 	}
-	r.Ready = ready.Seconds()
 	if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
 		return r, err
 	}
 	r.Flow = l.watch.firstAbove(committed).Sub(l.service.Started).Seconds()
-	m, err = l.service.Metrics(ctx)
-	r.Read = int(m.Sum(metricRestored))
-	return r, err
+	return r, nil
 }
 
 // rebuild starts the process without its state directory.

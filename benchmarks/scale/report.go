@@ -29,6 +29,7 @@ func (r *result) report(machine bench.Machine) error {
 	r.shapeTable(&b)
 	r.rebalanceTable(&b)
 	r.idleTable(&b)
+	r.restartTable(&b)
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")

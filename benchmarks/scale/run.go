@@ -21,6 +21,7 @@ type result struct {
 	Shapes     []shapeRun
 	Rebalances []move
 	Idle       []idleRun
+	Restarts   []lightRun
 
 	s settings
 }
@@ -59,6 +60,8 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 			r.Shapes, err = measureShapes(ctx, b)
 		case "rebalance":
 			r.Rebalances, err = measureRebalances(ctx, b)
+		case "restart":
+			r.Restarts, err = measureRestarts(ctx, b)
 		case "idle":
 			r.Idle, err = measureIdle(ctx, b)
 		}
@@ -100,6 +103,10 @@ func (s settings) guesses() (all []time.Duration) {
 		case "rebalance":
 			// A cycle has four moves; each of two waits for the session timeout.
 			all = append(all, appTime+events(s.known)+time.Duration(s.cycles)*(2*s.sessionTimeout+4*(balancedPause+5*time.Second)))
+		case "restart":
+			for _, keys := range s.restartKeys {
+				all = append(all, s.restartGuess(keys))
+			}
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}

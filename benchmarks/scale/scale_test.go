@@ -194,9 +194,9 @@ func TestGoalsAreHeldToTheLargestSize(t *testing.T) {
 
 // TestGuessesAreOfTheDefaults: large sizes have one round; the rebalances report once.
 func TestGuessesAreOfTheDefaults(t *testing.T) {
-	s := settings{what: parts, rounds: 3, keys: []int{1_000_000, 50_000_000}, backlog: 10_000_000, kills: 3, flushWait: 70 * time.Second, shapes: make([]shape, 9), events: 2_000_000}
+	s := settings{what: parts, rounds: 3, keys: []int{1_000_000, 50_000_000}, backlog: 10_000_000, kills: 3, flushWait: 70 * time.Second, shapes: make([]shape, 9), events: 2_000_000, restartKeys: []int{1, 2}}
 	all := s.guesses()
-	if len(all) != 3+1+3*9+1+4 || all[0] < time.Minute || all[0] > 5*time.Minute || all[1] < 10*time.Minute || all[1] > 20*time.Minute {
+	if len(all) != 3+1+3*9+1+4+2 || all[0] < time.Minute || all[0] > 5*time.Minute || all[1] < 10*time.Minute || all[1] > 20*time.Minute {
 		t.Errorf("the guesses are %v", all)
 	}
 }

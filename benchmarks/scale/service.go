@@ -65,10 +65,11 @@ func why(ctx context.Context, services []*program.Process) string {
 
 // The metrics that this package uses.
 const (
-	metricHeap     = "go_memstats_heap_alloc_bytes"
-	metricRecent   = "oncebus_state_recent_rows"
-	metricRestored = "oncebus_restored_rows_total"
-	metricEvicted  = "oncebus_state_evicted_rows_total"
+	metricHeap        = "go_memstats_heap_alloc_bytes"
+	metricRecent      = "oncebus_state_recent_rows"
+	metricQuarantined = "oncebus_quarantined_stores_total"
+	metricRestored    = "oncebus_restored_rows_total"
+	metricEvicted     = "oncebus_state_evicted_rows_total"
 
 	metricKeyDerivationSeconds = "oncebus_key_derivation_seconds"
 	metricDecisionSeconds      = "oncebus_decision_seconds"

@@ -100,7 +100,7 @@ type Report struct {
 // JSON with its charts to dir, which it creates.
 func (m Machine) Publish(dir string, r Report) error {
 	command := Command(r.Name)
-	text := m.Head(r.Title, command) + strings.TrimSuffix(r.Text, "\n\n") + GoalTable(r.Goals)
+	text := m.Head(r.Title, command) + strings.TrimRight(r.Text, "\n") + "\n" + GoalTable(r.Goals)
 	fmt.Print(text)
 	if dir == "" {
 		return nil
