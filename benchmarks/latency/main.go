@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
@@ -52,14 +50,8 @@ func parse() (s settings, err error) {
 	flag.DurationVar(&s.drainMax, "drain", 3*time.Minute, "how long after the last event was due all may take to arrive, or the run fails")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.Parse()
-	for text := range strings.SplitSeq(*rates, ",") {
-		rate, convErr := strconv.Atoi(text)
-		if convErr != nil || rate < 1 {
-			err = errors.Join(err, fmt.Errorf("-rates: %q is no number of events a second", text))
-		}
-		s.rates = append(s.rates, rate)
-	}
 	var commitsErr error
+	s.rates, err = bench.Ints("rates", *rates)
 	s.commits, commitsErr = bench.CommitIntervals(*commits)
 	err = errors.Join(err, commitsErr)
 	if s.duplicates < 0 || s.duplicates > openloop.DuplicatesMax {
@@ -77,7 +69,7 @@ func parse() (s settings, err error) {
 // contenders returns the contenders of the run.
 func (s settings) contenders() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
-		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
+		return !bench.Selected(c.name, s.only)
 	})
 }
 

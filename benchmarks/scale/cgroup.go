@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,9 +45,9 @@ func parseHierarchy(mountinfo, cgroup string) (h hierarchy, ok bool) {
 	}
 	for line := range strings.Lines(cgroup) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		controllers, path, _ := strings.Cut(rest, ":")
+		controllers, own, _ := strings.Cut(rest, ":")
 		if h.v2 && number == "0" || !h.v2 && strings.Contains(","+controllers+",", ",memory,") {
-			h.own, ok = path, h.mount != ""
+			h.own, ok = own, h.mount != ""
 		}
 	}
 	return h, ok
@@ -56,11 +57,11 @@ func parseHierarchy(mountinfo, cgroup string) (h hierarchy, ok bool) {
 // cgroup, so that its limits hold too. In version 2 a cgroup with processes passes no
 // controllers on, so it is the nearest one above that does.
 func (h hierarchy) parent() (string, error) {
-	at := filepath.Join("/", strings.TrimPrefix(h.own, strings.TrimSuffix(h.root, "/")))
+	at := path.Clean("/" + strings.TrimPrefix(h.own, strings.TrimSuffix(h.root, "/")))
 	if !h.v2 {
 		return filepath.Join(h.mount, at), nil
 	}
-	for ; ; at = filepath.Dir(at) {
+	for ; ; at = path.Dir(at) {
 		dir := filepath.Join(h.mount, at)
 		passed, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 		if err == nil && strings.Contains(" "+strings.TrimSpace(string(passed))+" ", " memory ") {
@@ -113,19 +114,22 @@ func (g *group) limit(bytes int64) error {
 	if err := os.WriteFile(filepath.Join(g.dir, memory), []byte(strconv.FormatInt(bytes, 10)), 0o644); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(g.dir, swap)); err != nil {
-		return nil
+	_, err := os.Stat(filepath.Join(g.dir, swap))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(g.dir, swap), []byte(strconv.FormatInt(swapMax, 10)), 0o644)
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
-	return os.WriteFile(filepath.Join(g.dir, swap), []byte(strconv.FormatInt(swapMax, 10)), 0o644)
+	return err
 }
 
 // command returns a command that runs in the cgroup. A shell moves itself there and is then
 // replaced by the program, so that all memory of the program counts. g may be nil: no cgroup.
-func (g *group) command(ctx context.Context, path string, args ...string) *exec.Cmd {
+func (g *group) command(ctx context.Context, binary string, args ...string) *exec.Cmd {
 	if g == nil {
-		return exec.CommandContext(ctx, path, args...)
+		return exec.CommandContext(ctx, binary, args...)
 	}
-	return exec.CommandContext(ctx, "sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), path}, args...)...)
+	return exec.CommandContext(ctx, "sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), binary}, args...)...)
 }
 
 // limited has what the kernel counted in a cgroup.

@@ -38,7 +38,7 @@ type Machine struct {
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
-		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
+		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: LoadAverage(), Date: time.Now().UTC().Format(time.DateOnly),
 	}
 	// Without /proc the fields stay empty.
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -50,9 +50,6 @@ func ThisMachine() Machine {
 			m.MemoryGiB = kib / (1 << 20)
 		}
 	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load, _, _ = strings.Cut(string(load), " ")
-	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
 			if dep.Path == "github.com/twmb/franz-go" {
@@ -61,6 +58,16 @@ func ThisMachine() Machine {
 		}
 	}
 	return m
+}
+
+// LoadAverage returns the machine's load average of the last minute.
+func LoadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	load, _, _ := strings.Cut(string(text), " ")
+	return load
 }
 
 // Head is the start of a report: title, machine, versions, command.
