@@ -104,22 +104,26 @@ real: ## only the tests against a real Apache Kafka, with their names
 
 .PHONY: bench-state
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
-	$(GO) run ./benchmarks/state
+	$(GO) run ./benchmarks/state -results benchmarks/results
 
 .PHONY: bench-claims
 bench-claims: ## claim mode beside an earlier program: events and outcomes a second, and what a process does at rest (a quarter of an hour)
 	$(GO) run ./benchmarks/claims -results benchmarks/results
 
 .PHONY: bench-growth
-bench-growth: ## what an event costs with more namespaces, routes, partitions, backlog and waiting requests (a quarter of an hour; needs Java and Maven)
+bench-growth: ## what an event costs with more namespaces, routes, partitions, backlog and waiting requests (half an hour; needs Java and Maven)
 	$(GO) run ./benchmarks/growth -results benchmarks/results
 
 .PHONY: bench-restart
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
-	$(GO) run ./benchmarks/restart -results benchmarks/results
+	$(GO) run ./benchmarks/scale -what restart -results benchmarks/results
 
 .PHONY: bench
-bench: bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
+bench: bench-estimate bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
+
+.PHONY: bench-estimate
+bench-estimate: ## how long each part of make bench takes
+	@for name in throughput latency ingress scale; do echo "bench-$$name:"; $(GO) run ./benchmarks/$$name -estimate || exit 1; done
 
 .PHONY: bench-throughput
 bench-throughput: ## oncebus, a transactional passthrough and the peers on the same real broker (an hour)

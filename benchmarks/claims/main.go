@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -47,8 +46,15 @@ type contender struct {
 	rounds       []measurement
 }
 
+// perEvent is about what an event and its outcome take.
+const perEvent = 50 * time.Microsecond
+
 func run(ctx context.Context, s settings) (err error) {
 	machine := bench.ThisMachine()
+	progress, err := bench.StartProgress(2*s.rounds, 2*s.rest+20*time.Second+time.Duration(s.events)*perEvent)
+	if err != nil {
+		return err
+	}
 	broker, err := bench.StartBroker(ctx, "claims")
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func run(ctx context.Context, s settings) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", c.name, n+1, err)
 			}
-			fmt.Fprintf(os.Stderr, "%s: %+v\n", c.name, m)
+			progress.Done("%s: %+v", c.name, m)
 			c.rounds = append(c.rounds, m)
 		}
 	}

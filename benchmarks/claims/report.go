@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,12 +31,7 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // median returns the middle of the rounds.
 func (r *row) median(rounds []measurement) float64 {
-	values := make([]float64, len(rounds))
-	for i := range rounds {
-		values[i] = r.of(&rounds[i])
-	}
-	slices.Sort(values)
-	return bench.Percentile(values, 50)
+	return bench.SpreadBy(rounds, func(m measurement) float64 { return r.of(&m) }).Median
 }
 
 func report(s settings, machine bench.Machine, contenders []*contender) error {
@@ -50,7 +44,5 @@ func report(s settings, machine bench.Machine, contenders []*contender) error {
 		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %s |\n", r.name, was, is, bench.Ratio(is, was))
 	}
 	b.WriteString("\nOffsets count the control record that ends each transaction in a partition.\n")
-	text := machine.Head("Claims", bench.Command("claims")) + b.String()
-	fmt.Print(text)
-	return machine.Write(s.results, "claims", map[string][]measurement{earlier.name: earlier.rounds, now.name: now.rounds}, map[string][]byte{".md": []byte(text)})
+	return machine.Publish(s.results, bench.Report{Title: "Claims", Name: "claims", Text: b.String(), Result: map[string][]measurement{earlier.name: earlier.rounds, now.name: now.rounds}})
 }

@@ -53,6 +53,10 @@ func (s *settings) parse() error {
 const drainMax = 5 * time.Minute
 
 func run(ctx context.Context, s settings) (err error) {
+	progress, err := bench.StartProgress(1, s.duration+drainMax/2)
+	if err != nil {
+		return err
+	}
 	machine := bench.ThisMachine()
 	fmt.Fprintf(os.Stderr, "seed %d\n", s.seed)
 	y, err := startSystem(ctx, s)
@@ -92,5 +96,6 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	found := judge(counted, out, log)
+	progress.Done("%d operations, executed %d times", found.Operations, found.Executed)
 	return errors.Join(drained, report(s, machine, &f, &found), found.err(s))
 }

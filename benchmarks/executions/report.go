@@ -44,9 +44,7 @@ func report(s settings, machine bench.Machine, f *faults, found *findings) error
 			fmt.Fprintf(&b, "- %s\n", w)
 		}
 	}
-	text := machine.Head(title, bench.Command("executions")) + b.String()
-	fmt.Print(text)
-	return machine.Write(s.results, name, found, map[string][]byte{".md": []byte(text)})
+	return machine.Publish(s.results, bench.Report{Title: title, Name: "executions", File: name, Text: b.String(), Result: found})
 }
 
 func table(b *strings.Builder, head string, numbers map[string]int) {

@@ -117,6 +117,16 @@ func (a *app) await(ctx context.Context, events int) error {
 	})
 }
 
+// costs returns the CPU time of the process and of the broker.
+func (a *app) costs() (cpu, broker time.Duration, err error) {
+	used, err := a.process.Usage()
+	if err != nil {
+		return 0, 0, err
+	}
+	brokers, err := a.broker.Usage()
+	return used.CPU, brokers.CPU, err
+}
+
 // changelogBytes returns the bytes of the repartition topic's changelog on the broker's disk.
 func (a *app) changelogBytes(ctx context.Context) (sum float64, err error) {
 	dirs, err := a.broker.Admin().DescribeAllLogDirs(ctx, nil)

@@ -2,9 +2,11 @@
 // with: other namespaces, routes, partitions, the backlog of another route, requests that wait.
 //
 //	go run ./benchmarks/growth -only changelog,routes
+//	go run ./benchmarks/growth -only partitions -partitions 1000
 //
-// Each part starts processes of its own, on one real Kafka. main.go has the parts, app.go
-// starts a process and produces events, report.go writes the tables.
+// Each part starts processes of its own, on one real Kafka. parts.go has the parts with their
+// goals and charts, cases.go measures them, app.go starts a process and produces events,
+// report.go writes the tables.
 //
 // It may import packages bench, kafkatest and program.
 //
@@ -13,6 +15,8 @@
 //   - A case ends when the process has judged all events that were sent.
 //
 // What looks wrong:
+//   - Memory is level if the last third of the time needs at most a tenth more than the middle
+//     third. The first third has the start, and fills what is bounded.
 //   - A part is measured once. The figures show growth by multiples, not by percent; CPU time and
 //     bytes are the ones to compare on a shared machine.
 package main

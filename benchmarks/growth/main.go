@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,61 +16,21 @@ import (
 )
 
 type settings struct {
-	only                           []string
-	namespaces, routes, partitions []int
-	rate, events                   int
-	traffic, steady                time.Duration
-	results                        string
+	only                                    []string
+	namespaces, routes, partitions, members []int
+	rate, events, backlog                   int
+	traffic, steady                         time.Duration
+	results                                 string
 }
 
 // run is one run of the benchmark.
 type run struct {
 	settings
-	broker  *bench.Broker
-	binary  string
-	results []result
-}
-
-// part is one measurement. takes estimates its time.
-type part struct {
-	name, what string
-	takes      func(s *settings) time.Duration
-	measure    func(r *run, ctx context.Context) error
-}
-
-// caseTime is what it takes to create and delete topics, and to start and stop a process.
-const caseTime = 20 * time.Second
-
-var parts = []part{
-	{
-		"changelog", "Bytes of the changelog on the broker's disk for an event at a steady rate, 12 partitions, by namespaces",
-		func(s *settings) time.Duration { return time.Duration(len(s.namespaces)) * (s.traffic + caseTime) }, (*run).changelog,
-	},
-	{
-		"routes", "A backlog by routes on one topic, each with match, 12 partitions",
-		func(s *settings) time.Duration { return time.Duration(len(s.routes)) * (s.loadTime() + caseTime) }, (*run).ofRoutes,
-	},
-	{
-		"partitions", "A backlog, the first start and a start after kill -9, by partitions",
-		func(s *settings) time.Duration { return time.Duration(len(s.partitions)) * (s.loadTime() + 3*caseTime) }, (*run).ofPartitions,
-	},
-	{
-		"backlog", "Latency of 100 events a second of one route, from their creation to a read_committed reader, in ms",
-		func(s *settings) time.Duration { return s.traffic + s.loadTime() + 2*caseTime }, (*run).backlog,
-	},
-	{
-		"memory", "Resident memory in steady traffic of 250 namespaces on 96 partitions",
-		func(s *settings) time.Duration { return s.steady + 2*caseTime }, (*run).memory,
-	},
-	{
-		"waiters", "Claims in progress whose duplicates wait for the outcome, 1 partition, by events of a key",
-		func(s *settings) time.Duration { return 3*caseTime + s.loadTime() }, (*run).waiters,
-	},
-}
-
-// loadTime is how long the events of a backlog take on a slow machine.
-func (s *settings) loadTime() time.Duration {
-	return time.Duration(s.events) * time.Second / 30_000
+	broker   *bench.Broker
+	binary   string
+	progress *bench.Progress
+	results  []result
+	memory   []sample
 }
 
 func main() {
@@ -86,22 +45,27 @@ func (s *settings) parse() (err error) {
 	}
 	all := strings.Join(names, ",")
 	only := flag.String("only", all, "parts to measure, comma separated")
-	lists := map[string]*[]int{"namespaces": &s.namespaces, "routes": &s.routes, "partitions": &s.partitions}
+	lists := map[string]*[]int{"namespaces": &s.namespaces, "routes": &s.routes, "partitions": &s.partitions, "members": &s.members}
 	texts := map[string]*string{
-		"namespaces": flag.String("namespaces", "1,10,50,250", "numbers of namespaces of the part changelog"),
-		"routes":     flag.String("routes", "1,10,254", "numbers of routes of the part routes"),
-		"partitions": flag.String("partitions", "12,96,384,1000", "numbers of partitions of the part partitions"),
+		"namespaces": flag.String("namespaces", "1,10,50,250", "numbers of namespaces of the part changelog, rising"),
+		"routes":     flag.String("routes", "1,10,254", "numbers of routes of the part routes, rising"),
+		"partitions": flag.String("partitions", "12,96,384,1000", "numbers of partitions of the part partitions, rising"),
+		"members":    flag.String("members", "128,250,300,1000", "numbers of members of an event's JSON object of the part members, rising"),
 	}
 	flag.IntVar(&s.rate, "rate", 2000, "events a second of steady traffic")
-	flag.IntVar(&s.events, "events", 500_000, "events of a backlog")
-	flag.DurationVar(&s.traffic, "traffic", 30*time.Second, "how long steady traffic is measured")
-	flag.DurationVar(&s.steady, "steady", 2*time.Minute, "how long memory is measured")
+	flag.IntVar(&s.events, "events", 500_000, "events of the parts routes and partitions; a fifth in members and collisions")
+	flag.IntVar(&s.backlog, "backlog", 3_000_000, "events of the part backlog")
+	flag.DurationVar(&s.traffic, "traffic", 30*time.Second, "how long the steady traffic of changelog and backlog is measured")
+	flag.DurationVar(&s.steady, "steady", 10*time.Minute, "how long the part memory is measured")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.Parse()
 	for name, list := range lists {
 		var wrong error
 		*list, wrong = bench.Ints(name, *texts[name])
 		err = errors.Join(err, wrong)
+		if !slices.IsSorted(*list) {
+			err = errors.Join(err, fmt.Errorf("-%s: %v do not rise", name, *list))
+		}
 	}
 	s.only = strings.Split(*only, ",")
 	for _, name := range s.only {
@@ -109,20 +73,24 @@ func (s *settings) parse() (err error) {
 			err = errors.Join(err, fmt.Errorf("-only: unknown part %q, want some of %s", name, all))
 		}
 	}
-	if s.rate < 1 || s.events < 1 || s.traffic <= 0 || s.steady <= 0 {
-		err = errors.Join(err, errors.New("want a rate, events and durations above 0"))
+	if s.rate < 1 || s.events < 10 || s.backlog < 1 || s.traffic <= 0 || s.steady < 3*sampleEvery {
+		err = errors.Join(err, fmt.Errorf("want a rate, events and durations above 0, and -steady from %v", 3*sampleEvery))
 	}
 	return err
 }
 
+// measure measures the selected parts, and reports those before an error.
 func measure(ctx context.Context, s settings) (err error) {
 	selected := slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !slices.Contains(s.only, p.name) })
-	takes := caseTime
+	var guesses []time.Duration
 	for _, p := range selected {
-		takes += p.takes(&s)
+		guesses = append(guesses, p.takes(&s)...)
 	}
-	fmt.Fprintf(os.Stderr, "growth takes about %v\n", takes.Round(10*time.Second))
-	r := &run{settings: s}
+	progress, err := bench.StartRuns(guesses)
+	if err != nil {
+		return err
+	}
+	r := &run{settings: s, progress: progress}
 	machine := bench.ThisMachine()
 	if r.broker, err = bench.StartBroker(ctx, "growth"); err != nil {
 		return err
@@ -131,18 +99,10 @@ func measure(ctx context.Context, s settings) (err error) {
 	if r.binary, err = program.Build(ctx, r.broker.Dir); err != nil {
 		return err
 	}
-	for n, p := range selected {
-		fmt.Fprintf(os.Stderr, "part %d of %d, %s: about %v\n", n+1, len(selected), p.name, p.takes(&s).Round(10*time.Second))
+	for _, p := range selected {
 		if err := p.measure(r, ctx); err != nil {
-			return fmt.Errorf("part %s: %w", p.name, err)
+			return errors.Join(fmt.Errorf("part %s: %w", p.name, err), r.report(machine))
 		}
 	}
 	return r.report(machine)
-}
-
-// add adds the figures of a case.
-func (r *run) add(part, name string, figures ...figure) {
-	one := result{Part: part, Case: name, Figures: figures}
-	fmt.Fprintln(os.Stderr, one.String())
-	r.results = append(r.results, one)
 }

@@ -4,229 +4,157 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"oncebus/benchmarks/internal/bench"
-	"oncebus/processor/kafkatest"
 )
 
-const mib = 1 << 20
+// The goals.
+const (
+	goalChangelog  = 1.5  // bytes an event with the most namespaces, relative to the fewest
+	goalRoutes     = 1.3  // CPU an event with the most routes, relative to the fewest
+	goalPartitions = 1000 // at which goalStart counts
+	goalStart      = 4.0  // s until ready
+	goalBacklog    = 3.0  // p99 of live events during a backlog, relative to quiet
+	goalMemory     = 1.1  // highest memory of the last third, relative to the middle third
+)
 
-// usual is the number of partitions of parts that do not vary it.
-const usual = 12
-
-// inCase starts an app, waits until it is ready and measures it.
-func (r *run) inCase(ctx context.Context, name, routes string, partitions int, measure func(a *app, ready time.Duration) error) (err error) {
-	a, err := r.newApp(ctx, name, routes, partitions)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.close(ctx)) }()
-	ready, err := a.process.AwaitReady(ctx)
-	if err != nil {
-		return err
-	}
-	return measure(a, ready)
+// part is one measurement.
+type part struct {
+	name, what string
+	takes      func(s *settings) []time.Duration // a guess for each case
+	measure    func(r *run, ctx context.Context) error
+	goals      func(of results) []bench.Goal // nil: none
+	charts     []curves
 }
 
-func (r *run) changelog(ctx context.Context) error {
-	for _, n := range r.namespaces {
-		err := r.inCase(ctx, fmt.Sprint("changelog", n), plainRoutes(n), usual, func(a *app, _ time.Duration) error {
-			next := func(i int) *kgo.Record { return event(n, i) }
-			judge := func(events int) error {
-				return errors.Join(a.produce(ctx, events, r.rate, next), a.await(ctx, a.sent))
-			}
-			if err := judge(5 * r.rate); err != nil { // to warm up
-				return err
-			}
-			before, err := a.changelogBytes(ctx)
-			if err != nil {
-				return err
-			}
-			events := int(r.traffic.Seconds() * float64(r.rate))
-			if err := judge(events); err != nil {
-				return err
-			}
-			after, err := a.changelogBytes(ctx)
-			r.add("changelog", fmt.Sprint(n, " namespaces"), figure{"bytes of the changelog an event", (after - before) / float64(events)})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// curves is a chart of some figures of all cases of a part.
+type curves struct {
+	suffix, title, x, y string // bars if x is empty
+	figures             []string
 }
 
-// load produces a backlog and returns the events a second and the µs of CPU for an event.
-func (r *run) load(ctx context.Context, a *app, kinds int) (rate, micros float64, err error) {
-	before, err := a.process.Usage()
-	if err != nil {
-		return 0, 0, err
-	}
-	began := time.Now()
-	if err := errors.Join(a.produce(ctx, r.events, 0, func(n int) *kgo.Record { return event(kinds, n) }), a.await(ctx, a.sent)); err != nil {
-		return 0, 0, err
-	}
-	took := time.Since(began).Seconds()
-	after, err := a.process.Usage()
-	return float64(r.events) / took, float64((after.CPU - before.CPU).Microseconds()) / float64(r.events), err
+// The figures that goals and charts use.
+const (
+	changelogBytes = "bytes of the changelog an event"
+	eventRate      = "events a second"
+	cpuMicros      = "µs of CPU an event"
+	brokerMicros   = "the broker's"
+	byteNanos      = "ns of CPU a byte"
+	firstStart     = "first start to ready, s"
+	againStart     = "start after kill -9 to ready, s"
+	p50            = "p50"
+	p99            = "p99"
+	rssHighest     = "highest RSS, MiB"
+	anonHighest    = "highest anonymous, MiB"
+)
+
+var parts = []part{
+	{
+		"changelog", "Bytes of the changelog on the broker's disk for an event at a steady rate, 12 partitions, by namespaces",
+		func(s *settings) []time.Duration { return repeat(len(s.namespaces), s.traffic+caseTime) }, (*run).changelog,
+		func(of results) []bench.Goal { return of.growth(changelogBytes, goalChangelog) },
+		[]curves{{"changelog", "Changelog by namespaces", "namespaces", "bytes an event", []string{changelogBytes}}},
+	},
+	{
+		"routes", "A backlog by routes on one topic, each with match, 12 partitions",
+		func(s *settings) []time.Duration { return repeat(len(s.routes), s.loadTime(s.events)+caseTime) }, (*run).ofRoutes,
+		func(of results) []bench.Goal { return of.growth(cpuMicros, goalRoutes) },
+		[]curves{{"routes", "CPU by routes with match on one topic", "routes", "µs an event", []string{cpuMicros}}},
+	},
+	{
+		"partitions", "A backlog, the first start and a start after kill -9, by partitions",
+		func(s *settings) (all []time.Duration) {
+			for _, n := range s.partitions {
+				all = append(all, s.loadTime(s.events)+2*caseTime+time.Duration(n)*time.Duration(s.events/10_000)*time.Millisecond)
+			}
+			return all
+		}, (*run).ofPartitions, results.startGoals,
+		[]curves{
+			{"partitions", "Rate by partitions", "partitions", "events a second", []string{eventRate}},
+			{"partitions-cpu", "CPU by partitions", "partitions", "µs an event", []string{cpuMicros, brokerMicros}},
+			{"start", "Start to ready by partitions", "partitions", "s", []string{firstStart, againStart}},
+		},
+	},
+	{
+		"backlog", "Latency of 100 events a second of one route, from their creation to a read_committed reader, in ms, alone and while a backlog of another route is judged",
+		func(s *settings) []time.Duration {
+			return repeat(1, warmUp+s.traffic+s.loadTime(s.backlog)+2*caseTime)
+		}, (*run).catchUp,
+		results.backlogGoals,
+		[]curves{{"backlog", "Latency of a live route", "", "ms", []string{p50, p99}}},
+	},
+	{
+		"memory", fmt.Sprintf("Memory of the process in steady traffic of 250 namespaces on 96 partitions, a sample each %v", sampleEvery),
+		func(s *settings) []time.Duration { return repeat(1, s.steady+2*caseTime) }, (*run).steadyMemory,
+		results.memoryGoals, nil, // the chart is of the samples
+	},
+	{
+		"waiters", "Claims in progress whose duplicates wait for the outcome, 1 partition, by events of a key",
+		func(s *settings) []time.Duration { return repeat(len(waiting), caseTime+s.loadTime(waitingEvents)) }, (*run).waiters,
+		nil, []curves{{"waiters", "CPU by events of a key that wait", "events of a key", "µs an event", []string{cpuMicros}}},
+	},
+	{
+		"members", "A backlog of events whose JSON object has many members, 12 partitions",
+		func(s *settings) []time.Duration { return repeat(len(s.members), caseTime+s.loadTime(s.events)) }, (*run).ofMembers,
+		nil, []curves{{"members", "CPU by members of a JSON object", "members", "ns a byte", []string{byteNanos}}},
+	},
+	{
+		"collisions", "The log of a process that gets as many events of a known key with other details as it gets keys, 12 partitions",
+		func(s *settings) []time.Duration { return repeat(1, caseTime+s.loadTime(s.events/5)) }, (*run).collisions, nil, nil,
+	},
+	{
+		"pages", "A response of the process with 254 routes and 384 partitions, after a backlog",
+		func(s *settings) []time.Duration { return repeat(1, 2*caseTime+2*s.loadTime(s.events)) }, (*run).pages, nil, nil,
+	},
 }
 
-func (r *run) ofRoutes(ctx context.Context) error {
-	for _, n := range r.routes {
-		err := r.inCase(ctx, fmt.Sprint("routes", n), plainRoutes(n), usual, func(a *app, _ time.Duration) error {
-			rate, micros, err := r.load(ctx, a, n)
-			r.add("routes", fmt.Sprint(n, " routes"), figure{"events a second", rate}, figure{"µs of CPU an event", micros})
-			return err
-		})
-		if err != nil {
-			return err
+// caseTime is what it takes to create and delete topics, and to start and stop a process.
+const caseTime = 20 * time.Second
+
+// loadTime is how long the events of a backlog take on a slow machine.
+func (s *settings) loadTime(events int) time.Duration {
+	return time.Duration(events) * time.Second / 50_000
+}
+
+func repeat(n int, each time.Duration) []time.Duration {
+	return slices.Repeat([]time.Duration{each}, n)
+}
+
+// growth is the goal that a figure of every case is at most so many times that of the first.
+func (of results) growth(figure string, bound float64) []bench.Goal {
+	if len(of) < 2 {
+		return []bench.Goal{bench.OpenGoal(figure+", largest case relative to the first", fmt.Sprintf("at most %.2f", bound))}
+	}
+	highest := 0.0
+	for _, one := range of[1:] {
+		highest = max(highest, one.of(figure))
+	}
+	return []bench.Goal{bench.AtMost(fmt.Sprintf("%s, %s to %s, relative to the first", figure, of[0].Case, of[len(of)-1].Case), "%.2f", highest/of[0].of(figure), bound)}
+}
+
+func (of results) startGoals() (goals []bench.Goal) {
+	at := slices.IndexFunc(of, func(one result) bool { return one.X == goalPartitions })
+	for _, figure := range []string{firstStart, againStart} {
+		what := fmt.Sprintf("%d partitions: %s", goalPartitions, figure)
+		if at < 0 {
+			goals = append(goals, bench.OpenGoal(what, fmt.Sprintf("at most %.1f", goalStart)))
+		} else {
+			goals = append(goals, bench.AtMost(what, "%.1f", of[at].of(figure), goalStart))
 		}
 	}
-	return nil
+	return goals
 }
 
-func (r *run) ofPartitions(ctx context.Context) error {
-	for _, n := range r.partitions {
-		err := r.inCase(ctx, fmt.Sprint("partitions", n), plainRoutes(1), n, func(a *app, ready time.Duration) error {
-			rate, micros, err := r.load(ctx, a, 1)
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(a.process.Kill(), a.start(ctx)); err != nil {
-				return err
-			}
-			again, err := a.process.AwaitReady(ctx)
-			r.add("partitions", fmt.Sprint(n, " partitions"), figure{"events a second", rate}, figure{"µs of CPU an event", micros},
-				figure{"first start to ready, s", ready.Seconds()}, figure{"start after kill -9 to ready, s", again.Seconds()})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+func (of results) backlogGoals() []bench.Goal {
+	quiet, busy := of[0].of(p99), of[1].of(p99)
+	return []bench.Goal{bench.NewGoal("p99 of live events during a backlog of another route, relative to quiet", fmt.Sprintf("under %.1f", goalBacklog), fmt.Sprintf("%.2f", busy/quiet), busy < goalBacklog*quiet)}
 }
 
-const backlogRoutes = `  - {name: loud, topics: [APP-in], key: [{field: id}], window: 24h, output: APP-out, dead_letter: APP-dead}
-  - {name: live, topics: [APP-live], key: [{field: id}], window: 24h, output: APP-live-out, dead_letter: APP-dead}
-`
-
-// backlog measures a live route alone, and while the backlog of another one is judged. Each
-// has a topic of its own: in one topic, the live events would be behind the backlog.
-func (r *run) backlog(ctx context.Context) error {
-	return r.inCase(ctx, "backlog", backlogRoutes, usual, func(a *app, _ time.Duration) error {
-		quiet, err := r.latency(ctx, a, func(ctx context.Context) error { return kafkatest.Pause(ctx, r.traffic) })
-		if err != nil {
-			return err
-		}
-		if err := a.process.Stop(); err != nil {
-			return err
-		}
-		loud := func(n int) *kgo.Record { return event(1, n) } // of the loud route
-		if err := errors.Join(a.produce(ctx, r.events, 0, loud), a.start(ctx)); err != nil {
-			return err
-		}
-		if _, err := a.process.AwaitReady(ctx); err != nil {
-			return err
-		}
-		busy, err := r.latency(ctx, a, func(ctx context.Context) error { return a.await(ctx, r.events) })
-		if err != nil {
-			return err
-		}
-		for _, c := range []struct {
-			name string
-			ms   []float64
-		}{{"quiet", quiet}, {"during the backlog", busy}} {
-			p50, p99 := bench.Percentile(c.ms, 50), bench.Percentile(c.ms, 99)
-			r.add("backlog", c.name, figure{"events", float64(len(c.ms))}, figure{"p50", p50}, figure{"p99", p99},
-				figure{"p50 relative to quiet", p50 / bench.Percentile(quiet, 50)}, figure{"p99 relative to quiet", p99 / bench.Percentile(quiet, 99)})
-		}
-		return nil
-	})
-}
-
-// latency returns the sorted latencies of events of the live route, in ms, until until returns.
-func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Context) error) ([]float64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type read struct {
-		ms  []float64
-		err error
-	}
-	reader, producer := make(chan read, 1), make(chan error, 1)
-	go func() {
-		ms, err := a.latencies(ctx)
-		reader <- read{ms, err}
-	}()
-	go func() {
-		next := func(n int) *kgo.Record {
-			return &kgo.Record{Topic: a.name + "-live", Value: fmt.Appendf(nil, `{"sent":%d,"id":"live-%d"}`, time.Now().UnixMicro(), n)}
-		}
-		for ctx.Err() == nil {
-			if err := a.produce(ctx, 10, 100, next); err != nil && ctx.Err() == nil {
-				producer <- err
-				return
-			}
-		}
-		producer <- nil
-	}()
-	err := until(ctx)
-	cancel()
-	got := <-reader
-	slices.Sort(got.ms)
-	return got.ms, errors.Join(err, <-producer, got.err)
-}
-
-func (r *run) memory(ctx context.Context) error {
-	const namespaces, partitions, samples = 250, 96, 4
-	return r.inCase(ctx, "memory", plainRoutes(namespaces), partitions, func(a *app, _ time.Duration) error {
-		for n := range samples {
-			if err := a.produce(ctx, int(r.steady.Seconds()*float64(r.rate))/samples, r.rate, func(n int) *kgo.Record { return event(namespaces, n) }); err != nil {
-				return err
-			}
-			used, err := a.process.Usage()
-			if err != nil {
-				return err
-			}
-			r.add("memory", (r.steady * time.Duration(n+1) / samples).Round(time.Second).String(), figure{"RSS, MiB", float64(used.RSS) / mib}, figure{"highest, MiB", float64(used.RSSMax) / mib})
-		}
-		return nil
-	})
-}
-
-const waitingRoutes = `  - {name: ops, topics: [APP-in], mode: claim, key: [{field: id}], request: {field: request}, window: 1h, output: APP-out, dead_letter: APP-dead,
-     outcomes: APP-outcomes, replies: APP-replies, lease: 30m, while_in_progress: wait, max_waiting: 256}
-`
-
-func (r *run) waiters(ctx context.Context) error {
-	const events = 100_000
-	for _, each := range []int{2, 16, 257} {
-		err := r.inCase(ctx, fmt.Sprint("waiters", each), waitingRoutes, 1, func(a *app, _ time.Duration) error {
-			before, err := a.process.Usage()
-			if err != nil {
-				return err
-			}
-			next := func(n int) *kgo.Record {
-				return &kgo.Record{Value: fmt.Appendf(nil, `{"id":"key-%d","request":"request-%d"}`, n%(events/each), n)}
-			}
-			n := events / each * each
-			if err := errors.Join(a.produce(ctx, n, 0, next), a.await(ctx, n)); err != nil {
-				return err
-			}
-			after, err := a.process.Usage()
-			r.add("waiters", fmt.Sprint(each, " events of a key"), figure{"µs of CPU an event", float64((after.CPU - before.CPU).Microseconds()) / float64(n)}, figure{"highest RSS, MiB", float64(after.RSSMax) / mib})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// memoryGoals compares the last third of the time with the middle third. The first has the
+// start and fills what is bounded.
+func (of results) memoryGoals() []bench.Goal {
+	return []bench.Goal{bench.AtMost("highest RSS of the last third of the time, relative to the middle third", "%.2f", of[2].of(rssHighest)/of[1].of(rssHighest), goalMemory)}
 }

@@ -25,8 +25,9 @@ import (
 type bed struct {
 	settings
 
-	broker *bench.Broker
-	binary string
+	broker   *bench.Broker
+	binary   string
+	progress *bench.Progress
 }
 
 // app is one app of oncebus, or the topics of the plain server.

@@ -105,7 +105,7 @@ func (b *bed) measureFlood(ctx context.Context, round int) (runs []floodRun, err
 			return nil, errors.Join(phaseErr, s.Stop())
 		}
 		m.Round = round
-		fmt.Fprintf(os.Stderr, "round %d  %4d connections of a flood, %6d bytes: p50 %7.2f  p99 %7.2f  max %7.2f ms, %v; the generator was %.2f ms late at p99; flood %.0f/s %v\n",
+		b.progress.Done("round %d  %4d connections of a flood, %6d bytes: p50 %7.2f  p99 %7.2f  max %7.2f ms, %v; the generator was %.2f ms late at p99; flood %.0f/s %v",
 			round, p.Connections, p.Bytes, m.Latency.P50, m.Latency.P99, m.Latency.Max, m.Statuses, m.Behind.P99, m.FloodRate, m.Flood)
 		runs = append(runs, m)
 	}
@@ -120,7 +120,7 @@ func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, num
 		schedule: openloop.Schedule{Rate: rate, Warmup: a.warmup, Measured: a.measured, Duplicates: a.duplicates},
 	}
 	t.eventsFrom = number * 10_000_000
-	m = floodRun{phase: p, Rate: rate, Load: loadAverage()}
+	m = floodRun{phase: p, Rate: rate, Load: bench.LoadAverage()}
 	flooding, endFlood := context.WithCancel(ctx)
 	defer endFlood()
 	var flood *flooders
@@ -133,16 +133,6 @@ func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, num
 	}
 	m.Requests, m.Statuses, m.Latency, m.Behind = quiet.Requests, quiet.Statuses, quiet.Latency, quiet.Behind
 	return m, err
-}
-
-// loadAverage returns the machine's load of the last minute; "" if it is unknown.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return ""
-	}
-	load, _, _ := strings.Cut(string(text), " ")
-	return load
 }
 
 // flooders send signed requests in a closed loop, each on one connection, and take any

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
 	"oncebus/processor/kafkatest/program"
 )
@@ -101,7 +102,7 @@ func (t *trial) event(n int) int { return t.eventsFrom + t.schedule.First(n) }
 // run sends the primers and then the schedule, and checks responses and
 // output.
 func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
-	ctx, cancel := watch(ctx, t.service)
+	ctx, cancel := bench.While(ctx, t.service)
 	defer cancel(nil)
 	events := t.schedule.Events()
 	t.responses = newResponses(events + primers)
@@ -144,19 +145,6 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 		return m, fmt.Errorf("responses and output disagree: %w (responses by status: %v)", err, m.Statuses)
 	}
 	return m, nil
-}
-
-// watch cancels the context when a process ends.
-func watch(ctx context.Context, s *program.Process) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-s.Exited():
-			cancel(fmt.Errorf("the server ended by itself: %w", s.Err()))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 // prime sends the primers on all connections.

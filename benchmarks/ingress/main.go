@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -99,13 +98,18 @@ const startAndDrain = 8 * time.Second
 
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
-	r := result{Machine: bench.ThisMachine(), Command: bench.Command("ingress")}
+	machine := bench.ThisMachine()
+	var r result
+	progress, err := bench.StartRuns(s.guesses())
+	if err != nil {
+		return err
+	}
 	broker, err := bench.StartBroker(ctx, "ingress")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	b := &bed{settings: s, broker: broker}
+	b := &bed{settings: s, broker: broker, progress: progress}
 	if err := b.build(ctx); err != nil {
 		return err
 	}
@@ -124,7 +128,18 @@ func run(ctx context.Context, s settings) (err error) {
 			return err
 		}
 	}
-	return r.report(s)
+	return r.report(machine, s)
+}
+
+// guesses estimates the time of each run, in the order in which they report their progress.
+func (s settings) guesses() (all []time.Duration) {
+	each := s.warmup + s.measured + startAndDrain
+	for part, n := range map[string]int{partVerdict: 1 + s.rounds*len(s.rates)*len(s.commits), partAsync: 1 + s.rounds*len(s.connections)*len(contenders), partFlood: s.rounds * len(phases)} {
+		if slices.Contains(s.what, part) {
+			all = append(all, slices.Repeat([]time.Duration{each}, n)...)
+		}
+	}
+	return all
 }
 
 // verdictRuns measures every point in every round. A first run does not count: it
@@ -134,7 +149,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	if _, err := b.measureLatency(ctx, first, 0); err != nil {
 		return nil, fmt.Errorf("%d requests/s, commit interval %v, to warm the broker up: %w", first.Rate, first.Commit, err)
 	}
-	progress := bench.StartProgress(b.rounds*len(b.rates)*len(b.commits), b.warmup+b.measured+startAndDrain)
+	b.progress.Done("the broker is warm")
 	for round := 1; round <= b.rounds; round++ {
 		for _, rate := range b.rates {
 			for _, commit := range b.commits {
@@ -142,7 +157,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 				if err != nil {
 					return nil, fmt.Errorf("%d requests/s, commit interval %v, round %d: %w", rate, commit, round, err)
 				}
-				progress.Done("round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99",
+				b.progress.Done("round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99",
 					round, rate, commit, m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Latency.Max, m.bound(), m.Statuses, m.Behind.P99)
 				runs = append(runs, m)
 			}
@@ -162,9 +177,10 @@ func (b *bed) asyncRuns(ctx context.Context) (runs []throughputRun, err error) {
 					return nil, fmt.Errorf("%s, %d connections, round %d: %w", c, connections, round, err)
 				}
 				if round == 0 {
+					b.progress.Done("the broker is warm")
 					break
 				}
-				fmt.Fprintf(os.Stderr, "round %d  %-16s %4d connections %7.0f requests/s  p99 %6.2f ms  %6.1f us CPU a request, the broker %5.1f, %5.1f allocations\n",
+				b.progress.Done("round %d  %-16s %4d connections %7.0f requests/s  p99 %6.2f ms  %6.1f us CPU a request, the broker %5.1f, %5.1f allocations",
 					round, c, connections, m.Rate, m.Latency.P99, m.CPUMicros, m.BrokerCPUMicros, m.Allocations)
 				runs = append(runs, m)
 			}

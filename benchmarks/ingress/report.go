@@ -20,8 +20,34 @@ const (
 	boundRest    = 30 * time.Millisecond
 )
 
+// goalP99 are the points with a goal of their own for p99, which is below it.
+var goalP99 = map[point]time.Duration{
+	{1000, 5 * time.Millisecond}:   15 * time.Millisecond,
+	{10_000, 5 * time.Millisecond}: 40 * time.Millisecond,
+}
+
 // bound returns the goal for p99.
-func (p point) bound() time.Duration { return boundCommits*p.Commit + boundRest }
+func (p point) bound() time.Duration {
+	if goal, has := goalP99[p]; has {
+		return goal
+	}
+	return boundCommits*p.Commit + boundRest
+}
+
+// goals compares p99 with the goals for their points.
+func goals(runs []latencyRun) (goals []bench.Goal) {
+	for _, p := range slices.SortedFunc(maps.Keys(goalP99), func(a, b point) int { return a.Rate - b.Rate }) {
+		what, want := fmt.Sprintf("p99 at %d requests/s, commit interval %v", p.Rate, p.Commit), fmt.Sprintf("under %v", p.bound())
+		ms := slices.DeleteFunc(slices.Clone(runs), func(m latencyRun) bool { return m.point != p })
+		if len(ms) == 0 {
+			goals = append(goals, bench.OpenGoal(what, want))
+			continue
+		}
+		p99 := bench.SpreadBy(ms, func(m latencyRun) float64 { return m.Latency.P99 }).Median
+		goals = append(goals, bench.NewGoal(what, want, bench.Millis(p99)+" ms", p99 < openloop.Millis(p.bound())))
+	}
+	return goals
+}
 
 const (
 	// lateShare: a row is marked when the generator was late by more than this share
@@ -34,22 +60,17 @@ const (
 
 // result is written as JSON.
 type result struct {
-	Machine bench.Machine
-	Command string
 	Verdict []latencyRun
 	Async   []throughputRun
 	Flood   []floodRun
 }
 
-func (r result) report(s settings) error {
-	text := r.markdown(s)
-	fmt.Print(text)
-	return r.Machine.Write(s.results, "ingress", r, map[string][]byte{".md": []byte(text)})
+func (r result) report(machine bench.Machine, s settings) error {
+	return machine.Publish(s.results, bench.Report{Title: "HTTP ingress", Name: "ingress", Text: r.markdown(s), Goals: goals(r.Verdict), Result: r})
 }
 
 func (r result) markdown(s settings) string {
 	var b strings.Builder
-	b.WriteString(r.Machine.Head("HTTP ingress", r.Command))
 	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% duplicates, on kept-alive HTTP/1.1 connections over loopback; the program itself with
 a line of log for each request, to a file; %d partitions, %d worker(s); generator, program and broker share the machine. %v of
 warm-up, %v measured, medians of %d round(s) with lowest and highest. In every run responses and output agreed: each accepted event was in the
@@ -86,7 +107,7 @@ counted with all of its wait. Of each event one request got 202 and all duplicat
 			if len(ms) == 0 {
 				continue
 			}
-			spread := func(value func(latencyRun) float64) bench.Spread { return spreadOf(ms, value) }
+			spread := func(value func(latencyRun) float64) bench.Spread { return bench.SpreadBy(ms, value) }
 			middle := func(value func(latencyRun) float64) float64 { return spread(value).Median }
 			p99 := spread(func(m latencyRun) float64 { return m.Latency.P99 })
 			sum := summed(ms, p99.Median)
@@ -107,9 +128,9 @@ counted with all of its wait. Of each event one request got 202 and all duplicat
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99
-	sum.Behind.P99 = spreadOf(ms, func(m latencyRun) float64 { return m.Behind.P99 }).Median
-	sum.DrainMillis = spreadOf(ms, func(m latencyRun) float64 { return m.DrainMillis }).Median
-	sum.Waited = int(spreadOf(ms, func(m latencyRun) float64 { return float64(m.Waited) }).Median)
+	sum.Behind.P99 = bench.SpreadBy(ms, func(m latencyRun) float64 { return m.Behind.P99 }).Median
+	sum.DrainMillis = bench.SpreadBy(ms, func(m latencyRun) float64 { return m.DrainMillis }).Median
+	sum.Waited = int(bench.SpreadBy(ms, func(m latencyRun) float64 { return float64(m.Waited) }).Median)
 	return sum
 }
 
@@ -193,8 +214,8 @@ Milliseconds from when a request was sent.
 			if len(ms) == 0 {
 				continue
 			}
-			middle := func(value func(throughputRun) float64) float64 { return spreadOf(ms, value).Median }
-			rate := spreadOf(ms, func(m throughputRun) float64 { return m.Rate })
+			middle := func(value func(throughputRun) float64) float64 { return bench.SpreadBy(ms, value).Median }
+			rate := bench.SpreadBy(ms, func(m throughputRun) float64 { return m.Rate })
 			if c == plainProduce {
 				plainRate = rate.Median
 			}
@@ -206,17 +227,9 @@ Milliseconds from when a request was sent.
 	}
 }
 
-func spreadOf[R any](runs []R, value func(R) float64) bench.Spread {
-	values := make([]float64, 0, len(runs))
-	for _, m := range runs {
-		values = append(values, value(m))
-	}
-	return bench.SpreadOf(values)
-}
-
 func cpuOf[R any](runs []R, costs func(R) PerRequest) string {
 	middle := func(value func(PerRequest) float64) float64 {
-		return spreadOf(runs, func(m R) float64 { return value(costs(m)) }).Median
+		return bench.SpreadBy(runs, func(m R) float64 { return value(costs(m)) }).Median
 	}
 	return fmt.Sprintf("%.1f, %.1f, %.1f", middle(func(p PerRequest) float64 { return p.CPUMicros }),
 		middle(func(p PerRequest) float64 { return p.BrokerCPUMicros }), middle(func(p PerRequest) float64 { return p.GeneratorCPUMicros }))

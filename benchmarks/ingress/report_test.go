@@ -8,17 +8,26 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
 	"oncebus/processor/kafkatest/program"
 )
 
 func TestBound(t *testing.T) {
-	for commit, want := range map[time.Duration]time.Duration{
-		5 * time.Millisecond: 40 * time.Millisecond, 20 * time.Millisecond: 70 * time.Millisecond, 100 * time.Millisecond: 230 * time.Millisecond,
+	for p, want := range map[point]time.Duration{
+		{1000, 5 * time.Millisecond}: 15 * time.Millisecond, {10_000, 5 * time.Millisecond}: 40 * time.Millisecond,
+		{1000, 20 * time.Millisecond}: 70 * time.Millisecond, {10_000, 100 * time.Millisecond}: 230 * time.Millisecond,
 	} {
-		if got := (point{1000, commit}).bound(); got != want {
-			t.Errorf("at %v the bound is %v, want %v", commit, got, want)
+		if got := p.bound(); got != want {
+			t.Errorf("at %+v the bound is %v, want %v", p, got, want)
 		}
+	}
+}
+
+func TestGoals(t *testing.T) {
+	got := goals([]latencyRun{{point: point{1000, 5 * time.Millisecond}, Latency: openloop.Quantiles{P99: 15}}, {point: point{1000, 20 * time.Millisecond}}})
+	if len(got) != 2 || got[0].Verdict != bench.Missed || got[1].Verdict != bench.NotMeasured {
+		t.Errorf("the goals are %+v", got)
 	}
 }
 
@@ -41,7 +50,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	fine, refused := map[int]int{202: 900, 409: 100}, map[int]int{202: 800, 409: 100, 503: 100}
-	r := result{Command: "command"}
+	var r result
 	for round, p99 := range []float64{60, 50, 500} {
 		r.Verdict = append(r.Verdict, verdict(1000, round, p99, 1, 60, fine), verdict(10_000, round, 10*p99, 300, 5000, refused))
 		for i, c := range contenders {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
@@ -146,7 +147,7 @@ type flood struct {
 
 // run warms up, measures, and waits for the last responses.
 func (f *flood) run(ctx context.Context, addr string, connections int) (m throughputRun, err error) {
-	ctx, cancel := watch(ctx, f.service)
+	ctx, cancel := bench.While(ctx, f.service)
 	defer cancel(nil)
 	end := f.app.warmup + f.app.measured
 	room := int(end.Seconds() * rateMax)

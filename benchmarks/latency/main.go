@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
@@ -52,14 +50,8 @@ func parse() (s settings, err error) {
 	flag.DurationVar(&s.drainMax, "drain", 3*time.Minute, "how long after the last event was due all may take to arrive, or the run fails")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.Parse()
-	for text := range strings.SplitSeq(*rates, ",") {
-		rate, convErr := strconv.Atoi(text)
-		if convErr != nil || rate < 1 {
-			err = errors.Join(err, fmt.Errorf("-rates: %q is no number of events a second", text))
-		}
-		s.rates = append(s.rates, rate)
-	}
 	var commitsErr error
+	s.rates, err = bench.Ints("rates", *rates)
 	s.commits, commitsErr = bench.CommitIntervals(*commits)
 	err = errors.Join(err, commitsErr)
 	if s.duplicates < 0 || s.duplicates > openloop.DuplicatesMax {
@@ -77,7 +69,7 @@ func parse() (s settings, err error) {
 // contenders returns the contenders of the run.
 func (s settings) contenders() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
-		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
+		return !bench.Selected(c.name, s.only)
 	})
 }
 
@@ -92,6 +84,11 @@ const startAndDrain = 8 * time.Second
 func run(ctx context.Context, s settings) (err error) {
 	debug.SetGCPercent(gcPercent)
 	machine := bench.ThisMachine()
+	runs := s.rounds * len(s.rates) * len(s.commits) * len(s.contenders())
+	progress, err := bench.StartProgress(runs, s.warmup+s.measured+startAndDrain)
+	if err != nil {
+		return err
+	}
 	if err := prepare(ctx, s.contenders()); err != nil {
 		return err
 	}
@@ -101,8 +98,6 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	var measured []measurement
-	runs := s.rounds * len(s.rates) * len(s.commits) * len(s.contenders())
-	progress := bench.StartProgress(runs, s.warmup+s.measured+startAndDrain)
 	for round := 1; round <= s.rounds; round++ {
 		for _, rate := range s.rates {
 			for _, commit := range s.commits {

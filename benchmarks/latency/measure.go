@@ -106,17 +106,10 @@ func measure(ctx context.Context, broker *bench.Broker, s settings, c contender,
 
 // run sends the primers and then the schedule.
 func (t *trial) run(ctx context.Context) (m measurement, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := bench.While(ctx, t.contender)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel(nil)
-	wg.Go(func() {
-		select {
-		case <-t.contender.Exited():
-			cancel(fmt.Errorf("the contender ended by itself: %w", t.contender.Err()))
-		case <-ctx.Done():
-		}
-	})
 	if err := t.prime(ctx); err != nil {
 		return m, err
 	}

@@ -17,7 +17,7 @@ const logFrom = 50
 
 // charts draws the distributions, a file for each point. The x axis is 1/(1-q): each
 // power of ten to the right shows ten times rarer events.
-func charts(rows []row) map[string][]byte {
+func charts(rows []row) map[string]bench.Chart {
 	byPoint := map[point]*bench.Chart{}
 	for _, r := range slices.Backward(rows) { // the limit is drawn last, above the others
 		c := byPoint[r.point]
@@ -30,13 +30,13 @@ func charts(rows []row) map[string][]byte {
 		}
 		c.Series = append(c.Series, bench.Series{Name: r.Contender, Points: curve(&r.latency)})
 	}
-	files := map[string][]byte{}
+	all := map[string]bench.Chart{}
 	for at, c := range byPoint {
 		low, high := extent(c.Series)
 		c.LogY = high > logFrom*low
-		files[fmt.Sprintf("-%d-%v.svg", at.Rate, at.Commit)] = c.SVG()
+		all[fmt.Sprintf("-%d-%v", at.Rate, at.Commit)] = *c
 	}
-	return files
+	return all
 }
 
 // curve returns the distribution up to the quantile above which there are only ten

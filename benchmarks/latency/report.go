@@ -66,13 +66,7 @@ func rowsOf(s settings, measured []measurement) (rows []row) {
 }
 
 func rowOf(c contender, at point, ms []measurement) row {
-	spread := func(value func(measurement) float64) bench.Spread {
-		var values []float64
-		for _, m := range ms {
-			values = append(values, value(m))
-		}
-		return bench.SpreadOf(values)
-	}
+	spread := func(value func(measurement) float64) bench.Spread { return bench.SpreadBy(ms, value) }
 	r := row{
 		Contender: c.name, Limit: c.limit, point: at, Events: ms[0].Events,
 		P50:             spread(func(m measurement) float64 { return m.Latency.P50 }),
@@ -95,27 +89,17 @@ func rowOf(c contender, at point, ms []measurement) row {
 	return r
 }
 
-// result is written as JSON.
-type result struct {
-	Machine      bench.Machine
-	Command      string
-	Rows         []row
-	Measurements []measurement
-}
-
 // report prints the tables and writes them, with a chart for each point.
 func report(machine bench.Machine, s settings, measured []measurement) error {
-	rows, command := rowsOf(s, measured), bench.Command("latency")
-	text := markdown(machine, s, command, rows)
-	fmt.Print(text)
-	files := charts(rows)
-	files[".md"] = []byte(text)
-	return machine.Write(s.results, "latency", result{machine, command, rows, measured}, files)
+	rows := rowsOf(s, measured)
+	return machine.Publish(s.results, bench.Report{Title: "Latency", Name: "latency", Text: markdown(s, rows), Goals: goals(rows), Charts: charts(rows), Result: struct {
+		Rows         []row
+		Measurements []measurement
+	}{rows, measured}})
 }
 
-func markdown(machine bench.Machine, s settings, command string, rows []row) string {
+func markdown(s settings, rows []row) string {
 	var b strings.Builder
-	b.WriteString(machine.Head("Latency", command))
 	fmt.Fprintf(&b, `Milliseconds from when an event was due to be produced until a read_committed consumer had it, in an open loop: the
 schedule is fixed, and an event that a stall delays counts with its whole wait. Events of about 250 bytes, %d %% duplicates, %d partitions,
 %d worker(s) for each stage; %v of warm-up, %v measured, medians of %d round(s) with lowest and highest. Every event arrived exactly
@@ -133,10 +117,10 @@ CPU: microseconds an event of the contender's process and of the broker's, which
 				"| ---: | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
 		}
 		fmt.Fprintf(&b, "| %v | %s | %s | %s | %s | %s | %s | %s | %s | %s | %.1f, %.1f | %.0f | %s |\n", r.Commit, r.Contender,
-			bench.WithSpread(r.P50), bench.Millis(r.P90.Median), bench.WithSpread(r.P99), bench.Millis(r.P999.Median), bench.Millis(r.Max.Median), ratio(r.P50Ratio), ratio(r.P99Ratio),
+			bench.WithSpread(r.P50), bench.Millis(r.P90.Median), bench.WithSpread(r.P99), bench.Millis(r.P999.Median), bench.Millis(r.Max.Median), bench.Figure("%.2f", r.P50Ratio), bench.Figure("%.2f", r.P99Ratio),
 			bench.Millis(r.BehindP99.Median), r.CPUMicros.Median, r.BrokerCPUMicros.Median, r.RSSMiB.Median, r.marks())
 	}
-	return b.String() + marksMeaning(rows) + goals(rows)
+	return b.String() + marksMeaning(rows)
 }
 
 const (
@@ -167,45 +151,27 @@ func marksMeaning(rows []row) string {
 	return b.String()
 }
 
-// The goals of oncebus at goalRate.
-const (
-	goalRate   = 20_000
-	goalRatio  = 1.2 // of p50 and p99 relative to the limit's
-	goalCommit = 20 * time.Millisecond
-	goalP99    = 60.0 // milliseconds, at goalCommit
+// The goals of oncebus, by rate in events a second.
+var (
+	goalRatios = map[int]float64{20_000: 1.2}                           // of p50 relative to the limit's
+	goalTails  = map[int]float64{20_000: 1.2, 100_000: 1.5}             // of p99 relative to the limit's
+	goalMillis = map[point]float64{{20_000, 20 * time.Millisecond}: 60} // of p99
 )
 
-// goals returns the table of goals, met or missed; "" if none was measured.
-func goals(rows []row) string {
-	var b strings.Builder
-	line := func(r row, what string, value, bound float64) {
-		verdict := "met"
-		if value > bound {
-			verdict = "missed"
-		}
-		fmt.Fprintf(&b, "| %v | %s | %s | %.2f | %v | %s |\n", r.Commit, r.Contender, what, value, bound, verdict)
-	}
+// goals compares the rows with the goals for their points.
+func goals(rows []row) (goals []bench.Goal) {
 	for _, r := range rows {
-		if r.Rate != goalRate || !strings.HasPrefix(r.Contender, "oncebus") {
+		if !strings.HasPrefix(r.Contender, "oncebus") {
 			continue
 		}
-		if r.P50Ratio > 0 {
-			line(r, "p50 relative to the limit's", r.P50Ratio, goalRatio)
-			line(r, "p99 relative to the limit's", r.P99Ratio, goalRatio)
+		add := func(what, format string, value, bound float64) {
+			if value > 0 && bound > 0 {
+				goals = append(goals, bench.AtMost(fmt.Sprintf("%d events/s, commit interval %v, %s: %s", r.Rate, r.Commit, r.Contender, what), format, value, bound))
+			}
 		}
-		if r.Commit == goalCommit {
-			line(r, "p99, ms", r.P99.Median, goalP99)
-		}
+		add("p50 relative to the limit's", "%.2f", r.P50Ratio, goalRatios[r.Rate])
+		add("p99 relative to the limit's", "%.2f", r.P99Ratio, goalTails[r.Rate])
+		add("p99", "%.0f ms", r.P99.Median, goalMillis[r.point])
 	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("\n## Goals, at %d events/s\n\n| commit interval | contender | | measured | at most | |\n| ---: | --- | --- | ---: | ---: | --- |\n", goalRate) + b.String()
-}
-
-func ratio(r float64) string {
-	if r == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", r)
+	return goals
 }

@@ -27,8 +27,8 @@ func measurementOf(contender string, at point, round int, highest, behind time.D
 }
 
 func testRows() (settings, []row) {
-	s := settings{rates: []int{goalRate}, commits: []time.Duration{goalCommit}, rounds: 3}
-	at := point{goalRate, goalCommit}
+	s := settings{rates: []int{20_000}, commits: []time.Duration{20 * time.Millisecond}, rounds: 3}
+	at := point{20_000, 20 * time.Millisecond}
 	var ms []measurement
 	for round, slower := range []time.Duration{0, 10 * time.Millisecond, 2 * time.Second} {
 		ms = append(ms, measurementOf(limit, at, round, 40*time.Millisecond+slower, time.Millisecond),
@@ -62,31 +62,39 @@ func TestReportMarksAndGoals(t *testing.T) {
 			t.Errorf("%s is marked %q, want %q", rows[i].Contender, got, want)
 		}
 	}
-	text := markdown(bench.Machine{}, s, "command", rows)
+	text := markdown(s, rows) + bench.GoalTable(goals(rows))
 	for _, want := range []string{
 		"## 20000 events/s\n\n100 measured events a round.",
 		"| 20ms | limit | 25.",
 		"cannot keep up with the rate here",
-		"| 20ms | oncebus keyed | p99, ms | 59.",
-		"| 20ms | oncebus routed | p99, ms | 29",
-		"| 60 | missed |",
+		"| 20000 events/s, commit interval 20ms, oncebus keyed: p99 | at most 60 ms | 60 ms | met |",
+		"oncebus routed: p99 | at most 60 ms | 2986 ms | missed |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "oncebus routed | p50 relative") {
+	if strings.Contains(text, "oncebus routed: p50 relative") {
 		t.Error("a goal relative to a limit that was not measured")
+	}
+}
+
+// TestGoalAtTheHighestRate is about p99 alone.
+func TestGoalAtTheHighestRate(t *testing.T) {
+	got := goals([]row{{Contender: limit}, {Contender: "oncebus keyed", point: point{100_000, 100 * time.Millisecond}, P50Ratio: 3, P99Ratio: 1.6}})
+	if len(got) != 1 || got[0].Verdict != bench.Missed || !strings.Contains(got[0].What, "p99 relative to the limit's") {
+		t.Errorf("the goals are %+v", got)
 	}
 }
 
 func TestChartsAreWellFormed(t *testing.T) {
 	_, rows := testRows()
-	files := charts(rows)
-	svg, ok := files["-20000-20ms.svg"]
-	if !ok || len(files) != 1 {
-		t.Fatalf("%d charts, want that of 20,000 events/s at 20 ms", len(files))
+	all := charts(rows)
+	chart, ok := all["-20000-20ms"]
+	if !ok || len(all) != 1 {
+		t.Fatalf("%d charts, want that of 20,000 events/s at 20 ms", len(all))
 	}
+	svg := chart.SVG()
 	for _, want := range []string{"Latency at 20000 events/s, commit interval 20ms", ">limit<", ">oncebus keyed<", ">oncebus routed<"} {
 		if !bytes.Contains(svg, []byte(want)) {
 			t.Errorf("the chart lacks %q", want)

@@ -55,15 +55,21 @@ func (s *settings) parse() error {
 	return nil
 }
 
+// startAndEnd is about what a system takes in addition to the load.
+const startAndEnd = 15 * time.Second
+
 func run(ctx context.Context, s settings) (err error) {
-	machine, command := bench.ThisMachine(), bench.Command("peers")
+	machine := bench.ThisMachine()
 	all, err := systems(ctx, s.only)
 	if err != nil {
 		return err
 	}
 	strikes, load := plan(s.seed, s.counts)
 	s.events = s.rate + int(load*time.Duration(s.rate)/time.Second)
-	fmt.Fprintf(os.Stderr, "%d systems, %v of load each: %v at least\n", len(all), load, time.Duration(len(all))*(load+15*time.Second))
+	progress, err := bench.StartProgress(len(all), load+startAndEnd)
+	if err != nil {
+		return err
+	}
 	for _, strike := range strikes {
 		fmt.Fprintf(os.Stderr, "plan: %s at %v\n", strike.Kind, strike.At.Round(time.Millisecond))
 	}
@@ -83,8 +89,8 @@ func run(ctx context.Context, s settings) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", system.name, err)
 		}
-		fmt.Fprintf(os.Stderr, "%-28s %d of %d events lost, %d doubled, %d unplanned ends\n", r.System, r.Lost, r.Events, r.Doubled, r.Unplanned)
+		progress.Done("%-28s %d of %d events lost, %d doubled, %d unplanned ends", r.System, r.Lost, r.Events, r.Doubled, r.Unplanned)
 		results = append(results, r)
 	}
-	return report(s, machine, command, results)
+	return report(s, machine, results)
 }

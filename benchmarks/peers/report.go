@@ -12,18 +12,10 @@ import (
 )
 
 // report prints the table and, with -results, writes the files.
-func report(s settings, machine bench.Machine, command string, results []result) error {
-	text := table(s, results)
-	fmt.Print(text)
-	whole := struct {
-		Machine bench.Machine
-		Command string
-		Results []result
-	}{machine, command, results}
-	return machine.Write(s.results, "peers", whole, map[string][]byte{
-		".md":           []byte(machine.Head("Peers with faults", command) + text),
-		"-events.svg":   eventsChart(results).SVG(),
-		"-recovery.svg": recoveryChart(results).SVG(),
+func report(s settings, machine bench.Machine, results []result) error {
+	return machine.Publish(s.results, bench.Report{
+		Title: "Peers with faults", Name: "peers", Text: table(s, results), Result: results,
+		Charts: map[string]bench.Chart{"-events": eventsChart(results), "-recovery": recoveryChart(results)},
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,30 +37,12 @@ type system struct {
 
 // systems returns those whose name contains one of the parts of only, comma separated.
 // A peer whose server is not installed is left out.
-func systems(ctx context.Context, only string) (chosen []system, err error) {
+func systems(ctx context.Context, only string) ([]system, error) {
 	all := []system{{name: "oncebus", processes: 2}}
 	for _, peer := range peers.All() {
 		all = append(all, system{peer.Name, peer.Processes, &peer})
 	}
-	for _, s := range all {
-		if !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(s.name, part) }) {
-			continue
-		}
-		if s.peer != nil {
-			if missing := s.peer.Missing(); missing != "" {
-				fmt.Fprintf(os.Stderr, "%s is left out: %s\n", s.name, missing)
-				continue
-			}
-			if err := s.peer.Prepare(ctx); err != nil {
-				return nil, err
-			}
-		}
-		chosen = append(chosen, s)
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no system's name contains one of %q, or its server is not installed", only)
-	}
-	return chosen, nil
+	return peers.Choose(ctx, all, only, func(s system) (string, *peers.Peer) { return s.name, s.peer })
 }
 
 // outcome is one fault and what it did.

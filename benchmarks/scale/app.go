@@ -21,9 +21,10 @@ import (
 
 // bed has the parts that all apps of one run share.
 type bed struct {
-	s      settings
-	broker *bench.Broker
-	binary string
+	s        settings
+	broker   *bench.Broker
+	binary   string
+	progress *bench.Progress
 }
 
 // An app is one application of oncebus: its topics, its processes, its input
@@ -34,6 +35,7 @@ type app struct {
 	shape  shape
 	keyed  bool
 	routes string // path of its routes file
+	group  *group // of its processes; nil without a limit of memory
 
 	admin *kadm.Client
 	load  *load
@@ -112,7 +114,7 @@ func (a *app) close() error {
 func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
 	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
-		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
+		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, group: a.group, s: a.s,
 	}.start(ctx)
 }
 

@@ -34,7 +34,7 @@ func measureIdle(ctx context.Context, b *bed) (runs []idleRun, err error) {
 			if err != nil {
 				return runs, fmt.Errorf("idle processes, routed %v, %d keys: %w", routed, keys, err)
 			}
-			progress("idle, routed %v, %d keys: %.2f %% CPU, RSS %v", routed, keys, r.CPU, r.RSS)
+			b.progress.Done("idle, routed %v, %d keys: %.2f %% CPU, RSS %v", routed, keys, r.CPU, r.RSS)
 			runs = append(runs, r)
 		}
 	}

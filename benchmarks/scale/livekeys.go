@@ -30,9 +30,10 @@ type liveRun struct {
 	RSSMax       int64 // highest, including the later processes
 	AnonymousMax int64 // of all
 	GoHeapMax    int64
-	GoHeap       int64 // after the light traffic
-	DiskBytes    int64 // of the state directory, after the light traffic
-	DiskKeys     int   // whose rows are in it
+	GoHeap       int64    // after the light traffic
+	Limited      *limited `json:",omitempty"` // with a limit of memory
+	DiskBytes    int64    // of the state directory, after the light traffic
+	DiskKeys     int      // whose rows are in it
 	Growing      drainRun
 	Expiring     drainRun
 	Steady       steady
@@ -77,15 +78,16 @@ const flushRate = 200
 func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
 	for round := range b.s.rounds {
 		for _, keys := range b.s.keys {
-			if round > 0 && keys > largeKeys {
+			if !b.s.measures(keys, round) {
 				continue
 			}
 			began := time.Now()
+			b.progress.Next("%d live keys, round %d", keys, round+1)
 			r, err := liveOnce(ctx, b, keys, round)
 			if err != nil {
 				return runs, fmt.Errorf("%d live keys, round %d: %w", keys, round+1, err)
 			}
-			progress("%d live keys, round %d: %.0f k events/s growing, %.0f expiring, %d MiB, %.0f B of disk a key, rebuild %.0f k keys/s; took %v",
+			b.progress.Done("%d live keys, round %d: %.0f k events/s growing, %.0f expiring, %d MiB, %.0f B of disk a key, rebuild %.0f k keys/s; took %v",
 				keys, round+1, r.Growing.Rate/1e3, r.Expiring.Rate/1e3, r.RSSMax>>20, r.diskPerKey(), r.Rebuild.rate()/1e3, time.Since(began).Round(time.Second))
 			runs = append(runs, r)
 		}
@@ -118,6 +120,12 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		return run, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
+	if b.s.memory > 0 {
+		if a.group, err = newGroup(b.s.memory); err != nil {
+			return run, err
+		}
+		defer func() { err = errors.Join(err, a.group.remove(ctx)) }()
+	}
 	ctx, cancel := context.WithCancel(ctx) // ends the memory samples, also after an error
 	defer cancel()
 	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
@@ -138,12 +146,12 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		{"stop", func(context.Context) error { return l.halt() }},
 		{"check", a.verify},
 	} {
-		progress("  %d keys: %s", keys, step.name)
+		note("  %d keys: %s", keys, step.name)
 		if err := step.do(ctx); err != nil {
-			return l.run, fmt.Errorf("%s: %w", step.name, err)
+			return l.run, errors.Join(fmt.Errorf("%s: %w", step.name, err), l.noteLimit())
 		}
 	}
-	return l.run, nil
+	return l.run, l.noteLimit()
 }
 
 // begin starts the process, waits until it is ready, and returns the time that this
@@ -175,6 +183,19 @@ func (l *live) noteMemory() error {
 	l.run.RSSMax = max(l.run.RSSMax, u.RSSMax)
 	l.run.AnonymousMax, l.run.GoHeapMax = l.memory.anonymous, l.memory.heap
 	return nil
+}
+
+// noteLimit takes the counts of the cgroup, and returns an error if the kernel killed a process in it.
+func (l *live) noteLimit() error {
+	if l.group == nil {
+		return nil
+	}
+	counts, err := l.group.counts()
+	l.run.Limited = &counts
+	if err == nil && counts.Killed > 0 {
+		err = fmt.Errorf("the kernel killed %d processes for lack of memory, the limit is %d MiB", counts.Killed, l.s.memory/mib)
+	}
+	return err
 }
 
 // halt stops the process as an operator does.
@@ -282,16 +303,40 @@ func (l *live) restarts(ctx context.Context, n int) error {
 	return nil
 }
 
-func (l *live) restart(ctx context.Context) (r restart, err error) {
+// kill kills the process with SIGKILL.
+func (l *live) kill(ctx context.Context, r *restart) error {
 	m, err := l.service.Metrics(ctx)
 	if err != nil {
-		return r, err
+		return err
 	}
 	r.Unflushed = int(m.Sum(metricRecent))
 	if err := l.noteMemory(); err != nil {
-		return r, err
+		return err
 	}
-	if err := l.service.Kill(); err != nil {
+	return l.service.Kill()
+}
+
+// again starts the killed process with its state.
+func (l *live) again(ctx context.Context, r *restart) error {
+	ready, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	r.Ready = ready.Seconds()
+	m, err := l.service.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	r.Read = int(m.Sum(metricRestored))
+	if n := m.Sum(metricQuarantined); n != 0 {
+		err = fmt.Errorf("%v stores were quarantined after a kill", n)
+	}
+	return err
+}
+
+// restart kills the process under load, and starts it.
+func (l *live) restart(ctx context.Context) (r restart, err error) {
+	if err := l.kill(ctx, &r); err != nil {
 		return r, err
 	}
 	if err := kafkatest.Pause(ctx, lateCommits); err != nil {
@@ -301,18 +346,14 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, errors.New("all events were processed before the kill, so the run shows nothing: raise -backlog")
 	}
 	committed := l.watch.total()
-	ready, err := l.begin(ctx)
-	if err != nil {
+	if err := l.again(ctx, &r); err != nil {
 		return r, err
 	}
-	r.Ready = ready.Seconds()
 	if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
 		return r, err
 	}
 	r.Flow = l.watch.firstAbove(committed).Sub(l.service.Started).Seconds()
-	m, err = l.service.Metrics(ctx)
-	r.Read = int(m.Sum(metricRestored))
-	return r, err
+	return r, nil
 }
 
 // rebuild starts the process without its state directory.

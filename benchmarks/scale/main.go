@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +34,7 @@ type settings struct {
 	kills      int
 	flushWait  time.Duration
 	steady     time.Duration
+	memory     int64 // limit in bytes; 0: no limit
 
 	// Of workers.
 	shapes []shape
@@ -46,6 +46,11 @@ type settings struct {
 	rate      int // events a second
 	cycles    int
 
+	// Of restart.
+	restartKeys    []int
+	restartRate    int // new keys a second
+	restartTraffic time.Duration
+
 	// Of idle.
 	idle      time.Duration
 	idleShape shape
@@ -53,7 +58,7 @@ type settings struct {
 }
 
 // parts in the order of a run.
-var parts = []string{"live-keys", "workers", "rebalance", "idle"}
+var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart"}
 
 // largeKeys is the number of keys above which a size is measured once, independent of
 // -rounds: a round with 50 million takes some ten minutes.
@@ -68,7 +73,7 @@ func main() {
 }
 
 func parseFlags() (s settings, err error) {
-	var what, keys, shapes, rebalance, idle string
+	var what, keys, shapes, rebalance, idle, restarts string
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
@@ -84,6 +89,7 @@ func parseFlags() (s settings, err error) {
 	flag.IntVar(&s.kills, "kills", 3, "live-keys: restarts after kill -9, under load")
 	flag.DurationVar(&s.flushWait, "flush-wait", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
 	flag.DurationVar(&s.steady, "steady", 20*time.Second, "live-keys: traffic below the most that goes, in which stalls are looked for")
+	flag.Int64Var(&s.memory, "memory-limit", 0, "live-keys: run the processes in a memory cgroup with this limit in bytes, 1.25 GiB is 1342177280; 0: no limit")
 	flag.StringVar(&shapes, "shapes", "1x1x24,1x2x24,1x4x24,1x8x24,2x1x24,4x1x24,1x2x4,1x2x96,4x2x96", "workers: combinations, each processes x workers of each x partitions")
 	flag.IntVar(&s.events, "events", 2_000_000, "workers: events for each combination")
 	flag.StringVar(&rebalance, "rebalance", "2x2x24", "rebalance: the shape when all processes run")
@@ -93,6 +99,9 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&idle, "idle-shape", "4x2x96", "idle: the shape")
 	flag.DurationVar(&s.idle, "idle", 30*time.Second, "idle: how long the processes are watched")
 	flag.IntVar(&s.idleKeys, "idle-keys", 500_000, "idle: keys known to the processes that were not always idle")
+	flag.StringVar(&restarts, "restart-keys", "1000000,10000000", "restart: numbers of keys, comma separated")
+	flag.IntVar(&s.restartRate, "restart-rate", 2000, "restart: new keys a second between fill and kill")
+	flag.DurationVar(&s.restartTraffic, "restart-traffic", 90*time.Second, "restart: how long that goes on; more than the flush age, so that the fill is flushed")
 	flag.Parse()
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {
@@ -100,7 +109,10 @@ func parseFlags() (s settings, err error) {
 			err = errors.Join(err, fmt.Errorf("-what: %q is not one of %v", part, parts))
 		}
 	}
-	s.keys, err = parseNumbers("-keys", keys, err)
+	var keysErr, restartsErr error
+	s.keys, keysErr = bench.Ints("keys", keys)
+	s.restartKeys, restartsErr = bench.Ints("restart-keys", restarts)
+	err = errors.Join(err, keysErr, restartsErr)
 	s.shapes, err = parseShapes("-shapes", shapes, err)
 	one, err := parseShapes("-rebalance", rebalance, err)
 	four, err := parseShapes("-idle-shape", idle, err)
@@ -127,26 +139,17 @@ func (s settings) validate() error {
 	for _, n := range s.keys {
 		atLeast("-keys", n, 50_000)
 	}
+	atLeast("-restart-rate", s.restartRate, 1)
 	if s.duplicates < 0 || s.duplicates > 90 || s.old < 0 || s.old > 100 {
 		errs = append(errs, fmt.Errorf("-duplicates %d -old %d: want 0 to 90 percent and 0 to 100 percent", s.duplicates, s.old))
+	}
+	if s.memory < 0 {
+		errs = append(errs, fmt.Errorf("-memory-limit: %d is negative", s.memory))
 	}
 	if !slices.IsSorted(s.keys) {
 		errs = append(errs, fmt.Errorf("-keys: %v do not rise", s.keys))
 	}
 	return errors.Join(errs...)
-}
-
-// parseNumbers reads a list of numbers; it returns err if that is set.
-func parseNumbers(name, list string, err error) ([]int, error) {
-	var numbers []int
-	for _, text := range strings.Split(list, ",") {
-		n, e := strconv.Atoi(text)
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %q is not a number", name, text))
-		}
-		numbers = append(numbers, n)
-	}
-	return numbers, err
 }
 
 // shape has the numbers of processes, workers and partitions of an app.

@@ -60,6 +60,7 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 	if err := a.fill(ctx, b.s.known, services...); err != nil {
 		return nil, err
 	}
+	note("%d keys known", b.s.known)
 	stopTraffic := a.traffic(ctx, b.s.rate)
 	moves, err = a.cycles(ctx, services)
 	if err := errors.Join(err, stopTraffic()); err != nil {
@@ -71,7 +72,11 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 	for _, s := range services {
 		err = errors.Join(err, s.Stop())
 	}
-	return moves, errors.Join(err, a.verify(ctx))
+	if err := errors.Join(err, a.verify(ctx)); err != nil {
+		return moves, err
+	}
+	b.progress.Done("rebalance of %v", a.shape)
+	return moves, nil
 }
 
 // traffic streams events at a rate until the returned function is called.
@@ -111,7 +116,7 @@ func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move
 				return moves, errors.Join(fmt.Errorf("%s: %w", event, err), end(s))
 			}
 			comes = s
-			progress("rebalance %d, %s: balanced after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Balanced, m.Moved, m.Silence.Median, m.Others)
+			note("rebalance %d, %s: balanced after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Balanced, m.Moved, m.Silence.Median, m.Others)
 			moves = append(moves, m)
 		}
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 const mib = 1 << 20
 
 // report prints the tables and, with -results, writes them with JSON and plots.
-func (r *result) report() error {
+func (r *result) report(machine bench.Machine) error {
 	var b strings.Builder
 	if !r.Complete {
 		b.WriteString("**This run ended early with an error. The results before the error follow.**\n\n")
@@ -28,17 +29,12 @@ func (r *result) report() error {
 	r.shapeTable(&b)
 	r.rebalanceTable(&b)
 	r.idleTable(&b)
-	r.goalTable(&b)
-	fmt.Print(b.String())
+	r.restartTable(&b)
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")
 	}
-	files := map[string][]byte{".md": []byte(r.Machine.Head("Scale", r.Command) + b.String())}
-	for end, chart := range r.charts() {
-		files[end] = chart.SVG()
-	}
-	return r.Machine.Write(r.s.results, name, r, files)
+	return machine.Publish(r.s.results, bench.Report{Title: "Scale", Name: "scale", File: name, Text: b.String(), Goals: r.goals(), Charts: r.charts(), Result: r})
 }
 
 func (r *result) liveTables(b *strings.Builder, sizes []size) {
@@ -56,9 +52,10 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	b.WriteString("\nFilled: generator and reader on the same cores.\n\n| live keys | resident MiB | with restarts and rebuild | anonymous MiB | Go heap MiB at rest | highest | disk B a key |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
 		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %s |\n", millions(s.Keys), s.of(func(r liveRun) float64 { return float64(r.RSSFirst) }).Median/mib, s.of(rssMax).Median/mib,
-			s.of(func(r liveRun) float64 { return float64(r.AnonymousMax) }).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
-			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, dash("%.1f", s.of(liveRun.diskPerKey).Median))
+			s.of(anonymousMax).Median/mib, s.of(func(r liveRun) float64 { return float64(r.GoHeap) }).Median/mib,
+			s.of(func(r liveRun) float64 { return float64(r.GoHeapMax) }).Median/mib, bench.Figure("%.1f", s.of(liveRun.diskPerKey).Median))
 	}
+	r.limitTable(b, sizes)
 	fmt.Fprintf(b, "\nkill -9 in the midst of a backlog, then a start at once; times from that start, %d restarts a round. Rebuild: a start without the state directory.\n\n", r.s.kills)
 	b.WriteString("| live keys | rows in memory at the kill | rows read from the changelog | ready, s | first commit, s | rebuilt, k keys/s | in s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
@@ -82,6 +79,22 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	b.WriteString("\n")
 }
 
+// limitTable has what the kernel counted, if memory was limited.
+func (r *result) limitTable(b *strings.Builder, sizes []size) {
+	if r.s.memory == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nThe processes ran in a memory cgroup with a limit of %d MiB. The pages of files that they read and write count too, and the kernel drops them when the limit is reached.\n\n"+
+		"| live keys | highest usage MiB | limit reached, times | processes killed |\n| ---: | ---: | ---: | ---: |\n", r.s.memory/mib)
+	for _, s := range sizes {
+		most := func(figure func(*limited) float64) float64 {
+			return s.of(func(r liveRun) float64 { return figure(r.Limited) }).High
+		}
+		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f |\n", millions(s.Keys), most(func(l *limited) float64 { return float64(l.Highest) / mib }),
+			most(func(l *limited) float64 { return float64(l.Reached) }), most(func(l *limited) float64 { return float64(l.Killed) }))
+	}
+}
+
 // span formats the numbers of keys between which a size was measured.
 func (s size) span() string {
 	return fmt.Sprintf("%s to %s", millions(s.Keys), millions(s.runs[0].Horizon))
@@ -103,14 +116,6 @@ func spread(format string, s bench.Spread) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", s.Median, s.Low, s.High)
 }
 
-// dash formats a figure, or returns a dash without one.
-func dash(format string, v float64) string {
-	if v == 0 {
-		return "-"
-	}
-	return fmt.Sprintf(format, v)
-}
-
 // extrapolation writes the cost of one more key, and of a billion keys.
 func extrapolation(b *strings.Builder, sizes []size) {
 	var keys []int
@@ -128,7 +133,7 @@ func extrapolation(b *strings.Builder, sizes []size) {
 		figure     func(size) float64
 	}{
 		{"resident memory", "MiB", mib, func(s size) float64 { return s.of(rssMax).Median }},
-		{"anonymous memory", "MiB", mib, func(s size) float64 { return s.of(func(r liveRun) float64 { return float64(r.AnonymousMax) }).Median }},
+		{"anonymous memory", "MiB", mib, func(s size) float64 { return s.of(anonymousMax).Median }},
 		{"disk", "MiB", mib, func(s size) float64 { return s.of(liveRun.diskPerKey).Median * float64(s.Keys) }},
 		{"ready after kill -9", "s", 1, func(s size) float64 { return s.restarts(readyAfter).Median }},
 		{"rebuild", "s", 1, func(s size) float64 { return s.of(func(r liveRun) float64 { return r.Rebuild.Seconds }).Median }},
@@ -146,16 +151,8 @@ func extrapolation(b *strings.Builder, sizes []size) {
 
 // rounds returns the measurements of a shape in all rounds.
 func (r *result) rounds(sh shape, figure func(drainRun) float64) bench.Spread {
-	var values []float64
-	for _, run := range r.Shapes {
-		if run.Shape == sh {
-			values = append(values, figure(run.Rate))
-		}
-	}
-	if len(values) == 0 {
-		return bench.Spread{}
-	}
-	return bench.SpreadOf(values)
+	of := slices.DeleteFunc(slices.Clone(r.Shapes), func(run shapeRun) bool { return run.Shape != sh })
+	return bench.SpreadBy(of, func(run shapeRun) float64 { return figure(run.Rate) })
 }
 
 func (r *result) shapeTable(b *strings.Builder) {
@@ -164,7 +161,7 @@ func (r *result) shapeTable(b *strings.Builder) {
 	}
 	first := r.rounds(r.s.shapes[0], func(m drainRun) float64 { return m.Rate }).Median
 	fmt.Fprintf(b, "## Workers, processes, partitions\n\n%d events each, medians of %d rounds, in brackets lowest and highest; everything on the same %d cores.\n\n"+
-		"| processes | workers of each | partitions | k events/s | ratio to the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, r.Machine.Cores)
+		"| processes | workers of each | partitions | k events/s | ratio to the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, runtime.NumCPU())
 	for _, sh := range r.s.shapes {
 		rate := r.rounds(sh, func(m drainRun) float64 { return m.Rate / 1e3 })
 		fmt.Fprintf(b, "| %d | %d | %d | %s | %s | %.2f | %.2f |\n", sh.Processes, sh.Workers, sh.Partitions, spread("%.0f", rate), bench.Ratio(rate.Median*1e3, first),
@@ -215,13 +212,6 @@ func (r *result) idleTable(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-func (r *result) goalTable(b *strings.Builder) {
-	b.WriteString("## Goals\n\n| | goal | measured | |\n| --- | --- | --- | --- |\n")
-	for _, g := range r.Goals {
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", g.What, g.Want, g.Got, g.Verdict)
-	}
-}
-
 // charts returns the plots, by the suffix of their file's name.
 func (r *result) charts() map[string]bench.Chart {
 	charts := map[string]bench.Chart{}
@@ -236,7 +226,7 @@ func (r *result) charts() map[string]bench.Chart {
 				restarts.Series[i].Points = append(restarts.Series[i].Points, point(s.Keys, m))
 			}
 		}
-		charts["-rate.svg"], charts["-restart.svg"] = rate, restarts
+		charts["-rate"], charts["-restart"] = rate, restarts
 	}
 	if len(r.Shapes) > 0 {
 		c := bench.Chart{Title: "Rate of processes x workers x partitions", Y: "events/s", Series: []bench.Series{{Name: "oncebus keyed"}}}
@@ -244,7 +234,7 @@ func (r *result) charts() map[string]bench.Chart {
 			c.Groups = append(c.Groups, sh.String())
 			c.Series[0].Points = append(c.Series[0].Points, point(0, r.rounds(sh, func(m drainRun) float64 { return m.Rate })))
 		}
-		charts["-workers.svg"] = c
+		charts["-workers"] = c
 	}
 	return charts
 }

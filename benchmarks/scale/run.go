@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"time"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/processor/kafkatest/program"
@@ -14,38 +16,39 @@ import (
 
 // result is written as JSON.
 type result struct {
-	Machine    bench.Machine
-	Command    string
 	Complete   bool // every requested part is complete, and every output was correct
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
 	Idle       []idleRun
-	Goals      []goal
+	Restarts   []lightRun
 
 	s settings
 }
 
-// progress prints a line on the terminal.
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// note prints what a run does on the terminal.
+func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // run measures the requested parts and reports them; if one fails, it reports the
 // complete ones.
 func run(ctx context.Context, s settings) (err error) {
-	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
+	machine, r := bench.ThisMachine(), result{s: s}
+	progress, err := bench.StartRuns(s.guesses())
+	if err != nil {
+		return err
+	}
 	broker, err := bench.StartBroker(ctx, "scale")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
-	b := &bed{s: s, broker: broker}
+	b := &bed{s: s, broker: broker, progress: progress}
 	if b.binary, err = program.Build(ctx, broker.Dir); err != nil {
 		return err
 	}
 	err = r.measure(ctx, b)
 	r.Complete = err == nil
-	r.Goals = r.goals()
-	return errors.Join(err, r.report())
+	return errors.Join(err, r.report(machine))
 }
 
 func (r *result) measure(ctx context.Context, b *bed) (err error) {
@@ -57,6 +60,8 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 			r.Shapes, err = measureShapes(ctx, b)
 		case "rebalance":
 			r.Rebalances, err = measureRebalances(ctx, b)
+		case "restart":
+			r.Restarts, err = measureRestarts(ctx, b)
 		case "idle":
 			r.Idle, err = measureIdle(ctx, b)
 		}
@@ -65,4 +70,46 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 		}
 	}
 	return nil
+}
+
+// measures reports whether a size is measured in a round, from 0.
+func (s settings) measures(keys, round int) bool { return round == 0 || keys <= largeKeys }
+
+// What a run takes, roughly, on two cores with the broker (2026-11-23): events a second that
+// are produced or processed, keys a second that are restored, and the start and end of an app.
+const (
+	eventRate   = 200_000
+	restoreRate = 1_500_000
+	appTime     = 20 * time.Second
+)
+
+// guesses estimates the time of each run, in the order in which they report their progress.
+func (s settings) guesses() (all []time.Duration) {
+	events := func(n int) time.Duration { return time.Duration(n) * time.Second / eventRate }
+	for _, part := range s.what {
+		switch part {
+		case "live-keys":
+			for round := range s.rounds {
+				for _, keys := range s.keys {
+					if s.measures(keys, round) {
+						// The backlogs: two of n, one of n/2 for each kill and one after the rebuild, each produced and processed.
+						n := min(s.backlog, keys)
+						all = append(all, appTime+s.flushWait+s.steady+events(keys)+events(4*n+(s.kills+1)*n)+time.Duration(keys)*time.Second/restoreRate)
+					}
+				}
+			}
+		case "workers":
+			all = append(all, slices.Repeat([]time.Duration{appTime + events(2*s.events)}, s.rounds*len(s.shapes))...)
+		case "rebalance":
+			// A cycle has four moves; each of two waits for the session timeout.
+			all = append(all, appTime+events(s.known)+time.Duration(s.cycles)*(2*s.sessionTimeout+4*(balancedPause+5*time.Second)))
+		case "restart":
+			for _, keys := range s.restartKeys {
+				all = append(all, s.restartGuess(keys))
+			}
+		case "idle":
+			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
+		}
+	}
+	return all
 }

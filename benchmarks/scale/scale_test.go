@@ -150,8 +150,8 @@ func TestPaceWaitsForTheEventsThatAreDue(t *testing.T) {
 func liveRunOf(keys int, change func(*liveRun)) liveRun {
 	m := drainRun{Rate: 200_000, Slices: bench.Spread{Median: 1, Low: 1, High: 1}}
 	r := liveRun{
-		Keys: keys, Round: 1, Horizon: keys, RSSMax: 500 << 20, DiskBytes: int64(50 * keys), DiskKeys: keys, Growing: m, Expiring: m,
-		Steady: steady{Gaps: gapFigures{110, 150}}, Restarts: []restart{{Ready: 1, Flow: 1}}, Rebuild: rebuild{Keys: keys, Seconds: float64(keys) / 600_000},
+		Keys: keys, Round: 1, Horizon: keys, RSSMax: 900 << 20, AnonymousMax: 700 << 20, Limited: &limited{Highest: 1280 << 20, Reached: 7}, DiskBytes: int64(29 * keys), DiskKeys: keys, Growing: m, Expiring: m,
+		Steady: steady{Gaps: gapFigures{110, 150}}, Restarts: []restart{{Ready: 0.9, Flow: 1}}, Rebuild: rebuild{Keys: keys, Seconds: float64(keys) / 2_100_000},
 	}
 	if change != nil {
 		change(&r)
@@ -166,27 +166,38 @@ func TestGoalsAreHeldToTheLargestSize(t *testing.T) {
 		missed string // the goal; empty for none
 	}{
 		{name: "all met"},
-		{"slow", func(r *liveRun) { r.Growing.Rate, r.Expiring.Rate = 130_000, 130_000 }, "rate relative to"},
-		{"fat", func(r *liveRun) { r.RSSMax = 2 << 30 }, "resident memory"},
-		{"large", func(r *liveRun) { r.DiskBytes *= 2 }, "disk"},
+		{"slow", func(r *liveRun) { r.Growing.Rate, r.Expiring.Rate = 150_000, 150_000 }, "rate relative to"},
+		{"many mapped files", func(r *liveRun) { r.RSSMax = 2 << 30 }, "resident memory"},
+		{"killed", func(r *liveRun) { r.Limited.Killed = 1 }, "killed in a memory cgroup"},
+		{"large heap", func(r *liveRun) { r.AnonymousMax = 2 << 30 }, "anonymous memory"},
+		{"large", func(r *liveRun) { r.DiskBytes = int64(32 * r.Keys) }, "disk"},
 		{"slow expiry", func(r *liveRun) { r.Expiring.Rate *= 0.85 }, "while keys expire, relative to"},
 		{"stall", func(r *liveRun) { r.Steady.Gaps.Longest = 300 }, "longest stall"},
 		{"slow rebuild", func(r *liveRun) { r.Rebuild.Seconds *= 2 }, "rebuild"},
-		{"slow start", func(r *liveRun) { r.Restarts[0].Ready = 3 }, "ready after kill"},
+		{"slow start", func(r *liveRun) { r.Restarts[0].Ready = 1.2 }, "ready after kill"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := result{s: settings{keys: []int{1_000_000, 50_000_000, 100_000_000}}, LiveKeys: []liveRun{
+			r := result{s: settings{keys: []int{1_000_000, 50_000_000, 100_000_000}, memory: 1280 << 20}, LiveKeys: []liveRun{
 				liveRunOf(1_000_000, nil), liveRunOf(50_000_000, c.change), liveRunOf(100_000_000, nil),
 			}}
 			for _, g := range r.liveGoals() {
 				if strings.Contains(g.What, "100 million") {
 					continue
 				}
-				if isMissed := g.Verdict != met; isMissed != (c.missed != "" && strings.Contains(g.What, c.missed)) {
+				if isMissed := g.Verdict != bench.Met; isMissed != (c.missed != "" && strings.Contains(g.What, c.missed)) {
 					t.Errorf("%s: want %s, got %s: %s", g.What, g.Want, g.Got, g.Verdict)
 				}
 			}
 		})
+	}
+}
+
+// TestGuessesAreOfTheDefaults: large sizes have one round; the rebalances report once.
+func TestGuessesAreOfTheDefaults(t *testing.T) {
+	s := settings{what: parts, rounds: 3, keys: []int{1_000_000, 50_000_000}, backlog: 10_000_000, kills: 3, flushWait: 70 * time.Second, shapes: make([]shape, 9), events: 2_000_000, restartKeys: []int{1, 2}}
+	all := s.guesses()
+	if len(all) != 3+1+3*9+1+4+2 || all[0] < time.Minute || all[0] > 5*time.Minute || all[1] < 10*time.Minute || all[1] > 20*time.Minute {
+		t.Errorf("the guesses are %v", all)
 	}
 }
 

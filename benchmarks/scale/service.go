@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ type spec struct {
 	log        string // path
 	partitions int
 	workers    int
+	group      *group // nil without a limit of memory
 	s          settings
 }
 
@@ -41,7 +41,7 @@ func (c spec) environ() []string {
 
 // start starts a process of oncebus.
 func (c spec) start(ctx context.Context) (*program.Process, error) {
-	cmd := exec.CommandContext(ctx, c.binary, "run")
+	cmd := c.group.command(ctx, c.binary, "run")
 	cmd.Env = c.environ()
 	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
@@ -65,10 +65,11 @@ func why(ctx context.Context, services []*program.Process) string {
 
 // The metrics that this package uses.
 const (
-	metricHeap     = "go_memstats_heap_alloc_bytes"
-	metricRecent   = "oncebus_state_recent_rows"
-	metricRestored = "oncebus_restored_rows_total"
-	metricEvicted  = "oncebus_state_evicted_rows_total"
+	metricHeap        = "go_memstats_heap_alloc_bytes"
+	metricRecent      = "oncebus_state_recent_rows"
+	metricQuarantined = "oncebus_quarantined_stores_total"
+	metricRestored    = "oncebus_restored_rows_total"
+	metricEvicted     = "oncebus_state_evicted_rows_total"
 
 	metricKeyDerivationSeconds = "oncebus_key_derivation_seconds"
 	metricDecisionSeconds      = "oncebus_decision_seconds"

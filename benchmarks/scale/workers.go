@@ -26,7 +26,7 @@ func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 			if err != nil {
 				return runs, fmt.Errorf("shape %v, round %d: %w", sh, round+1, err)
 			}
-			progress("shape %-8v round %d: %4.0f k events/s, %.2f us CPU an event", sh, round+1, m.Rate/1e3, m.CPU)
+			b.progress.Done("shape %-8v round %d: %4.0f k events/s, %.2f us CPU an event", sh, round+1, m.Rate/1e3, m.CPU)
 			runs = append(runs, shapeRun{Shape: sh, Round: round + 1, Rate: m})
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -7,15 +9,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
 
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/state"
 )
 
@@ -34,35 +35,47 @@ type settings struct {
 func main() {
 	var set settings
 	var out, phase string
-	flag.IntVar(&set.Keys, "keys", 10_000_000, "distinct keys to load")
-	flag.IntVar(&set.Tasks, "tasks", 8, "tasks, each with its own store")
-	flag.IntVar(&set.Txn, "txn", 4000, "rows of a transaction")
-	flag.IntVar(&set.Gets, "gets", 400_000, "look-ups to time, of each kind")
-	flag.IntVar(&set.Flush, "flush-rows", state.DefaultConfig().FlushRows, "rows of a run at most")
-	flag.StringVar(&set.Dir, "dir", "", "directory for the files (default: a temporary one)")
-	flag.StringVar(&out, "out", "benchmarks/results", "directory for the result; empty writes none")
-	flag.StringVar(&phase, "phase", "", "internal: run one phase in this process")
-	flag.StringVar(&set.Engine, "engine", "", "internal: engine of the phase")
-	flag.BoolVar(&set.Look, "look", true, "internal: look every key up before it is put")
-	flag.Parse()
-
-	var err error
-	if phase != "" {
-		err = runPhase(phase, set, os.Stdout)
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, set, out, os.Stdout)
-		stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "state benchmark:", err)
-		os.Exit(1)
-	}
+	bench.Main("state", func() error {
+		flag.IntVar(&set.Keys, "keys", 10_000_000, "distinct keys to load")
+		flag.IntVar(&set.Tasks, "tasks", 8, "tasks, each with its own store")
+		flag.IntVar(&set.Txn, "txn", 4000, "rows of a transaction")
+		flag.IntVar(&set.Gets, "gets", 400_000, "look-ups to time, of each kind")
+		flag.IntVar(&set.Flush, "flush-rows", state.DefaultConfig().FlushRows, "rows of a run at most")
+		flag.StringVar(&set.Dir, "dir", "", "directory for the files (default: a temporary one)")
+		flag.StringVar(&out, "results", "", "directory for the result; none is written if empty")
+		flag.StringVar(&phase, "phase", "", "internal: run one phase in this process")
+		flag.StringVar(&set.Engine, "engine", "", "internal: engine of the phase")
+		flag.BoolVar(&set.Look, "look", true, "internal: look every key up before it is put")
+		flag.Parse()
+		return nil
+	}, func(ctx context.Context) error {
+		if phase != "" {
+			return runPhase(phase, set, os.Stdout)
+		}
+		return run(ctx, set, out)
+	})
 }
 
-// run measures both engines and reports: a table to w, files to the directory
-// out.
-func run(ctx context.Context, set settings, out string, w io.Writer) (err error) {
+// What a run takes, roughly, for a key: two loads and two kinds of look-ups.
+var perKey = map[string]time.Duration{engineRuns: 4 * time.Microsecond, engineRows: 20 * time.Microsecond}
+
+// The engines.
+const (
+	engineRuns = "runs"
+	engineRows = "rows"
+)
+
+// run measures both engines and reports, with files in the directory out.
+func run(ctx context.Context, set settings, out string) (err error) {
+	engines := []string{engineRuns, engineRows}
+	var guesses []time.Duration
+	for _, engine := range engines {
+		guesses = append(guesses, time.Duration(set.Keys)*perKey[engine])
+	}
+	progress, err := bench.StartRuns(guesses)
+	if err != nil {
+		return err
+	}
 	if set.Dir == "" {
 		dir, err := os.MkdirTemp("", "oncebus-state-")
 		if err != nil {
@@ -71,31 +84,29 @@ func run(ctx context.Context, set settings, out string, w io.Writer) (err error)
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		set.Dir = dir
 	}
-	rep := report{When: time.Now().UTC(), Keys: set.Keys, Tasks: set.Tasks, Txn: set.Txn, Machine: machine()}
-	for _, engine := range []string{"runs", "rows"} {
-		res, err := measure(ctx, engine, set, w)
+	machine := bench.ThisMachine()
+	var results []result
+	for _, engine := range engines {
+		res, err := measure(ctx, engine, set)
 		if err != nil {
 			return fmt.Errorf("engine %s: %w", engine, err)
 		}
-		rep.Results = append(rep.Results, res)
+		progress.Done("engine %s: %.2f us CPU a key", engine, res.Load.CPUMicros)
+		results = append(results, res)
 	}
-	fmt.Fprint(w, rep.markdown())
-	if out == "" {
-		return nil
-	}
-	return rep.write(out)
+	return machine.Publish(out, bench.Report{Title: "State at size", Name: "state", Text: markdown(set, results), Result: results})
 }
 
 // measure runs all phases of one engine: a load with writes only, a load with
 // look-ups that is killed at its end, and the open after the kill.
-func measure(ctx context.Context, engine string, set settings, w io.Writer) (result, error) {
+func measure(ctx context.Context, engine string, set settings) (result, error) {
 	set.Engine = engine
 	res := result{Engine: engine}
 	base := set.Dir
 	for _, look := range []bool{false, true} {
 		set.Look = look
 		set.Dir = filepath.Join(base, engine+"-"+strconv.FormatBool(look))
-		fmt.Fprintf(w, "%s: load %d keys, look-ups %v\n", engine, set.Keys, look)
+		fmt.Fprintf(os.Stderr, "%s: load %d keys, look-ups %v\n", engine, set.Keys, look)
 		var l loaded
 		if err := child(ctx, "load", set, &l); err != nil {
 			return res, err
@@ -109,7 +120,7 @@ func measure(ctx context.Context, engine string, set settings, w io.Writer) (res
 			}
 		}
 	}
-	fmt.Fprintf(w, "%s: open after kill -9\n", engine)
+	fmt.Fprintf(os.Stderr, "%s: open after kill -9\n", engine)
 	if err := child(ctx, "open", set, &res.Open); err != nil {
 		return res, err
 	}

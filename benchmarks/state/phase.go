@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -73,7 +75,7 @@ func runPhase(phase string, set settings, out io.Writer) error {
 }
 
 func openEngine(set settings) (engine, error) {
-	if set.Engine == "rows" {
+	if set.Engine == engineRows {
 		return openRows(set.Dir, set.Tasks)
 	}
 	return openRuns(set.Dir, set.Tasks, set.Flush)

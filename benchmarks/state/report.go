@@ -1,34 +1,11 @@
+//go:build unix
+
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
-	"time"
 )
-
-// report is the result of one benchmark, as it is written to JSON.
-type report struct {
-	When    time.Time
-	Keys    int
-	Tasks   int
-	Txn     int
-	Machine machineInfo
-	Results []result
-}
-
-type machineInfo struct {
-	CPU   string
-	Cores int
-	OS    string
-	Go    string
-	// Load is the machine's load average of the minute before the benchmark: other
-	// work affects times most, CPU for each key least.
-	Load string
-}
 
 // result has the measurements of one engine.
 type result struct {
@@ -38,35 +15,14 @@ type result struct {
 	Open           opened
 }
 
-func machine() machineInfo {
-	m := machineInfo{CPU: "unknown", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load, _, _ = strings.Cut(string(load), " ")
-	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return m
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			m.CPU = strings.TrimSpace(value)
-			break
-		}
-	}
-	return m
-}
-
-// markdown returns the result as a table, one column an engine.
-func (r report) markdown() string {
+// markdown returns the results as a table, one column an engine.
+func markdown(set settings, results []result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# State at size: %d keys, %s\n\n", r.Keys, r.When.Format(time.DateOnly))
-	fmt.Fprintf(&b, "Command: `go run ./benchmarks/state -keys %d -tasks %d -txn %d`. Machine: %s, %d cores, %s, %s; load average before the start %s.\n\n",
-		r.Keys, r.Tasks, r.Txn, r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go, r.Machine.Load)
-	fmt.Fprintf(&b, "%d tasks in one process with a store each, transactions of %d rows, 16-byte uniform digests, one inserting goroutine. "+
+	fmt.Fprintf(&b, "%d keys, %d tasks in one process with a store each, transactions of %d rows, 16-byte uniform digests, one inserting goroutine. "+
 		"CPU is user and system time of the process, including background work until it ends. "+
-		"Packed runs sync every write; the row for each key does not.\n\n", r.Tasks, r.Txn)
+		"Packed runs sync every write; the row for each key does not.\n\n", set.Keys, set.Tasks, set.Txn)
 	b.WriteString("| | packed runs | a Badger row for each key | ratio |\n| --- | --- | --- | --- |\n")
-	runs, rows := r.Results[0], r.Results[1]
+	runs, rows := results[0], results[1]
 	line := func(name, unit string, value func(result) float64) {
 		a, c := value(runs), value(rows)
 		ratio := "-"
@@ -89,7 +45,7 @@ func (r report) markdown() string {
 	line("anonymous memory, at rest", " MiB", func(r result) float64 { return float64(r.Load.Anonymous) / mib })
 	line("resident memory, mapped files included", " MiB", func(r result) float64 { return float64(r.Load.ResidentTotal) / mib })
 	line("Go heap", " MiB", func(r result) float64 { return float64(r.Load.GoHeap) / mib })
-	line("disk for each key", " B", func(res result) float64 { return float64(res.Load.DiskBytes) / float64(r.Keys) })
+	line("disk for each key", " B", func(res result) float64 { return float64(res.Load.DiskBytes) / float64(set.Keys) })
 	line("open after kill -9, all tasks", " s", func(r result) float64 { return r.Open.Seconds })
 	line("rows to read again from the changelog", "", func(r result) float64 { return float64(r.Open.RowsBehind) })
 	return b.String()
@@ -104,20 +60,4 @@ func figure(v float64) string {
 	default:
 		return fmt.Sprintf("%.3f", v)
 	}
-}
-
-// write writes the report to dir, named by its date.
-func (r report) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	name := filepath.Join(dir, "state-"+r.When.Format(time.DateOnly))
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(name+".json", append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(name+".md", []byte(r.markdown()), 0o644)
 }

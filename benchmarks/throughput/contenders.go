@@ -4,11 +4,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"os/exec"
-	"slices"
-	"strings"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/peers"
@@ -27,43 +23,27 @@ type contender struct {
 // The names with which others are compared.
 const (
 	passthrough   = "passthrough"
+	keyed         = "oncebus keyed"
+	routed        = "oncebus routed"
 	withChangelog = "passthrough+changelog"
 	routedWithLog = "two-stage passthrough+changelog"
 )
 
 // contenders returns those whose name contains one of the parts in only, comma
 // separated, in the order of a round. A peer whose server is not installed is left out.
-func contenders(ctx context.Context, only string) (chosen []contender, err error) {
+func contenders(ctx context.Context, only string) ([]contender, error) {
 	all := []contender{
 		{name: passthrough},
 		{name: withChangelog, role: bench.Role{Changelog: true}},
-		{name: "oncebus keyed", dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
+		{name: keyed, dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
 		{name: "two-stage passthrough", role: bench.Role{Routed: true}},
 		{name: routedWithLog, role: bench.Role{Routed: true, Changelog: true}},
-		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
+		{name: routed, dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
 	}
 	for _, peer := range peers.All() {
 		all = append(all, contender{name: peer.Name, dedups: true, limit: withChangelog, peer: &peer})
 	}
-	for _, c := range all {
-		if !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(c.name, part) }) {
-			continue
-		}
-		if c.peer != nil {
-			if missing := c.peer.Missing(); missing != "" {
-				fmt.Fprintf(os.Stderr, "%s is left out: %s\n", c.name, missing)
-				continue
-			}
-			if err := c.peer.Prepare(ctx); err != nil {
-				return nil, err
-			}
-		}
-		chosen = append(chosen, c)
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no contender's name contains one of %q, or its server is not installed", only)
-	}
-	return chosen, nil
+	return peers.Choose(ctx, all, only, func(c contender) (string, *peers.Peer) { return c.name, c.peer })
 }
 
 // command returns the contender's process for a task. keys is the peer's server.

@@ -58,7 +58,7 @@ func (s *settings) parse() (err error) {
 }
 
 func run(ctx context.Context, s settings) (err error) {
-	machine, command := bench.ThisMachine(), bench.Command("throughput")
+	machine := bench.ThisMachine()
 	all, err := contenders(ctx, s.only)
 	if err != nil {
 		return err
@@ -67,6 +67,10 @@ func run(ctx context.Context, s settings) (err error) {
 		if err := os.MkdirAll(s.profiles, 0o755); err != nil {
 			return err
 		}
+	}
+	progress, err := bench.StartProgress(len(all)*len(s.workers)*(s.rounds+1), runTime+time.Duration(s.events)*perEvent)
+	if err != nil {
+		return err
 	}
 	broker, err := bench.StartBroker(ctx, "throughput")
 	if err != nil {
@@ -78,7 +82,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := in.Generate(ctx, broker); err != nil {
 		return err
 	}
-	b := benchmark{settings: s, broker: broker, input: in}
+	b := benchmark{settings: s, broker: broker, input: in, progress: progress}
 	results := make([]result, 0, len(all)*len(s.workers))
 	for _, workers := range s.workers {
 		for _, c := range all {
@@ -88,14 +92,12 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := b.rounds(ctx, results); err != nil {
 		return err
 	}
-	return report(s, machine, command, results)
+	return report(s, machine, results)
 }
 
 // rounds measures every contender in every round. The first round does not count: the code
 // of the broker is not compiled yet, and the caches of the disk are empty.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
-	perRun := runTime + time.Duration(b.settings.events)*perEvent
-	progress := bench.StartProgress(len(results)*(b.settings.rounds+1), perRun)
 	for round := range b.settings.rounds + 1 {
 		for i := range results {
 			r := &results[i]
@@ -103,7 +105,7 @@ func (b benchmark) rounds(ctx context.Context, results []result) error {
 			if err != nil {
 				return fmt.Errorf("%s with %d workers, round %d: %w", r.Contender, r.Workers, round, err)
 			}
-			progress.Done("round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, its server %5.2f, the broker %5.2f",
+			b.progress.Done("round %d  %-30s %d worker(s) %7.0f k events/s  %5.2f us CPU an event, its server %5.2f, the broker %5.2f",
 				round, r.Contender, r.Workers, m.Rate/1e3, m.CPUMicros, m.ServerCPUMicros, m.BrokerCPUMicros)
 			if round > 0 {
 				r.Rounds = append(r.Rounds, m)

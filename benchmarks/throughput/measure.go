@@ -21,8 +21,9 @@ import (
 type benchmark struct {
 	settings
 
-	broker *bench.Broker
-	input  bench.Input
+	broker   *bench.Broker
+	input    bench.Input
+	progress *bench.Progress
 }
 
 // measurement has the figures of one contender in one round, from the end of the

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +81,25 @@ func TestTable(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no line %q in\n%s", want, text)
 		}
+	}
+}
+
+func TestGoalsAndRelativeRates(t *testing.T) {
+	of := func(name, limit string, rate, cpu float64) result {
+		return result{Contender: name, Workers: 1, Rounds: []measurement{{Rate: rate, CPUMicros: cpu}}, contender: contender{name: name, limit: limit}}
+	}
+	results := []result{
+		of(withChangelog, "", 500_000, 1.8), of(keyed, withChangelog, 410_000, 2.5), of(routed, routedWithLog, 100, 1),
+		of(peers.StreamsKeyValue, withChangelog, 100_000, 8),
+	}
+	var got []string
+	for _, g := range goals(results) {
+		got = append(got, g.Got+" "+g.Verdict)
+	}
+	if want := []string{"0.82 met", "4.10 missed", "1.39 missed"}; !slices.Equal(got, want) {
+		t.Errorf("the goals are %v, want %v", got, want)
+	}
+	if c := relativeChart(results); !slices.Equal(c.Groups, []string{keyed, peers.StreamsKeyValue}) {
+		t.Errorf("relative to a limit are %v", c.Groups)
 	}
 }

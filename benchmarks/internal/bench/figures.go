@@ -17,6 +17,18 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: Percentile(sorted, 50), Low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
+// SpreadBy returns the spread of a figure of several runs; zeros without any.
+func SpreadBy[R any](runs []R, figure func(R) float64) Spread {
+	if len(runs) == 0 {
+		return Spread{}
+	}
+	values := make([]float64, 0, len(runs))
+	for _, r := range runs {
+		values = append(values, figure(r))
+	}
+	return SpreadOf(values)
+}
+
 // Percentile returns the value below which p percent of the sorted values are,
 // interpolated between two of them; NaN if there are none.
 func Percentile(sorted []float64, p float64) float64 {
@@ -35,6 +47,14 @@ func Ratio(a, b float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2f", a/b)
+}
+
+// Figure formats a figure; a dash if it is 0, for not measured.
+func Figure(format string, v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
 }
 
 // WithSpread formats milliseconds with the lowest and the highest in brackets.

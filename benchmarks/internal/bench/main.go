@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"oncebus/processor/kafkatest/program"
 )
 
 // Main is a benchmark's main: parse reads its flags, run works until it is done or
@@ -26,7 +29,7 @@ func Main(name string, parse func() error, run func(ctx context.Context) error) 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, errEstimated) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
@@ -55,4 +58,22 @@ func CommitIntervals(text string) (list []time.Duration, err error) {
 		list = append(list, commit)
 	}
 	return list, err
+}
+
+// Selected reports whether a name contains one of the parts of -only, comma separated.
+func Selected(name, only string) bool {
+	return slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(name, part) })
+}
+
+// While returns a context that ends when a process ends, with the error of its end as the cause.
+func While(ctx context.Context, p *program.Process) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.Exited():
+			cancel(fmt.Errorf("process %s ended by itself: %w", p.Name, p.Err()))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }

@@ -1,37 +1,71 @@
 package bench
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
 // Progress says on stderr how long a benchmark takes, and how far it is.
 type Progress struct {
-	runs, done int
-	began      time.Time
-	out        io.Writer
+	guesses []time.Duration // of the runs
+	done    int
+	began   time.Time
+	out     io.Writer
 }
+
+// estimate ends a benchmark once it has said how long it takes.
+var estimate = flag.Bool("estimate", false, "say how long the benchmark takes, and end")
+
+// errEstimated is not an error for [Main].
+var errEstimated = errors.New("the benchmark only says how long it takes")
 
 // StartProgress says before the first of so many runs how long they take if each takes as
-// long as a guess.
-func StartProgress(runs int, guess time.Duration) *Progress {
-	return startProgress(os.Stderr, runs, guess)
+// long as a guess. A benchmark calls it before it starts anything, and returns its error.
+func StartProgress(runs int, guess time.Duration) (*Progress, error) {
+	return StartRuns(slices.Repeat([]time.Duration{guess}, runs))
 }
 
-func startProgress(out io.Writer, runs int, guess time.Duration) *Progress {
-	p := &Progress{runs: runs, began: time.Now(), out: out}
-	fmt.Fprintf(out, "%d runs, about %v\n", runs, rounded(time.Duration(runs)*guess))
+// StartRuns is [StartProgress] for runs that differ in length.
+func StartRuns(guesses []time.Duration) (*Progress, error) {
+	p := startRuns(os.Stderr, guesses)
+	if *estimate {
+		return nil, errEstimated
+	}
+	return p, nil
+}
+
+func startRuns(out io.Writer, guesses []time.Duration) *Progress {
+	p := &Progress{guesses: guesses, began: time.Now(), out: out}
+	fmt.Fprintf(out, "%d runs, about %v\n", len(guesses), rounded(sum(guesses)))
 	return p
 }
 
-// Done says that a run ended, with its result, and how long the others take if they take as
-// long as those before them.
+// Next says how long the next run takes by its guess.
+func (p *Progress) Next(format string, args ...any) {
+	fmt.Fprintf(p.out, "%s: about %v\n", fmt.Sprintf(format, args...), rounded(p.guesses[p.done]))
+}
+
+// Done says that a run ended, with its result, and how long the others take if the guesses
+// for them are as wrong as those for the runs before.
 func (p *Progress) Done(format string, args ...any) {
-	p.done++
-	left := time.Since(p.began) / time.Duration(p.done) * time.Duration(max(0, p.runs-p.done))
-	fmt.Fprintf(p.out, "%d of %d, about %v left: %s\n", p.done, p.runs, rounded(left), fmt.Sprintf(format, args...))
+	p.done = min(p.done+1, len(p.guesses))
+	was, left := sum(p.guesses[:p.done]), sum(p.guesses[p.done:])
+	if was > 0 {
+		left = time.Duration(float64(left) * float64(time.Since(p.began)) / float64(was))
+	}
+	fmt.Fprintf(p.out, "%d of %d, about %v left: %s\n", p.done, len(p.guesses), rounded(left), fmt.Sprintf(format, args...))
+}
+
+func sum(of []time.Duration) (sum time.Duration) {
+	for _, d := range of {
+		sum += d
+	}
+	return sum
 }
 
 // rounded returns a duration as people say it.

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -37,7 +38,7 @@ type Machine struct {
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
-		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
+		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: LoadAverage(), Date: time.Now().UTC().Format(time.DateOnly),
 	}
 	// Without /proc the fields stay empty.
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -49,9 +50,6 @@ func ThisMachine() Machine {
 			m.MemoryGiB = kib / (1 << 20)
 		}
 	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load, _, _ = strings.Cut(string(load), " ")
-	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
 			if dep.Path == "github.com/twmb/franz-go" {
@@ -60,6 +58,16 @@ func ThisMachine() Machine {
 		}
 	}
 	return m
+}
+
+// LoadAverage returns the machine's load average of the last minute.
+func LoadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	load, _, _ := strings.Cut(string(text), " ")
+	return load
 }
 
 // Head is the start of a report: title, machine, versions, command.
@@ -84,21 +92,43 @@ func Command(name string, where ...string) string {
 	return line
 }
 
-// Write writes a report's files to dir, which it creates, or nothing if dir is empty.
-// Their names are name, the date of the run and the keys of files, such as ".md" or
-// "-cpu.svg". result becomes the file ".json".
-func (m Machine) Write(dir, name string, result any, files map[string][]byte) error {
+// Report is what a benchmark has found.
+type Report struct {
+	Title  string
+	Name   string // of the benchmark
+	File   string // the names of its files begin so; empty for Name
+	Text   string // Markdown
+	Goals  []Goal
+	Charts map[string]Chart // by the end of their file's name, such as "-cpu"
+	Result any              // all figures, for JSON
+}
+
+// Publish prints a report. Unless dir is empty, it also writes the report as Markdown and
+// JSON with its charts to dir, which it creates.
+func (m Machine) Publish(dir string, r Report) error {
+	command := Command(r.Name)
+	text := m.Head(r.Title, command) + strings.TrimRight(r.Text, "\n") + "\n" + GoalTable(r.Goals)
+	fmt.Print(text)
 	if dir == "" {
 		return nil
 	}
-	data, err := json.MarshalIndent(result, "", "  ")
+	files := map[string][]byte{".md": []byte(text)}
+	for end, chart := range r.Charts {
+		files[end+".svg"] = chart.SVG()
+	}
+	data, err := json.MarshalIndent(struct {
+		Machine Machine
+		Command string
+		Goals   []Goal `json:",omitempty"`
+		Result  any
+	}{m, command, r.Goals, r.Result}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, name+"-"+m.Date)
+	path := filepath.Join(dir, cmp.Or(r.File, r.Name)+"-"+m.Date)
 	errs := []error{os.WriteFile(path+".json", append(data, '\n'), 0o644)}
 	for end, file := range files {
 		errs = append(errs, os.WriteFile(path+end, file, 0o644))

@@ -5,6 +5,8 @@ package peers
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"time"
 
@@ -104,4 +106,30 @@ func (p Peer) StartServer(ctx context.Context) (*server.Server, error) {
 // Command returns a process of the peer for a task. keys is its server.
 func (p Peer) Command(ctx context.Context, t bench.Task, keys *server.Server) (*exec.Cmd, error) {
 	return p.command(ctx, t, keys)
+}
+
+// Choose returns the contenders whose name contains one of the parts of only, comma
+// separated, and builds their peers. of returns a contender's name, and its peer or nil. A
+// peer whose server is not installed is left out.
+func Choose[C any](ctx context.Context, all []C, only string, of func(C) (string, *Peer)) (chosen []C, err error) {
+	for _, c := range all {
+		name, peer := of(c)
+		if !bench.Selected(name, only) {
+			continue
+		}
+		if peer != nil {
+			if missing := peer.Missing(); missing != "" {
+				fmt.Fprintf(os.Stderr, "%s is left out: %s\n", name, missing)
+				continue
+			}
+			if err := peer.Prepare(ctx); err != nil {
+				return nil, err
+			}
+		}
+		chosen = append(chosen, c)
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no name contains one of %q, or its server is not installed", only)
+	}
+	return chosen, nil
 }
