@@ -173,9 +173,8 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 		ex.HMAC = out.Route.Secret
 		for i := range out.Route.Keys {
 			if s := &out.Route.Keys[i]; s.text == out.Source {
-				makes := kinds[s.kind].makes
-				ex.Kind = string(makes)
-				d.digest(out.Route.Secret, out.Route.Namespace, makes, &out.Key)
+				ex.Kind = string(kinds[s.kind].makes)
+				d.digest(out.Route.Secret, s, &out.Key)
 				break
 			}
 		}
@@ -215,8 +214,7 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
-		k := &kinds[s.kind]
-		switch k.derive(d, s, r.MaxKeyBytes) {
+		switch kinds[s.kind].derive(d, s, r.MaxKeyBytes) {
 		case none:
 			continue
 		case bad:
@@ -225,14 +223,14 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		}
 		out.Source = s.text
 		out.Key = d.key(r.Secret, d.hashed)
-		out.Digest = d.digest(r.Secret, r.Namespace, k.makes, &out.Key)
+		out.Digest = d.digest(r.Secret, s, &out.Key)
 		out.Routing = out.Digest
 		if len(d.routing) > 0 {
 			stable := d.key(r.Secret, d.routing)
-			out.Routing = d.digest(r.Secret, r.Namespace, k.makes, &stable)
+			out.Routing = d.digest(r.Secret, s, &stable)
 		}
 		if s.order != nil && s.order.AdjacentBuckets {
-			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
+			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r.Secret, s), true
 		}
 		return found
 	}
