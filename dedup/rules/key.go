@@ -127,17 +127,24 @@ func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 }
 
 // Derive selects the record's route and derives its dedup key and event time.
-func (d *Deriver) Derive(in *Input) Derived {
+func (d *Deriver) Derive(in *Input) (out Derived) {
+	d.DeriveTo(&out, in)
+	return out
+}
+
+// DeriveTo is Derive with a place for the result, whatever is in it: a Derived is as long as
+// three cache lines.
+func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	d.begin(in)
-	out := Derived{Time: in.Timestamp}
+	*out = Derived{Time: in.Timestamp}
 	if d.plan == nil {
 		out.Finding, out.Reason = Malformed, shorten("no route names topic "+in.Topic+"; the routes name "+strings.Join(slices.Sorted(maps.Keys(d.routes.byTopic)), ", "))
-		return out
+		return
 	}
 	route, st := d.selectRoute()
 	out.Route = route
 	if st == found {
-		st = d.deriveKey(route, &out)
+		st = d.deriveKey(route, out)
 	}
 	if st == found {
 		st = d.eventTime(route, &out.Time)
@@ -146,19 +153,18 @@ func (d *Deriver) Derive(in *Input) Derived {
 		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
-		st = d.deriveDetails(route, &out)
+		st = d.deriveDetails(route, out)
 	}
 	switch st {
 	case found:
 	case none:
 		out.Finding, out.Reason = KeyMissing, shorten("no key: "+joinFaults(d.skipped))
 	case bad:
-		out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
+		*out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
 	if out.Finding != Keyed && route.Claim.Request != nil {
 		out.Request = d.request(route.Claim.Request) // its sender gets a reply too
 	}
-	return out
 }
 
 // Explain is Derive and also returns the hashed bytes.
