@@ -200,7 +200,10 @@ func (d *Deriver) begin(in *Input) {
 		}
 		*b = (*b)[:0]
 	}
-	d.in, d.plan = in, d.routes.byTopic[in.Topic]
+	d.in = in
+	if d.plan == nil || d.plan.topic != in.Topic { // most often the record before was of the same topic
+		d.plan = d.routes.byTopic[in.Topic]
+	}
 	d.skipped, d.fault, d.hashed = d.skipped[:0], fault{}, nil
 	if d.plan != nil {
 		d.open(in.Value, d.plan.wanted)

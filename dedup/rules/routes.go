@@ -41,7 +41,7 @@ func (rs *Routes) index() {
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]
 			if plan == nil {
-				plan = &topicPlan{tree: newPathTree()}
+				plan = &topicPlan{topic: topic, tree: newPathTree()}
 				rs.byTopic[topic] = plan
 			}
 			plan.routes = append(plan.routes, r)
@@ -62,6 +62,7 @@ func (rs *Routes) index() {
 
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
+	topic  string
 	routes []*Route // in the file's order
 	groups []matchGroup
 	tree   *pathNode // every payload path that one of them reads
