@@ -128,17 +128,24 @@ func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 }
 
 // Derive selects the record's route and derives its dedup key and event time.
-func (d *Deriver) Derive(in *Input) Derived {
+func (d *Deriver) Derive(in *Input) (out Derived) {
+	d.DeriveTo(&out, in)
+	return out
+}
+
+// DeriveTo is Derive with a place for the result, whatever is in it: a Derived is as long as
+// three cache lines.
+func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	d.begin(in)
-	out := Derived{Time: in.Timestamp}
+	*out = Derived{Time: in.Timestamp}
 	if d.plan == nil {
 		out.Finding, out.Reason = Malformed, shorten("no route names topic "+in.Topic+"; the routes name "+strings.Join(slices.Sorted(maps.Keys(d.routes.byTopic)), ", "))
-		return out
+		return
 	}
 	route, st := d.selectRoute()
 	out.Route = route
 	if st == found {
-		st = d.deriveKey(route, &out)
+		st = d.deriveKey(route, out)
 	}
 	if st == found {
 		st = d.eventTime(route, &out.Time)
@@ -147,19 +154,18 @@ func (d *Deriver) Derive(in *Input) Derived {
 		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
-		st = d.deriveDetails(route, &out)
+		st = d.deriveDetails(route, out)
 	}
 	switch st {
 	case found:
 	case none:
 		out.Finding, out.Reason = KeyMissing, shorten("no key: "+joinFaults(d.skipped))
 	case bad:
-		out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
+		*out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
 	if out.Finding != Keyed && route.Claim.Request != nil {
 		out.Request = d.request(route.Claim.Request) // its sender gets a reply too
 	}
-	return out
 }
 
 // Explain is Derive and also returns the hashed bytes.
@@ -174,9 +180,8 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 		ex.HMAC = out.Route.Secret
 		for i := range out.Route.Keys {
 			if s := &out.Route.Keys[i]; s.text == out.Source {
-				makes := kinds[s.kind].makes
-				ex.Kind = string(makes)
-				d.digest(out.Route.Secret, out.Route.Namespace, makes, &out.Key)
+				ex.Kind = string(kinds[s.kind].makes)
+				d.digest(out.Route.Secret, s, &out.Key)
 				break
 			}
 		}
@@ -196,7 +201,10 @@ func (d *Deriver) begin(in *Input) {
 		}
 		*b = (*b)[:0]
 	}
-	d.in, d.plan = in, d.routes.byTopic[in.Topic]
+	d.in = in
+	if d.plan == nil || d.plan.topic != in.Topic { // most often the record before was of the same topic
+		d.plan = d.routes.byTopic[in.Topic]
+	}
 	d.skipped, d.fault, d.hashed = d.skipped[:0], fault{}, nil
 	if d.plan != nil {
 		d.open(in.Value, d.plan.wanted)
@@ -216,8 +224,7 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
-		k := &kinds[s.kind]
-		switch k.derive(d, s, r.MaxKeyBytes) {
+		switch kinds[s.kind].derive(d, s, r.MaxKeyBytes) {
 		case none:
 			continue
 		case bad:
@@ -229,14 +236,14 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		if !r.Secret {
 			out.Hashed = partOf(d.in.Value, d.hashed)
 		}
-		out.Digest = d.digest(r.Secret, r.Namespace, k.makes, &out.Key)
+		out.Digest = d.digest(r.Secret, s, &out.Key)
 		out.Routing = out.Digest
 		if len(d.routing) > 0 {
 			stable := d.key(r.Secret, d.routing)
-			out.Routing = d.digest(r.Secret, r.Namespace, k.makes, &stable)
+			out.Routing = d.digest(r.Secret, s, &stable)
 		}
 		if s.order != nil && s.order.AdjacentBuckets {
-			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
+			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r.Secret, s), true
 		}
 		return found
 	}

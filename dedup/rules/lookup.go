@@ -22,7 +22,7 @@ func (d *Deriver) OfKey(r *Route, key [32]byte) []Derived {
 			continue
 		}
 		seen[makes] = true
-		out := Derived{Route: r, Key: key, Digest: d.digest(r.Secret, r.Namespace, makes, &key), Source: r.Keys[i].text}
+		out := Derived{Route: r, Key: key, Digest: d.digest(r.Secret, &r.Keys[i], &key), Source: r.Keys[i].text}
 		if makes != kindOrder {
 			out.Routing = out.Digest
 		}
@@ -57,7 +57,7 @@ func (d *Deriver) OfID(r *Route, id string) ([]Derived, error) {
 				continue
 			}
 			out := Derived{Route: r, Key: d.key(r.Secret, text.text), Source: s.text}
-			out.Digest = d.digest(r.Secret, r.Namespace, kindID, &out.Key)
+			out.Digest = d.digest(r.Secret, s, &out.Key)
 			if out.Routing = out.Digest; !seen[out.Digest] {
 				seen[out.Digest] = true
 				all = append(all, out)

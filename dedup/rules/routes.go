@@ -18,7 +18,8 @@ type Routes struct {
 	slots   int // number of distinct payload paths in all routes
 }
 
-// index assigns a slot to every payload path of the file and a plan to every topic.
+// index assigns a slot to every payload path of the file, a scope to every source and a plan
+// to every topic.
 func (rs *Routes) index() {
 	slots := map[string]int{}
 	slotOf := func(segments []segment) int {
@@ -34,10 +35,13 @@ func (rs *Routes) index() {
 	rs.byTopic = map[string]*topicPlan{}
 	for _, r := range rs.Routes {
 		r.fingerprintRule = ruleOf(r)
+		for i := range r.Keys {
+			r.Keys[i].scope = stateScope(r.Namespace, kinds[r.Keys[i].kind].makes)
+		}
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]
 			if plan == nil {
-				plan = &topicPlan{tree: newPathTree()}
+				plan = &topicPlan{topic: topic, tree: newPathTree()}
 				rs.byTopic[topic] = plan
 			}
 			plan.routes = append(plan.routes, r)
@@ -58,6 +62,7 @@ func (rs *Routes) index() {
 
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
+	topic  string
 	routes []*Route // in the file's order
 	groups []matchGroup
 	tree   *pathNode // every payload path that one of them reads

@@ -66,9 +66,11 @@ func TestScan(t *testing.T) {
 		` { "id" : "a" , "a" : { "b" : { "c" : [ ] } } , "l" : [ 1 , { "k" : -0.5e+3 } ] } ` + "\r\n\t": true,
 		`{"text":"tab \t, quote \", slash \/, \u00e9, \uFFFF","id":"ü, 漢, 😀"}`:                          true,
 		`{"é":1,"a":{"é":1}}`: true,
-		`7`:                   true, `"x"`: true, `[]`: true, `{}`: true, `null`: true, `-0`: true, `0.10`: true, `1E5`: true,
-		manyMembers(membersListed / 2):                                        true,
-		strings.Repeat("[", scanDepthMax) + strings.Repeat("]", scanDepthMax): true,
+		`[]`:                  true, `{}`: true, `null`: true, `[{}, ""]`: true,
+		`       7`: true, `"x"     `: true, `      -0`: true, `0.10    `: true, `     1E5`: true, `123456789.123456789e-123456789`: true, `1234567812345678`: true,
+		`{"long member name":1,"long member nane":2,"":"","é long member name":3}`: true,
+		manyMembers(membersListed / 2):                                             true,
+		strings.Repeat("[", scanDepthMax) + strings.Repeat("]", scanDepthMax):      true,
 
 		strings.Repeat("[", scanDepthMax+2) + strings.Repeat("]", scanDepthMax+2): false,
 		manyMembers(membersMax + 1): false,
@@ -77,6 +79,9 @@ func TestScan(t *testing.T) {
 		"\"\x1f\"": false, "\"\xff\"": false, "{\"\xc3\":1}": false, "\"12345678\x001234567\"": false,
 		``: false, ` `: false, `{`: false, `{"`: false, `{"id"`: false, `{"id":`: false, `{"id":1`: false, `{"id":1,`: false, `{"id":1,}`: false, `{1:2}`: false, `{"id" 1}`: false,
 		`[`: false, `[1`: false, `[1,`: false, `[1,]`: false, `[1 2]`: false, `[1}`: false, `{"a":1]`: false, `1 2`: false, `{}x`: false,
+		`7`: false, `"x"`: false, `{"a":1}`: false, // less than eight bytes
+		`     0a `: false, `       01`: false, `12345678a`: false, `123456780.`: false, `1.2345678e`: false,
+		"{\"12345678\x00\":1}": false, "{\"1234567\xff\":1}": false, `{"a long member name`: false, `{"a\u0062 is escaped":1}`: false,
 		`01`: false, `-`: false, `1.`: false, `.5`: false, `1e`: false, `1e+`: false, `+1`: false, `-01`: false, `tru`: false, `nul`: false, `False`: false, `truex`: false,
 	} {
 		if got := checkScan(t, []byte(payload)); got != want {

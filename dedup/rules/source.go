@@ -20,6 +20,7 @@ type Source struct {
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
 	order   *Order
+	scope   []byte // see stateScope
 }
 
 type sourceKind uint8

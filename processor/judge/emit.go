@@ -190,8 +190,11 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	r.Topic, r.Key, r.Value = topic, ev.recordKey, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
 	own := ownHeadersPlain
-	if ev.reason != "" || ev.claim != nil {
+	switch {
+	case ev.reason != "" || ev.claim != nil:
 		own = ownHeadersMax
+	case headersOf(ev) == rules.Headers{}:
+		own = 0 // most events: three unused headers would be 120 bytes that a collection scans
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {

@@ -111,12 +111,12 @@ func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Deriv
 
 // derive derives the key of a record, timed for one in sampleEvery.
 func (k *Keys) derive(rec *kgo.Record, derived *rules.Derived) {
-	k.input = wire.InputOf(rec)
+	wire.SetInput(&k.input, rec)
 	if k.samples++; k.samples%sampleEvery != 0 {
-		*derived = k.deriver.Derive(&k.input)
+		k.deriver.DeriveTo(derived, &k.input)
 		return
 	}
 	began := time.Now()
-	*derived = k.deriver.Derive(&k.input)
+	k.deriver.DeriveTo(derived, &k.input)
 	k.seconds.Observe(time.Since(began).Seconds())
 }

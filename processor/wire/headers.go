@@ -153,12 +153,17 @@ func (h *Headers) Own(name string) ([]byte, bool) {
 
 // InputOf returns a raw record as the input of key derivation. It shares the
 // record's memory.
-func InputOf(rec *kgo.Record) rules.Input {
-	return rules.Input{
-		Topic: rec.Topic, Key: rec.Key, Value: rec.Value,
-		Headers:   (*Headers)(&rec.Headers),
-		Timestamp: rec.Timestamp.UnixMilli(),
-	}
+func InputOf(rec *kgo.Record) (in rules.Input) {
+	SetInput(&in, rec)
+	return in
+}
+
+// SetInput is InputOf with a place for the input. It sets field by field: a collection in
+// progress makes a copy of the whole input to the heap expensive.
+func SetInput(in *rules.Input, rec *kgo.Record) {
+	in.Topic, in.Key, in.Value = rec.Topic, rec.Key, rec.Value
+	in.Headers = (*Headers)(&rec.Headers)
+	in.Timestamp = rec.Timestamp.UnixMilli()
 }
 
 // outcomeHeaderMax is the most bytes of an invalid token or kind in a dead letter. A
