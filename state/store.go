@@ -410,6 +410,9 @@ func (s *Store) stop() error {
 	}
 	s.host.putTable(s.active)
 	s.host.putTable(s.overlay)
+	if !s.db.hasFiles() {
+		return nil // there is no STATUS either, or it stays as the failed creation left it
+	}
 	if err := s.db.close(); err != nil {
 		return errors.Join(deleteErr, fmt.Errorf("close %s: %w", s.dir, err))
 	}

@@ -295,6 +295,14 @@ var list = []mutant{
 		notInSim: "the simulation has little mapped memory",
 	},
 	{
+		name:     "files-of-another-opening",
+		hazards:  []string{"E9"},
+		does:     "the first flush of a store takes files that appeared meanwhile as its own",
+		edits:    []edit{{"state/host.go", "	if err == nil && (m.nextRun > 1 || m.position > 0) {\n", "	if m == nil && err == nil {\n"}},
+		aims:     inState("^TestFilesOfAnotherOpeningAreRefused$"),
+		notInSim: "a directory has one owner in the simulation",
+	},
+	{
 		name:    "state-kept-after-host-stop",
 		hazards: []string{"E1"},
 		does:    "files that were open at a host stop are used as if they were complete on the disk",
