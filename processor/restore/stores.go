@@ -99,6 +99,8 @@ type Source struct {
 	// Counting is called at each step of a recount, with the context that ends it.
 	Counting func(context.Context)
 
+	offsets kafka.OffsetQuestions
+
 	decisionsMu sync.Mutex // not locked while the topic is read
 	decisions   *app.Decisions
 	decisionsAt time.Time // when they were read, or began to be read again
