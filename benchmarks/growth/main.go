@@ -56,6 +56,10 @@ var parts = []part{
 		func(s *settings) time.Duration { return time.Duration(len(s.partitions)) * (s.loadTime() + 3*caseTime) }, (*run).ofPartitions,
 	},
 	{
+		"starts", "Starts to ready: the first, after kill -9 and after a stop, by partitions",
+		func(s *settings) time.Duration { return time.Duration(len(s.partitions)) * (s.loadTime() + 5*caseTime) }, (*run).ofStarts,
+	},
+	{
 		"backlog", "Latency of 100 events a second of one route, from their creation to a read_committed reader, in ms",
 		func(s *settings) time.Duration { return s.traffic + s.loadTime() + 2*caseTime }, (*run).backlog,
 	},
