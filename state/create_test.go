@@ -149,3 +149,25 @@ func TestStoreOpensInItsTurn(t *testing.T) {
 		must(t, mustOpen(t, h, dir).Close())
 	}
 }
+
+// TestManyStoresCloseWithoutFiles: a stop of many tasks that never had a flush creates no
+// files, else it takes longer than it may. A store that had a flush writes the rest of its rows.
+func TestManyStoresCloseWithoutFiles(t *testing.T) {
+	h, dir, s := unopened(t)
+	h.openStores.Add(createdAtClose)
+	putRow(t, s, 1, 5)
+	must(t, s.Close())
+	checkNoDir(t, dir)
+	s = mustOpen(t, h, dir)
+	putRow(t, s, 1, 5)
+	must(t, s.Flush(t.Context()))
+	putRow(t, s, 2, 6)
+	must(t, s.Close())
+	h.openStores.Add(-createdAtClose)
+	s = mustOpen(t, h, dir)
+	defer func() { must(t, s.Close()) }()
+	if s.Position() != 6 {
+		t.Errorf("opened at %d, want 6", s.Position())
+	}
+	checkRow(t, s, 2, true)
+}

@@ -170,6 +170,8 @@ func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Sto
 			return nil, h.countCorrupt(err)
 		}
 		s.adopt(m)
+	} else {
+		s.unwritten = true
 	}
 	h.mu.Lock()
 	h.stores[s] = true

@@ -57,7 +57,9 @@ var parts = []part{
 	},
 	{
 		"starts", "Starts to ready: the first, after kill -9 and after a stop, by partitions",
-		func(s *settings) time.Duration { return time.Duration(len(s.partitions)) * (s.loadTime() + 5*caseTime) }, (*run).ofStarts,
+		func(s *settings) time.Duration {
+			return time.Duration(len(s.partitions)) * (s.loadTime() + flushed + 5*caseTime)
+		}, (*run).ofStarts,
 	},
 	{
 		"backlog", "Latency of 100 events a second of one route, from their creation to a read_committed reader, in ms",

@@ -7,10 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
-// ofStarts measures starts alone: the first one, which creates the topics, one after kill -9 at rest,
-// and one after kill -9 right behind a backlog, whose rows are in memory only.
+// flushed is how long it takes until all stores have written their rows (ONCEBUS_STATE_FLUSH_AGE).
+const flushed = 80 * time.Second
+
+// ofStarts measures starts alone: the first one, which creates the topics, those after kill -9
+// without rows, with rows in memory and with rows on disk, and one after a stop.
 func (r *run) ofStarts(ctx context.Context) error {
 	for _, n := range r.partitions {
 		err := r.inCase(ctx, fmt.Sprint("starts", n), plainRoutes(1), n, func(a *app, ready time.Duration) error {
@@ -29,7 +34,13 @@ func (r *run) ofStarts(ctx context.Context) error {
 			if err := a.process.Stop(); err != nil {
 				return err
 			}
-			return r.startAgain(ctx, a, "after a stop")
+			if err := r.startAgain(ctx, a, "after a stop"); err != nil {
+				return err
+			}
+			if err := kafkatest.Pause(ctx, flushed); err != nil {
+				return err
+			}
+			return r.startAgain(ctx, a, "after kill -9 of flushed stores")
 		})
 		if err != nil {
 			return err
