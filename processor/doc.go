@@ -95,7 +95,8 @@
 //
 // Start, rebalance, abort, unknown commit outcome and damage all lead through
 // restoring. It reads the changelog from the store's position to the high
-// watermark, which is two requests if nothing is missing.
+// watermark, which is few requests if nothing is missing. The restores of a process share
+// these requests (kafka.Joint).
 //
 // A task bypasses while its store cannot be used and a route of its topic says
 // on_state_failure: fail_open. It starts at the last checkpoint in the changelog,

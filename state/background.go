@@ -43,10 +43,10 @@ func (s *Store) runBackground() {
 	}
 }
 
-// markOpen writes STATUS once, after the first round. By then reading the files has
+// markOpen writes STATUS once, after the first round with files. By then reading them has
 // not killed the process.
 func (s *Store) markOpen() error {
-	if s.markedOpen {
+	if s.markedOpen || !s.db.hasFiles() {
 		return nil
 	}
 	s.markedOpen = true
@@ -111,6 +111,11 @@ func (s *Store) flushFrozen() error {
 // flush writes a frozen table as a run and then the manifest that names it.
 func (s *Store) flush(f *frozenTable) error {
 	began := time.Now()
+	if !s.db.hasFiles() {
+		if err := s.createFiles(); err != nil {
+			return err
+		}
+	}
 	next := *s.manifest
 	next.position, next.checkpoint = f.position, f.checkpoint
 	if f.table.rows > 0 {
@@ -305,23 +310,24 @@ func (s *Store) collectValueLog() error {
 // deleteOrphanRuns deletes the blocks of runs that neither manifest nor view
 // names.
 func (s *Store) deleteOrphanRuns() error {
-	known := make(map[uint64]bool)
-	for _, r := range s.manifest.runs {
-		known[r.id] = true
-	}
+	named := slices.Clone(s.manifest.runs)
 	s.mu.Lock()
 	for _, v := range []*view{s.currentView, s.ownerView} {
 		if v != nil {
-			for _, r := range v.runs {
-				known[r.id] = true
-			}
+			named = append(named, v.runs...)
 		}
 	}
-	for _, r := range s.deadRuns {
+	named = append(named, s.deadRuns...)
+	s.mu.Unlock()
+	return s.deleteRunsBut(named)
+}
+
+// deleteRunsBut deletes the blocks of all runs but the named ones.
+func (s *Store) deleteRunsBut(named []*run) error {
+	known := make(map[uint64]bool)
+	for _, r := range named {
 		known[r.id] = true
 	}
-	s.mu.Unlock()
-
 	ids, err := s.db.runIDs()
 	if err != nil {
 		return err

@@ -10,9 +10,10 @@ import (
 )
 
 // database is a store's Badger database. Reads are safe from any goroutine,
-// writes only from one.
+// writes only from one. Before attach it has no files: nothing reads it then,
+// because a view names no run.
 type database struct {
-	*badger.DB
+	*badger.DB // nil before attach
 	// readTxn reads at the greatest version, so it sees every commit. Badger
 	// does not track it, so it never waits for a running write.
 	readTxn *badger.Txn
@@ -26,12 +27,16 @@ type database struct {
 	boundMapped func() // called after each mappedCheckParts parts
 }
 
-func newDatabase(db *badger.DB) *database {
-	return &database{
-		DB: db, readTxn: db.NewTransactionAt(math.MaxUint64, false), lastVersion: db.MaxVersion(),
-		boundMapped: func() {},
-	}
+func newDatabase() *database { return &database{boundMapped: func() {}} }
+
+// attach sets the opened database.
+func (db *database) attach(opened *badger.DB) {
+	db.DB, db.readTxn, db.lastVersion = opened, opened.NewTransactionAt(math.MaxUint64, false), opened.MaxVersion()
 }
+
+// hasFiles reports whether the database is open. Only the background goroutine
+// may call it while it runs.
+func (db *database) hasFiles() bool { return db.DB != nil }
 
 // commit writes txn and syncs it to disk.
 func (db *database) commit(txn *badger.Txn) error {
@@ -328,13 +333,18 @@ func (w *batch) discard() {
 	w.buf = w.buf[:0]
 }
 
-// close closes Badger. A panic of Badger becomes ErrCorrupt.
+// close closes Badger, if it is open. A panic of Badger becomes ErrCorrupt.
 func (db *database) close() (err error) {
+	if !db.hasFiles() {
+		return nil
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: close: badger panicked: %v", ErrCorrupt, p)
 		}
 	}()
+	opened := db.DB
 	db.readTxn.Discard()
-	return db.Close()
+	db.DB, db.readTxn = nil, nil
+	return opened.Close()
 }

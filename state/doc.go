@@ -35,13 +35,18 @@
 //  4. Runs are ordered by age, and only consecutive runs are merged.
 //  5. Eviction changes no verdict: a row is evicted only if no older row of its
 //     namespace is retained, so that Get returns the newest row or an expired one.
-//  6. STATUS is open before Badger opens the files, and closed after Badger
+//  6. A directory exists only if the store had a flush, or if one was creating it. A
+//     store without one opens at position 0: what only memory has, no file claims.
+//  7. STATUS is open before Badger opens the files, and closed after Badger
 //     closed them. Files that were open when the host stopped are ErrUnclean;
 //     after a kill they are complete, because the page cache outlives a process.
-//  7. A release of mapped memory changes no other memory: see addressRange.release.
+//  8. A release of mapped memory changes no other memory: see addressRange.release.
 //
 // # What looks wrong but is not
 //
+//   - A new store creates its files in its first flush: an empty database costs 10 ms of CPU,
+//     and the first start of 1,000 tasks would open 1,000. After a failed creation the next
+//     Open creates them at once, so that its error does not wait for another flush.
 //   - checkTables and checkPermissions read all files first: Badger ends the
 //     process on damaged tables and unreadable files, in its own goroutines.
 //     STATUS counts other deaths while opening; after three the files are corrupt.

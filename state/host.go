@@ -2,14 +2,15 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
 
-	"github.com/dgraph-io/badger/v4"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -31,10 +32,12 @@ type Host struct {
 	mergesPaused atomic.Bool  // see PauseMerges
 	boot         string       // id of this boot; tests change it to simulate a host restart
 	mapped       mappedMemory
+	openings     chan struct{} // has a value for each store that may open its files now
 
 	mu         sync.Mutex
 	stores     map[*Store]bool
-	freeTables []*table // empty, for reuse
+	freeTables []*table        // empty, for reuse
+	refused    map[string]bool // directories in which the files of a store could not be created
 
 	// Test hooks: smaller files, a failure before a write, the end of a round
 	// of background work.
@@ -59,10 +62,12 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		flushScratch:  make(chan *scratch, cfg.BackgroundJobs),
 		mergeScratch:  make(chan *scratch, cfg.BackgroundJobs),
 		stores:        make(map[*Store]bool),
+		refused:       make(map[string]bool),
 		valueLogBytes: valueLogBytes,
 		boot:          bootID(),
 		mapped:        mappedMemory{limit: residentMax, fileLimit: mappedMax},
 	}
+	h.LimitOpenings(openingsUsual)
 	for range cfg.BackgroundJobs {
 		h.flushScratch <- new(scratch)
 		h.mergeScratch <- new(scratch)
@@ -71,6 +76,18 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		return nil, fmt.Errorf("register state metrics: %w", err)
 	}
 	return h, nil
+}
+
+// openingsUsual is the number of openings at the same time without LimitOpenings.
+const openingsUsual = 8
+
+// LimitOpenings sets how many stores may open their files at the same time. Call it before
+// Open.
+func (h *Host) LimitOpenings(n int) {
+	h.openings = make(chan struct{}, n)
+	for range n {
+		h.openings <- struct{}{}
+	}
 }
 
 // Close unregisters the metrics. It fails while a store is open.
@@ -122,23 +139,39 @@ func (h *Host) putTable(t *table) {
 	h.freeTables = append(h.freeTables, t)
 }
 
-// Open opens or creates the store in dir. identity names the owner of the
+// Open opens the store in dir, when it is its turn (LimitOpenings). identity names the owner of the
 // state, such as cluster, changelog topic and partition.
+//
+// A directory that does not exist is a store without rows. The first flush creates it:
+// until then the rows are only in memory and in the changelog, so a kill loses none. If
+// that fails, the store fails, and the next Open creates the files at once: it returns the
+// error as long as the cause lasts.
 //
 // The error wraps ErrForeign for a directory with another identity, and ErrCorrupt
 // for unreadable or damaged files. It wraps ErrUnclean for a store that was open
 // when the host stopped. Open leaves these files unchanged. For a directory locked
 // by another process, or without permissions, the error wraps none of the three.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
+	return h.OpenUntil(context.Background(), dir, identity)
+}
+
+// OpenUntil is Open for a caller that waits for the turn until ctx is done.
+func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
 		return nil, fmt.Errorf("open %s: identity has %d bytes, more than the limit of %d", dir, len(identity), maxIdentityBytes)
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("create state directory: %w", err)
-	}
-	s, err := h.openFiles(dir, identity)
-	if err != nil {
-		return nil, h.countCorrupt(err)
+	s := h.newStore(dir, identity)
+	if h.hasDir(dir) {
+		m, err := s.openFiles(ctx.Done())
+		if errors.Is(err, errStopped) {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return nil, h.countCorrupt(err)
+		}
+		s.adopt(m)
+	} else {
+		s.unwritten = true
 	}
 	h.mu.Lock()
 	h.stores[s] = true
@@ -149,30 +182,86 @@ func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	return s, nil
 }
 
-// openFiles opens the files of a store and reads manifest and filters. An error
-// that is no damage, such as a lock or missing permissions, leaves STATUS
-// unchanged.
-func (h *Host) openFiles(dir string, identity []byte) (*Store, error) {
-	restoreStatus, err := h.beginOpen(dir)
+// hasDir reports whether Open must open files: those in dir, or new ones because their
+// creation has failed before. What it cannot read counts: openFiles returns the error.
+func (h *Host) hasDir(dir string) bool {
+	h.mu.Lock()
+	refused := h.refused[dir]
+	h.mu.Unlock()
+	if refused {
+		return true
+	}
+	_, err := os.Lstat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// openFiles opens or creates the files of a store and reads manifest and filters, when it
+// is its turn. An error that is no damage, such as a lock or missing permissions, leaves
+// STATUS unchanged. It returns errStopped when quit is closed before its turn.
+func (s *Store) openFiles(quit <-chan struct{}) (*manifest, error) {
+	select {
+	case <-s.host.openings:
+		defer func() { s.host.openings <- struct{}{} }()
+	case <-quit:
+		return nil, errStopped
+	}
+	if err := os.MkdirAll(s.dir, 0o750); err != nil {
+		return nil, fmt.Errorf("create state directory: %w", err)
+	}
+	restoreStatus, err := s.host.beginOpen(s.dir)
 	if err != nil {
 		return nil, err
 	}
-	bdb, err := openBadger(dir, h.valueLogBytes, h.log)
+	opened, err := openBadger(s.dir, s.host.valueLogBytes, s.log)
 	if err != nil {
 		if !errors.Is(err, ErrCorrupt) {
 			err = errors.Join(err, restoreStatus())
 		}
 		return nil, err
 	}
-	s := h.newStore(dir, bdb)
-	if err := s.load(identity); err != nil {
-		err = errors.Join(fmt.Errorf("open %s: %w", dir, err), s.db.close())
+	s.db.attach(opened)
+	m, err := s.db.load(s.manifest.identity)
+	if err == nil {
+		err = s.deleteRunsBut(m.runs)
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("open %s: %w", s.dir, err), s.db.close())
 		if !errors.Is(err, ErrCorrupt) {
 			err = errors.Join(err, restoreStatus())
 		}
 		return nil, err
 	}
-	return s, nil
+	s.host.setRefused(s.dir, false)
+	return m, nil
+}
+
+// createFiles creates the files of a store without any, before its first flush. Its rows are
+// in memory, all of them. So files that another opening has written meanwhile are not those of
+// this store.
+func (s *Store) createFiles() error {
+	m, err := s.openFiles(s.quit)
+	if errors.Is(err, errStopped) {
+		return err
+	}
+	if err == nil && (m.nextRun > 1 || m.position > 0) {
+		err = fmt.Errorf("%w: %s has files of another opening", ErrCorrupt, s.dir)
+	}
+	if err != nil {
+		s.host.setRefused(s.dir, true)
+		return fmt.Errorf("create the files of a store: %w", err)
+	}
+	return nil
+}
+
+// setRefused notes whether the creation of a store's files has failed.
+func (h *Host) setRefused(dir string, refused bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if refused {
+		h.refused[dir] = true
+	} else {
+		delete(h.refused, dir)
+	}
 }
 
 func (h *Host) countCorrupt(err error) error {
@@ -182,13 +271,14 @@ func (h *Host) countCorrupt(err error) error {
 	return err
 }
 
-func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
+// newStore returns a store without rows and files.
+func (h *Host) newStore(dir string, identity []byte) *Store {
 	s := &Store{
 		host:           h,
 		dir:            dir,
 		earlier:        flushesEarlier(dir),
-		filesChanged:   true,
-		db:             newDatabase(bdb),
+		manifest:       &manifest{identity: identity, nextRun: 1},
+		db:             newDatabase(),
 		log:            h.log,
 		overlay:        h.getTable(),
 		active:         h.getTable(),
@@ -200,6 +290,8 @@ func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 		failed:         make(chan struct{}),
 	}
 	s.freezeToken <- struct{}{}
+	s.publishView(func(*view) *view { return &view{} })
+	s.refreshView()
 	s.db.boundMapped = h.boundMapped
 	if h.beforeWrite != nil {
 		s.db.beforeWrite = func() error { return h.beforeWrite(dir) }
@@ -207,30 +299,31 @@ func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 	return s
 }
 
-// load reads the manifest and the filters and deletes orphan runs.
-func (s *Store) load(identity []byte) error {
-	m, err := s.db.manifest()
+// load reads the manifest and the filters. It writes the manifest of a new store, which is
+// of identity.
+func (db *database) load(identity []byte) (*manifest, error) {
+	m, err := db.manifest()
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	ids, err := s.db.runIDs()
+	ids, err := db.runIDs()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case m == nil && len(ids) > 0:
-		return fmt.Errorf("%w: %d runs without a manifest", ErrCorrupt, len(ids))
+		return nil, fmt.Errorf("%w: %d runs without a manifest", ErrCorrupt, len(ids))
 	case m == nil:
 		m = &manifest{identity: identity, nextRun: 1}
-		if err := s.db.putManifest(m); err != nil {
-			return err
+		if err := db.putManifest(m); err != nil {
+			return nil, err
 		}
 	case !bytes.Equal(m.identity, identity):
-		return fmt.Errorf("%w: the directory belongs to %q, wanted %q", ErrForeign, m.identity, identity)
+		return nil, fmt.Errorf("%w: the directory belongs to %q, wanted %q", ErrForeign, m.identity, identity)
 	}
 	for _, r := range m.runs {
-		if err := s.db.loadFilter(r); err != nil {
-			return err
+		if err := db.loadFilter(r); err != nil {
+			return nil, err
 		}
 	}
 	if n := len(ids); n > 0 && ids[n-1] >= m.nextRun {
@@ -238,17 +331,21 @@ func (s *Store) load(identity []byte) error {
 		// the next id durably before deleting the blocks; otherwise a second
 		// crash would let another run reuse the id.
 		m.nextRun = ids[n-1] + 1
-		if err := s.db.putManifest(m); err != nil {
-			return err
+		if err := db.putManifest(m); err != nil {
+			return nil, err
 		}
 	}
-	s.manifest = m
+	return m, nil
+}
+
+// adopt makes the state of the files that of the store.
+func (s *Store) adopt(m *manifest) {
+	s.manifest, s.filesChanged = m, true
 	s.checkpoint = bytes.Clone(m.checkpoint) // the owner overwrites its own
 	s.position.Store(m.position)
 	s.durable.Store(m.position)
 	s.publishView(func(*view) *view { return &view{runs: m.runs} })
 	s.refreshView()
-	return s.deleteOrphanRuns()
 }
 
 func (h *Host) removeStore(s *Store) {

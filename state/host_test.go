@@ -113,7 +113,9 @@ func openClosed(t *testing.T, h *Host, dir string) *database {
 	t.Helper()
 	db, err := openBadger(dir, h.valueLogBytes, quiet())
 	must(t, err)
-	return newDatabase(db)
+	opened := newDatabase()
+	opened.attach(db)
+	return opened
 }
 
 func must(t failer, err error) {

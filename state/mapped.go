@@ -68,7 +68,7 @@ func (h *Host) boundMapped() {
 // calls it: Badger moves and removes mappings of the value log within calls of that
 // goroutine, so that none changes between the look at them and the release.
 func (s *Store) releaseMapped() {
-	if !s.releaseDue.Swap(false) || s.host.mapped.unsupported.Load() {
+	if !s.releaseDue.Swap(false) || !s.db.hasFiles() || s.host.mapped.unsupported.Load() {
 		return
 	}
 	ranges, err := valueLogRanges(s.dir)

@@ -45,6 +45,7 @@ const (
 	byteNanos      = "ns of CPU a byte"
 	firstStart     = "first start to ready, s"
 	againStart     = "start after kill -9 to ready, s"
+	readyTime      = "s to ready"
 	p50            = "p50"
 	p99            = "p99"
 	rssHighest     = "highest RSS, MiB"
@@ -77,6 +78,12 @@ var parts = []part{
 			{"partitions-cpu", "CPU by partitions", "partitions", "µs an event", []string{cpuMicros, brokerMicros}},
 			{"start", "Start to ready by partitions", "partitions", "s", []string{firstStart, againStart}},
 		},
+	},
+	{
+		"starts", "Starts to ready: the first, after kill -9 and after a stop, by partitions",
+		func(s *settings) []time.Duration {
+			return repeat(len(s.partitions), s.loadTime(s.events)+flushed+5*caseTime)
+		}, (*run).ofStarts, results.allStartGoals, nil,
 	},
 	{
 		"backlog", "Latency of 100 events a second of one route, from their creation to a read_committed reader, in ms, alone and while a backlog of another route is judged",
@@ -143,6 +150,16 @@ func (of results) startGoals() (goals []bench.Goal) {
 			goals = append(goals, bench.OpenGoal(what, fmt.Sprintf("at most %.1f", goalStart)))
 		} else {
 			goals = append(goals, bench.AtMost(what, "%.1f", of[at].of(figure), goalStart))
+		}
+	}
+	return goals
+}
+
+// allStartGoals has a goal for each start of the most partitions.
+func (of results) allStartGoals() (goals []bench.Goal) {
+	for _, one := range of {
+		if one.X == goalPartitions {
+			goals = append(goals, bench.AtMost(one.Case+": "+readyTime, "%.1f", one.of(readyTime), goalStart))
 		}
 	}
 	return goals

@@ -7,6 +7,7 @@
 //   - Denied names the right that a broker refused, as kafka-acls.sh has it.
 //   - Reader reads one partition of an internal topic, read_committed, up to an
 //     offset given by the caller.
+//   - Joint makes one request of what many readers ask at the same time.
 //   - Budget bounds the memory of decompressed batches of a process. Its clients use
 //     its decompressor.
 //   - Pause waits for a time or until the context ends.

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,6 +22,35 @@ type Leaders struct {
 	turn   chan struct{} // guards topics; a channel, because simulations cannot see that a goroutine waits for a mutex
 	topics map[string]topicLeaders
 	reads  int // of metadata, to number them
+
+	jointMu sync.Mutex // guards the maps
+	lists   map[listTarget]*Joint[int32, struct{}, int64]
+	checks  map[checkTarget]*Joint[int32, int64, struct{}]
+}
+
+// listTarget is what the questions of one ListOffsets request have in common.
+type listTarget struct {
+	leader    int32
+	topic     string
+	timestamp int64
+}
+
+// checkTarget is what the questions of one fetch by topic id have in common.
+type checkTarget struct {
+	leader int32
+	id     [16]byte
+}
+
+// jointOf returns the questions of a target.
+func jointOf[T, K comparable, Q, A any](mu *sync.Mutex, all map[T]*Joint[K, Q, A], target T) *Joint[K, Q, A] {
+	mu.Lock()
+	defer mu.Unlock()
+	j := all[target]
+	if j == nil {
+		j = &Joint[K, Q, A]{}
+		all[target] = j
+	}
+	return j
 }
 
 // topicLeaders is what one read of metadata found.
@@ -33,10 +63,87 @@ type topicLeaders struct {
 
 // NewLeaders returns the leaders of a client's cluster.
 func NewLeaders(client *kgo.Client) *Leaders {
-	l := &Leaders{client: client, turn: make(chan struct{}, 1), topics: map[string]topicLeaders{}}
+	l := &Leaders{
+		client: client, turn: make(chan struct{}, 1), topics: map[string]topicLeaders{},
+		lists: map[listTarget]*Joint[int32, struct{}, int64]{}, checks: map[checkTarget]*Joint[int32, int64, struct{}]{},
+	}
 	l.turn <- struct{}{}
 	return l
 }
+
+// listOffset asks a leader for an offset of a partition. The error is a noResponseError if
+// the leader did not respond.
+func (l *Leaders) listOffset(ctx context.Context, target listTarget, partition int32) (int64, error) {
+	j := jointOf(&l.jointMu, l.lists, target)
+	return j.Ask(ctx, partition, struct{}{}, func(partitions map[int32]struct{}) map[int32]Answer[int64] {
+		topic := kmsg.NewListOffsetsRequestTopic()
+		topic.Topic = target.topic
+		for n := range partitions {
+			partition := kmsg.NewListOffsetsRequestTopicPartition()
+			partition.Partition, partition.Timestamp = n, target.timestamp
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+		req := kmsg.NewPtrListOffsetsRequest()
+		req.Topics = append(req.Topics, topic)
+		resp, err := req.RequestWith(context.Background(), l.client.Broker(int(target.leader)))
+		answers := map[int32]Answer[int64]{}
+		if err != nil {
+			return sameAnswer(partitions, answers, &noResponseError{err})
+		}
+		for i := range resp.Topics {
+			for _, p := range resp.Topics[i].Partitions {
+				answers[p.Partition] = Answer[int64]{p.Offset, kerr.ErrorForCode(p.ErrorCode)}
+			}
+		}
+		return answers
+	})
+}
+
+// checkID asks a leader whether it has a partition of a topic with this id: it fetches
+// nothing at the end of the partition, and returns the error of that.
+func (l *Leaders) checkID(ctx context.Context, r *Reader, end int64) error {
+	leader := r.leader // r may have another one when the request is sent
+	j := jointOf(&l.jointMu, l.checks, checkTarget{leader, r.topicID})
+	_, err := j.Ask(ctx, r.Partition, end, func(ends map[int32]int64) map[int32]Answer[struct{}] {
+		req := r.request(end, 1)
+		req.MaxWaitMillis, req.MinBytes = 0, 0
+		topic := &req.Topics[0]
+		topic.Partitions = topic.Partitions[:0]
+		for n, end := range ends {
+			topic.Partitions = append(topic.Partitions, fetchPartition(n, end, 1))
+		}
+		resp, err := req.RequestWith(context.Background(), l.client.Broker(int(leader)))
+		answers := map[int32]Answer[struct{}]{}
+		if err != nil {
+			return sameAnswer(ends, answers, &noResponseError{err})
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			sameAnswer(ends, answers, err)
+		}
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				if err := kerr.ErrorForCode(resp.Topics[i].Partitions[j].ErrorCode); err != nil || resp.ErrorCode == 0 {
+					answers[resp.Topics[i].Partitions[j].Partition] = Answer[struct{}]{Err: err}
+				}
+			}
+		}
+		return answers
+	})
+	return err
+}
+
+// sameAnswer answers all questions with an error.
+func sameAnswer[Q, A any](asks map[int32]Q, answers map[int32]Answer[A], err error) map[int32]Answer[A] {
+	for n := range asks {
+		answers[n] = Answer[A]{Err: err}
+	}
+	return answers
+}
+
+// noResponseError is the error of a request without a response.
+type noResponseError struct{ error }
+
+func (e *noResponseError) Unwrap() error { return e.error }
 
 // find returns metadata of a topic with this id that is newer than the read numbered
 // after. It reads it again if the topic that it has is old or has another id.

@@ -121,18 +121,84 @@ func EpochEnds(ctx context.Context, admin *kadm.Client, epochs map[string]map[in
 	for topic, partitions := range epochs {
 		ends[topic] = map[int32]int64{}
 		for partition, epoch := range partitions {
-			end, ok := found[topic][partition]
-			switch {
-			case !ok:
-				return nil, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
-			case end.Err != nil:
-				return nil, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, end.Err)
-			case end.LeaderEpoch < 0 || end.LeaderEpoch > epoch || end.EndOffset < 0:
-				ends[topic][partition] = -1
-			default:
-				ends[topic][partition] = end.EndOffset
+			if ends[topic][partition], err = epochEnd(found, topic, partition, epoch); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return ends, nil
+}
+
+func epochEnd(found kadm.OffsetsForLeaderEpochs, topic string, partition, epoch int32) (int64, error) {
+	end, ok := found[topic][partition]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
+	case end.Err != nil:
+		return 0, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, end.Err)
+	case end.LeaderEpoch < 0 || end.LeaderEpoch > epoch || end.EndOffset < 0:
+		return -1, nil
+	}
+	return end.EndOffset, nil
+}
+
+// OffsetQuestions asks for offsets of partitions, for callers that know one each. They share
+// their requests, see Joint.
+type OffsetQuestions struct {
+	stable Joint[topicPartition, struct{}, stableOffset]
+	epochs Joint[topicPartition, int32, int64]
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// stableOffset is an offset that is not known while it is part of an open transaction.
+type stableOffset struct {
+	offset GroupOffset
+	known  bool
+}
+
+// StableOffset is StableOffsets of one partition. known is false while the offset is part of
+// an open transaction. All questions are about the same group.
+func (q *OffsetQuestions) StableOffset(ctx context.Context, client *kgo.Client, group, topic string, partition int32) (offset GroupOffset, known bool, err error) {
+	found, err := q.stable.Ask(ctx, topicPartition{topic, partition}, struct{}{}, func(asks map[topicPartition]struct{}) map[topicPartition]Answer[stableOffset] {
+		partitions := map[string][]int32{}
+		for of := range asks {
+			partitions[of.topic] = append(partitions[of.topic], of.partition)
+		}
+		offsets, err := StableOffsets(context.Background(), client, group, partitions)
+		answers := map[topicPartition]Answer[stableOffset]{}
+		for of := range asks {
+			offset, known := offsets[of.topic][of.partition]
+			answers[of] = Answer[stableOffset]{stableOffset{offset, known}, err}
+		}
+		return answers
+	})
+	return found.offset, found.known, err
+}
+
+// EpochEnd is EpochEnds of one partition.
+func (q *OffsetQuestions) EpochEnd(ctx context.Context, admin *kadm.Client, topic string, partition, epoch int32) (int64, error) {
+	return q.epochs.Ask(ctx, topicPartition{topic, partition}, epoch, func(asks map[topicPartition]int32) map[topicPartition]Answer[int64] {
+		epochs := map[string]map[int32]int32{}
+		for of, epoch := range asks {
+			if epochs[of.topic] == nil {
+				epochs[of.topic] = map[int32]int32{}
+			}
+			epochs[of.topic][of.partition] = epoch
+		}
+		found, err := admin.OffsetForLeaderEpoch(context.Background(), epochs)
+		answers := map[topicPartition]Answer[int64]{}
+		for of, epoch := range asks {
+			if _, ok := found[of.topic][of.partition]; !ok && err != nil { // of a leader that did not respond
+				answers[of] = Answer[int64]{Err: fmt.Errorf("read the leader epochs of %s/%d: %w", of.topic, of.partition, err)}
+				continue
+			}
+			end, err := epochEnd(found, of.topic, of.partition, epoch)
+			answers[of] = Answer[int64]{end, err}
+		}
+		return answers
+	})
 }

@@ -88,8 +88,8 @@ func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 }
 
 // ListBounds is Bounds without retries. The error wraps ErrTruncated if the topic was
-// recreated: the offsets are then another topic's, as Kafka lists them by name. It asks
-// the leader for this partition only, because each task of a topic does the same.
+// recreated: the offsets are then another topic's, as Kafka lists them by name. Readers of
+// many partitions share their requests, see Joint.
 func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, 0, err
@@ -107,27 +107,21 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 // read_uncommitted, the default, the end is the high watermark.
 const listStart, listHighWatermark = -2, -1
 
-// listOffset asks the leader for an offset of the partition.
+// listOffset asks the leader for an offset of the partition, in one request with other
+// readers of its topic.
 func (r *Reader) listOffset(ctx context.Context, timestamp int64) (int64, error) {
-	partition := kmsg.NewListOffsetsRequestTopicPartition()
-	partition.Partition, partition.Timestamp = r.Partition, timestamp
-	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = r.Topic
-	topic.Partitions = append(topic.Partitions, partition)
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
+	offset, err := r.leaders.listOffset(ctx, listTarget{r.leader, r.Topic, timestamp}, r.Partition)
+	var unanswered *noResponseError
 	switch {
+	case ctx.Err() != nil && err != nil:
+		return 0, err
+	case errors.As(err, &unanswered):
+		return 0, r.unreachable(ctx, unanswered.error)
 	case err != nil:
-		return 0, r.unreachable(ctx, err)
-	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
-		return 0, fmt.Errorf("%w: list offsets response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
-	}
-	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
 		r.leader = -1
 		return 0, fmt.Errorf("list offsets of %s/%d: %w", r.Topic, r.Partition, Denied(err, "Describe", ResourceTopic, r.Topic))
 	}
-	return resp.Topics[0].Partitions[0].Offset, nil
+	return offset, nil
 }
 
 // unreachable returns the error of a request that the leader did not respond to, as one
@@ -144,17 +138,14 @@ func (r *Reader) unreachable(ctx context.Context, err error) error {
 // that it does not have. Metadata would name all partitions, and what Leaders has may be of
 // the former topic.
 func (r *Reader) checkID(ctx context.Context, end int64) error {
-	req := r.request(end, 1)
-	req.MaxWaitMillis, req.MinBytes = 0, 0
-	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
-	if err != nil {
-		return r.unreachable(ctx, err)
+	err := r.leaders.checkID(ctx, r, end)
+	var unanswered *noResponseError
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return err
+	case errors.As(err, &unanswered):
+		return r.unreachable(ctx, unanswered.error)
 	}
-	code := resp.ErrorCode
-	if len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 {
-		code = resp.Topics[0].Partitions[0].ErrorCode
-	}
-	err = kerr.ErrorForCode(code)
 	if err == nil || errors.Is(err, kerr.OffsetOutOfRange) {
 		return nil
 	}
@@ -276,13 +267,15 @@ func (r *Reader) request(from int64, bytes int32) *kmsg.FetchRequest {
 	req.SessionEpoch = -1  // no fetch session
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = r.Topic, r.topicID
-	partition := kmsg.NewFetchRequestTopicPartition()
-	partition.Partition = r.Partition
-	partition.FetchOffset = from
-	partition.PartitionMaxBytes = bytes
-	topic.Partitions = append(topic.Partitions, partition)
+	topic.Partitions = append(topic.Partitions, fetchPartition(r.Partition, from, bytes))
 	req.Topics = append(req.Topics, topic)
 	return req
+}
+
+func fetchPartition(n int32, from int64, bytes int32) kmsg.FetchRequestTopicPartition {
+	partition := kmsg.NewFetchRequestTopicPartition()
+	partition.Partition, partition.FetchOffset, partition.PartitionMaxBytes = n, from, bytes
+	return partition
 }
 
 // TimestampAppend is franz-go's number for a timestamp that the broker set. It is per

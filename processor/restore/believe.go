@@ -95,12 +95,9 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 func (r *Restore) groupOffset(ctx context.Context) (kafka.GroupOffset, error) {
 	group := app.GroupName(r.src.App.Topology.App, app.StageDedup)
 	for {
-		offsets, err := kafka.StableOffsets(ctx, r.src.Client, group, map[string][]int32{r.id.Topic: {r.id.Partition}})
-		if err != nil {
-			return kafka.GroupOffset{}, err
-		}
-		if offset, ok := offsets[r.id.Topic][r.id.Partition]; ok {
-			return offset, nil
+		offset, known, err := r.src.offsets.StableOffset(ctx, r.src.Client, group, r.id.Topic, r.id.Partition)
+		if err != nil || known {
+			return offset, err
 		}
 		if err := kafka.Pause(ctx, retryPause); err != nil { // a transaction with an offset is open
 			return kafka.GroupOffset{}, err
@@ -383,11 +380,9 @@ func (r *Restore) checkInput(ctx context.Context) error {
 		f.next = r.startAt
 	}
 	if r.Checkpoint.Epoch >= 0 {
-		ends, err := kafka.EpochEnds(ctx, r.src.Admin, map[string]map[int32]int32{r.id.Topic: {r.id.Partition: r.Checkpoint.Epoch}})
-		if err != nil {
+		if f.epochEnd, err = r.src.offsets.EpochEnd(ctx, r.src.Admin, r.id.Topic, r.id.Partition, r.Checkpoint.Epoch); err != nil {
 			return err
 		}
-		f.epochEnd = ends[r.id.Topic][r.id.Partition]
 	}
 	problem, resume, detail := checkInput(f)
 	if problem == "" {

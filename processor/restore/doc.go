@@ -4,8 +4,8 @@
 // # What it owns
 //
 //   - Stores has the state directory: its lock, one directory for each task, and one
-//     owner at a time for each directory (leases). It opens few stores at a time
-//     (Config.Openings).
+//     owner at a time for each directory (leases). Few stores open their files at a time
+//     (Config.Openings). A task without a directory gets one at its first flush.
 //   - Restore opens a store and applies the changelog to it, in a goroutine of its
 //     own. Bypass reads only the last checkpoint, for a task that continues without
 //     its store.

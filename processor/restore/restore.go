@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -325,7 +327,7 @@ func (r *Restore) open(ctx context.Context) error {
 	if err := r.src.Stores.leases.acquire(ctx, r.id); err != nil {
 		return err
 	}
-	store, err := r.src.Stores.open(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
+	store, err := r.src.Stores.Host.OpenUntil(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	if ctx.Err() == nil && !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
 		_ = r.noteFailure(err) // not for the store of another app, or after a host crash
 	}
@@ -334,7 +336,7 @@ func (r *Restore) open(ctx context.Context) error {
 			r.src.Stores.leases.release(r.id)
 			return err
 		}
-		store, err = r.src.Stores.open(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
+		store, err = r.src.Stores.Host.OpenUntil(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	}
 	if err != nil {
 		r.src.Stores.leases.release(r.id)
@@ -370,6 +372,10 @@ func (r *Restore) quarantine(why error) error {
 		if err := r.src.Stores.rebuilds.allow(r.id.String(), why, time.Now()); err != nil {
 			return err
 		}
+	}
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		r.log.Warn("rows of the local store dropped, it had no files yet", "reason", why)
+		return nil
 	}
 	failpoint.Hit(failpoint.BeforeQuarantine)
 	quarantined, err := state.Quarantine(dir, time.Now())

@@ -26,7 +26,6 @@ type Stores struct {
 	leases   *leases
 	Disk     *DiskGuard
 	rebuilds *rebuildGuard
-	openings chan struct{} // has a value for each store that may open now
 }
 
 // Config has the settings of a process's stores.
@@ -44,26 +43,12 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	openings := make(chan struct{}, cfg.Openings)
-	for range cap(openings) {
-		openings <- struct{}{}
-	}
+	host.LimitOpenings(cfg.Openings)
 	return &Stores{
-		dir: cfg.Dir, app: cfg.App, Host: host, leases: newLeases(), openings: openings,
+		dir: cfg.Dir, app: cfg.App, Host: host, leases: newLeases(),
 		Disk:     newDiskGuard(cfg.Dir, cfg.Disk, host, m, log),
 		rebuilds: &rebuildGuard{dir: filepath.Join(cfg.Dir, cfg.App), max: cfg.RebuildsPerHour},
 	}, nil
-}
-
-// open opens a store when it is its turn.
-func (s *Stores) open(ctx context.Context, dir string, identity []byte) (*state.Store, error) {
-	select {
-	case <-s.openings:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { s.openings <- struct{}{} }()
-	return s.Host.Open(dir, identity)
 }
 
 // Lock creates and locks the state directory. unlock frees it. The error is an
@@ -113,6 +98,8 @@ type Source struct {
 	StallAfter time.Duration
 	// Counting is called at each step of a recount, with the context that ends it.
 	Counting func(context.Context)
+
+	offsets kafka.OffsetQuestions
 
 	decisionsMu sync.Mutex // not locked while the topic is read
 	decisions   *app.Decisions
