@@ -21,34 +21,36 @@ const flushed = 80 * time.Second
 func (r *run) ofStarts(ctx context.Context) error {
 	for _, n := range r.partitions {
 		err := r.inCase(ctx, fmt.Sprint("starts", n), plainRoutes(1), n, func(a *app, ready time.Duration) error {
-			if err := r.addStart(a, "first", ready); err != nil {
-				return err
-			}
-			if err := r.startAgain(ctx, a, "after kill -9 without events"); err != nil {
-				return err
-			}
-			if _, err := r.load(ctx, a, r.events, func(i int) *kgo.Record { return event(1, i) }); err != nil {
-				return err
-			}
-			if err := r.startAgain(ctx, a, "after kill -9 behind a backlog"); err != nil {
-				return err
-			}
-			if err := a.process.Stop(); err != nil {
-				return err
-			}
-			if err := r.startAgain(ctx, a, "after a stop"); err != nil {
-				return err
-			}
-			if err := kafkatest.Pause(ctx, flushed); err != nil {
-				return err
-			}
-			return r.startAgain(ctx, a, "after kill -9 of flushed stores")
+			return errors.Join(r.addStart(a, "first", ready), r.laterStarts(ctx, a))
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// laterStarts measures the starts of an app after its first one.
+func (r *run) laterStarts(ctx context.Context, a *app) error {
+	if err := r.startAgain(ctx, a, "after kill -9 without events"); err != nil {
+		return err
+	}
+	if _, err := r.load(ctx, a, r.events, func(i int) *kgo.Record { return event(1, i) }); err != nil {
+		return err
+	}
+	if err := r.startAgain(ctx, a, "after kill -9 behind a backlog"); err != nil {
+		return err
+	}
+	if err := a.process.Stop(); err != nil {
+		return err
+	}
+	if err := r.startAgain(ctx, a, "after a stop"); err != nil {
+		return err
+	}
+	if err := kafkatest.Pause(ctx, flushed); err != nil {
+		return err
+	}
+	return r.startAgain(ctx, a, "after kill -9 of flushed stores")
 }
 
 // startAgain kills the process, unless it has ended, and measures the next start.
