@@ -32,8 +32,10 @@ const (
 	// the open transactions of both stages count too. At pauseFactor of that time backlogs
 	// are paused.
 	aheadMin, aheadIntervals, pauseFactor = 250 * time.Millisecond, 2.5, 2
-	// holdMax bounds how long a poll waits for room. Live events wait with it.
+	// holdMax bounds how long a poll waits for room. Events that become live wait with it.
 	holdMax = 100 * time.Millisecond
+	// liveFor is how long a live partition counts after its last record.
+	liveFor = time.Second
 	// routeFetchMax bounds a fetch response of the routing stage, and routeFetchPartMax
 	// what a partition has in it: some 16,000 events of 230 bytes. So a live partition does
 	// not wait until those with a backlog have filled large responses. routeFetchWait bounds
@@ -59,13 +61,13 @@ type pacing struct {
 // A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a
 // route catches up, its backlog is routed faster than the tasks judge it. The live events
 // of all routes then wait in the repartition topic, behind the backlog. So the pacer grants
-// room for as many records of backlogs as the tasks judge in a time, and a poll waits for
-// room, but not for long, because live events wait with it.
+// room for as many records of backlogs as the tasks judge in a time.
 //
-// Where that does not suffice, because the tasks are slow, the pacer pauses the fetching of
-// partitions that have a backlog. It does so late: the client drops what it has fetched of
-// a paused partition, and fetches it again. Outcomes are never paused: a lease may depend on
-// them. A pause changes no offset. If the pacer cannot see the tasks, it holds up nothing.
+// Without live records a poll waits for room, but not for long. With live records it must
+// not wait. Then the pacer pauses the fetching of partitions that have a backlog, which
+// costs more: the client drops what it has fetched of a paused partition, and fetches it
+// again. It does so also if the tasks are slow. Outcomes are never paused: a lease may depend
+// on them. A pause changes no offset. If the pacer cannot see the tasks, it holds up nothing.
 type pacer struct {
 	*shared
 
@@ -78,6 +80,7 @@ type pacer struct {
 	behind    bool      // backlogs are paused
 	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
+	liveAt    time.Time // when records were last polled of one that has none
 	// backlogs had a backlog when they were last polled; true for one that is paused.
 	backlogs map[app.TaskID]bool
 }
@@ -113,8 +116,9 @@ func (p *pacer) full() bool {
 	return p.room < 0 && !p.behind
 }
 
-// polled notes records of a partition, and pauses it if it is a backlog and those are paused.
-// The caller holds the rebalance lock.
+// polled notes records of a partition. It pauses all backlogs if the tasks are behind, or if
+// there is no room for more while others have live records. The caller holds the rebalance
+// lock.
 func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	id := app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}
 	next := fetched.Records[len(fetched.Records)-1].Offset + 1
@@ -122,6 +126,7 @@ func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !isBacklog {
+		p.liveAt = time.Now()
 		if !p.backlogs[id] { // else another partition of this poll had it paused
 			delete(p.backlogs, id)
 		}
@@ -132,6 +137,9 @@ func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 		p.backlogs[id] = false
 	}
 	p.room -= int64(len(fetched.Records))
+	if p.room < 0 && time.Since(p.liveAt) < liveFor {
+		p.behind = true
+	}
 	if p.behind {
 		p.pause()
 	}
@@ -252,7 +260,7 @@ func (p *pacer) set(behind time.Duration, room int64) {
 		}
 	}
 	switch {
-	case behind > pauseFactor*p.ahead:
+	case behind > pauseFactor*p.ahead, behind > p.ahead && time.Since(p.liveAt) < liveFor:
 		p.behind = true
 		p.pause()
 	case behind <= p.ahead*2/3:

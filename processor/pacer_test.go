@@ -59,10 +59,10 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	}
 	poll()
 	wantPaused("tasks not behind", 0)
-	p.set(pauseFactor*time.Second, 10)
+	p.set(time.Second, 10)
 	poll()
 	wantPaused("tasks behind by no more than allowed", 0)
-	p.set(pauseFactor*time.Second+1, 10)
+	p.set(time.Second+1, 10)
 	wantPaused("tasks behind", 2)
 	poll()
 	wantPaused("polled again", 2)
@@ -71,20 +71,32 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	p.drop(map[string][]int32{"raw": {2}})
 	p.set(time.Second*2/3, 1)
 	wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
+	p.polled(polledUpTo("raw", 1, 50, 150))
+	p.polled(polledUpTo("raw", 1, 51, 150))
+	wantPaused("room used up", 1)
+	p.polled(polledUpTo("raw", 1, 52, 152))
+	wantPaused("no room", 2)
+	p.set(0, 2)
 	p.polled(polledUpTo("raw", 1, 52, 152))
 	p.polled(polledUpTo("raw", 1, 60, 152))
 	p.set(time.Hour, 2)
 	wantPaused("the backlog is gone", 1)
+	p.set(0, 0)
 	p.polled(polledUpTo("raw", 1, 50, 150))
 	p.polled(polledUpTo("raw", 1, 150, 150)) // of the same poll
 	wantPaused("paused with the last records of its backlog", 2)
 	p.set(0, 0)
 	wantPaused("resumed", 1)
+	p.liveAt = time.Time{} // no live records for long
+	p.set(pauseFactor*time.Second, 0)
+	p.polled(polledUpTo("raw", 1, 50, 150))
+	wantPaused("no room, and no live records", 1)
+	p.set(pauseFactor*time.Second+1, 0)
+	wantPaused("slow tasks, and no live records", 2)
 }
 
 // TestPollsWaitForRoom: a poll waits while backlogs have used up their room, until the next
-// look that finds room, or for a bounded time. It does not wait for live records, nor while
-// backlogs are paused.
+// look that finds room, or for a bounded time. It does not wait while backlogs are paused.
 func TestPollsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,6 +116,7 @@ func TestPollsWaitForRoom(t *testing.T) {
 		p.polled(polledUpTo("raw", 0, 50, 149))
 		p.polled(polledUpTo("raw", 0, 50, 149))
 		wantWait(always, "live records", 0)
+		p.liveAt = time.Time{} // no live records for long
 		p.polled(polledUpTo("raw", 1, 50, 150))
 		wantWait(always, "room used up, none needed yet", 0)
 		p.polled(polledUpTo("raw", 1, 50, 150))
