@@ -29,7 +29,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	fetchWait := kafka.FetchMaxWait
 	if w.stage == app.StageRoute {
 		fetchWait = routeFetchWait
-		options = append(options, kgo.FetchMaxBytes(routeFetchMax), kgo.FetchMaxPartitionBytes(routeFetchPartMax))
+		options = append(options, kgo.FetchMaxPartitionBytes(routeFetchMin)) // until boundFetches
 	}
 	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
@@ -195,6 +195,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		return nil, err
 	}
 	w.placeKnown(offsets, waiting)
+	if w.txns.router != nil {
+		w.boundFetches()
+	}
 	if w.txns.tasks != nil {
 		var inbox []assignment
 		pause := map[string][]int32{}
@@ -211,6 +214,12 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
 	w.wake()
 	return offsets, nil
+}
+
+// boundFetches shares routeFetchMax out to the partitions of the assignment.
+func (w *worker) boundFetches() {
+	share := routeFetchMax / max(1, len(w.member.assigned()))
+	w.txns.client.UpdateFetchMaxBytes(kafka.FetchMaxBytes, int32(min(max(share, routeFetchMin), routeFetchMost)))
 }
 
 // placeKnown marks the partitions whose offset is known, and pauses the others. One whose

@@ -57,19 +57,20 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 			}
 		}
 	}
+	const near = 600 * time.Millisecond // liveShare of a second
 	poll()
 	wantPaused("tasks not behind", 0)
-	p.set(time.Second, 10)
+	p.set(near, 10)
 	poll()
 	wantPaused("tasks behind by no more than allowed", 0)
-	p.set(time.Second+1, 10)
+	p.set(near+1, 10)
 	wantPaused("tasks behind", 2)
 	poll()
 	wantPaused("polled again", 2)
-	p.set(time.Second*2/3+1, 10)
+	p.set(near*2/3+1, 10)
 	wantPaused("tasks less behind", 2)
 	p.drop(map[string][]int32{"raw": {2}})
-	p.set(time.Second*2/3, 1)
+	p.set(near*2/3, 1)
 	wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
 	p.polled(polledUpTo("raw", 1, 50, 150))
 	p.polled(polledUpTo("raw", 1, 51, 150))

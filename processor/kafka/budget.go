@@ -22,11 +22,11 @@ var ErrBudgetExhausted = errors.New("the decompression budget is exhausted")
 const (
 	// BudgetDefault is the default of ONCEBUS_MAX_DECOMPRESSED_BYTES.
 	BudgetDefault = 64 << 20
-	// fetchMaxBytes bounds a fetch response, which is in memory in addition to the
+	// FetchMaxBytes bounds a fetch response, which is in memory in addition to the
 	// budget: one for each client and broker. Batches that the budget refuses are fetched
 	// again. The records of a response without compression take up to twenty times its
 	// bytes, and no budget can refuse them. So it is small.
-	fetchMaxBytes = 2 << 20
+	FetchMaxBytes = 2 << 20
 	// budgetWait is how long a decompression waits for the budget before it fails.
 	// It paces the fetches of a client that gets nothing, and it is short, because
 	// franz-go cannot reassign partitions meanwhile.
@@ -126,7 +126,7 @@ func (b *Budget) ClientOptions(batchMax int) []kgo.Opt {
 		kgo.WithDecompressor(&decompressor{budget: b, batchMax: batchMax}),
 		kgo.WithPools(pool{b}),
 		kgo.MaxDecompressBatchBytes(batchMax), // of the batches that the client produces
-		kgo.FetchMaxBytes(fetchMaxBytes),
+		kgo.FetchMaxBytes(FetchMaxBytes),
 	}
 }
 
