@@ -32,7 +32,7 @@ const (
 	// the open transactions of both stages count too. At pauseFactor of that time backlogs
 	// are paused.
 	aheadMin, aheadIntervals, pauseFactor = 250 * time.Millisecond, 2.5, 2
-	// liveShare is the part of that time beside live events, which wait as long. The tasks
+	// liveShare is the part of that time with live events, which wait as long. The tasks
 	// then wait for records now and then.
 	liveShare = 0.6
 	// holdMax bounds how long a poll waits for room. Events that become live wait with it.
