@@ -1,7 +1,6 @@
 // Package state stores the rows of a task: the state of every dedup key within
 // its window. The changelog is authoritative; a store caches a committed prefix of
-// it in a directory with a Badger database. Of this module the package imports
-// dedup and state/failpoint; it imports no Kafka client.
+// it in a directory with a Badger database. It imports no Kafka client.
 //
 // # A row from Put to eviction
 //
@@ -12,9 +11,8 @@
 //	merge   -> a larger run without overwritten and expired rows
 //	evict   -> a run whose rows have all expired is deleted
 //
-// Get reads these from newest to oldest and returns the first row it finds. It
-// reads a run only if the filter may contain the digest, and computes the page
-// from the digest. Badger spends microseconds per entry; a page packs some 370 rows.
+// Get returns the newest of these rows. It reads a run only if the filter may contain
+// the digest. Badger spends microseconds per entry; a page packs some 370 rows.
 //
 // # Goroutines
 //
@@ -35,23 +33,20 @@
 //  4. Runs are ordered by age, and only consecutive runs are merged.
 //  5. Eviction changes no verdict: a row is evicted only if no older row of its
 //     namespace is retained, so that Get returns the newest row or an expired one.
-//  6. A directory exists only if the store had a flush, or if one was creating it. A
-//     store without one opens at position 0: what only memory has, no file claims.
+//  6. A store creates its directory in its first flush; without one it opens at position 0.
 //  7. STATUS is open before Badger opens the files, and closed after Badger
 //     closed them. Files that were open when the host stopped are ErrUnclean;
 //     after a kill they are complete, because the page cache outlives a process.
-//  8. A release of mapped memory changes no other memory: see addressRange.release.
+//  8. A release of mapped memory changes no other: see addressRange.release.
 //
 // # What looks wrong but is not
 //
-//   - A new store creates its files in its first flush: an empty database costs 10 ms of CPU,
-//     and the first start of 1,000 tasks would open 1,000. After a failed creation the next
-//     Open creates them at once, so that its error does not wait for another flush.
+//   - A new store has no files, because 1,000 empty databases cost 10 s of CPU. After a failed
+//     creation the next Open creates them at once: its error waits for no other flush.
 //   - checkTables and checkPermissions read all files first: Badger ends the
 //     process on damaged tables and unreadable files, in its own goroutines.
-//     STATUS counts other deaths while opening; after three the files are corrupt.
-//   - All writes are synced, yet a host stop makes a store ErrUnclean: disks may
-//     acknowledge a sync too early. A rebuild takes only minutes.
+//     STATUS counts other deaths; after three the files are corrupt.
+//   - All writes are synced, yet a host stop makes a store ErrUnclean: disks may lie.
 //   - Reads of empty values are repeated: Badger returns an unreadable value as
 //     empty, and for an instant also a value that its collection moves.
 //   - Badger's compactors are off, because they poll: database.compact replaces
