@@ -72,20 +72,20 @@ func boundsOfAll(t *testing.T, partitions int32) (requests, bytes map[kmsg.Key]i
 	return counter.take()
 }
 
-// TestBoundsOfAPartitionCostTheSameInATopicOfMany: each task of a topic lists the bounds of
-// its changelog and of its input.
-func TestBoundsOfAPartitionCostTheSameInATopicOfMany(t *testing.T) {
+// TestBoundsOfAPartitionCostNoMoreInATopicOfMany: each task of a topic lists the bounds of its
+// changelog and of its input, and tasks that do so at the same time share requests.
+func TestBoundsOfAPartitionCostNoMoreInATopicOfMany(t *testing.T) {
 	t.Parallel()
-	const few, many = 2, 64
+	const few, many = 1, 64
 	_, small := boundsOfAll(t, few)
 	requests, large := boundsOfAll(t, many)
-	for key, want := range map[kmsg.Key]int{kmsg.Metadata: 1, kmsg.ListOffsets: 2 * many, kmsg.Fetch: many} {
-		if requests[key] != want {
-			t.Errorf("%d tasks send %d requests %s, want %d", many, requests[key], key.Name(), want)
+	for key, most := range map[kmsg.Key]int{kmsg.Metadata: 1, kmsg.ListOffsets: 2 * many, kmsg.Fetch: many} {
+		if n := requests[key]; n < 1 || n > most {
+			t.Errorf("%d tasks send %d requests %s, want 1 to %d", many, n, key.Name(), most)
 		}
 	}
 	for _, key := range []kmsg.Key{kmsg.ListOffsets, kmsg.Fetch} {
-		if small[key]/few != large[key]/many {
+		if small[key]/few < large[key]/many {
 			t.Errorf("responses %s have %d bytes a task of %d, %d of %d", key.Name(), small[key]/few, few, large[key]/many, many)
 		}
 	}

@@ -382,8 +382,9 @@ func (s *Store) awaitFlush(ctx context.Context, f *frozenTable) error {
 
 // createdAtClose is how many stores a process may have for one to create its files when it
 // closes. A stop of 1,000 tasks in their first minute would create 1,000 databases, at 10 ms
-// of CPU each, and read them at the next start, which takes longer than their changelogs.
-const createdAtClose = 100
+// of CPU each, which may take longer than ONCEBUS_STOP_TIMEOUT. The next start would read
+// them, which takes longer than their changelogs. A start with more tasks logs a warning.
+const createdAtClose = 400
 
 // Close flushes and closes the store. A store that never had a flush, one of more than
 // createdAtClose, closes without: its rows are in the changelog. A failed store closes without
