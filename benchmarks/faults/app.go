@@ -167,7 +167,11 @@ func (a *app) observed() []string {
 
 // drop deletes the app's topics, so that the broker's disk stays bounded.
 func (a *app) drop(ctx context.Context) error {
-	resp, err := a.h.admin.DeleteTopics(ctx, append(append(a.rawTopics(), a.observed()...), a.id+"-manifest")...)
+	topics := append(append(a.rawTopics(), a.observed()...), a.id+"-manifest")
+	for _, topic := range topics {
+		a.h.cluster.deleted.Store(topic, true) // a killed process may have left a transaction open
+	}
+	resp, err := a.h.admin.DeleteTopics(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("delete the topics of %s: %w", a.id, err)
 	}

@@ -26,8 +26,8 @@ type cluster struct {
 	kafka *kafkatest.Cluster
 	proxy *proxy.Proxy
 	disks map[int32]*loopDisk // of brokers whose data was moved to one, by id
-	// deleted has the topics that a fault has deleted while transactions may have had
-	// records there: Kafka skips their markers, as it should.
+	// deleted has the topics that a fault, or the end of an app, has deleted while
+	// transactions may have had records there: Kafka skips their markers, as it should.
 	deleted sync.Map
 }
 

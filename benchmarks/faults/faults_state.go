@@ -291,12 +291,15 @@ func powerLoss(ctx context.Context, k *strike) error {
 	boot := "boot " + randomUUID()
 	harms := map[string]string{}
 	for _, dir := range dirs {
-		old := filepath.Join(older, s.app.id, filepath.Base(dir))
-		if err := mixDir(k.rng, dir, old); err != nil {
-			return errors.Join(err, s.start(ctx))
-		}
 		path := filepath.Join(dir, "STATUS")
 		status, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the kill came while the store created its files
+		}
+		old := filepath.Join(older, s.app.id, filepath.Base(dir))
+		if err == nil {
+			err = mixDir(k.rng, dir, old)
+		}
 		if err != nil {
 			return errors.Join(err, s.start(ctx))
 		}
