@@ -56,6 +56,14 @@ var checkpointList = []mutant{
 		notInSim: "its changelogs have no gap",
 	},
 	{
+		name:     "restore-renumbers-the-checkpoint",
+		hazards:  []string{"T21"},
+		does:     "a restore stores the checkpoint that it read as a whole one, to which the former owner's next is relative",
+		edits:    []edit{{"processor/restore/checkpoint.go", "r.fold.Sequence() == r.Checkpoint.Sequence && r.keepsUp()", "r.fold.Sequence() < 0"}},
+		aims:     []suite{restoreSuite.aimed("^TestFormerOwnerGoesOnAfterARestore$")},
+		notInSim: "a task must come back to a process while its former owner goes on: one of 400 seeds",
+	},
+	{
 		name:     "decide-believes-a-partial-checkpoint",
 		hazards:  []string{"T19"},
 		does:     "a changelog without its newest whole checkpoint counts as whole",

@@ -327,7 +327,7 @@ func (r *Restore) conclude(start int64) error {
 		r.Checkpoint.Incomplete = false
 		r.raiseLateness(&r.Checkpoint)
 	}
-	return r.noteFailure(r.Store.Apply(max(r.position, r.Store.Position()), r.Checkpoint.Stored()))
+	return r.noteFailure(r.Store.Apply(max(r.position, r.Store.Position()), r.encode(r.Store.Checkpoint())))
 }
 
 // checkTail compares the restored checkpoint with the group's offset, which moves in the

@@ -27,6 +27,17 @@ func (r *Restore) keepsUp() bool {
 	return r.accepted == nil && (r.base == nil || !r.base.Incomplete) && (!r.fold.Has() || r.fold.IsWhole())
 }
 
+// encode returns the restored checkpoint for the store, which has kept. If kept is that
+// checkpoint, it stays as the changelog has it: the former owner may go on with partial
+// checkpoints, when this one loses the task before it has written, and the next restore
+// finds them by their numbers. While the store keeps up, what it has is the fold.
+func (r *Restore) encode(kept []byte) []byte {
+	if r.fold.Has() && r.fold.Sequence() == r.Checkpoint.Sequence && r.keepsUp() {
+		return kept
+	}
+	return r.Checkpoint.Stored()
+}
+
 // newest returns the newest checkpoint of the store and of what the restore has read, nil
 // for none. A partial one that is relative to a missing one is an operator error, unless the
 // operator chose the local store.

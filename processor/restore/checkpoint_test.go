@@ -153,3 +153,42 @@ func TestInterruptedRestoreIsTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestFormerOwnerGoesOnAfterARestore: a process that restored a task loses it again before
+// it has written, and the former owner has never noticed: it goes on with partial checkpoints.
+// The next restore of the same store finds them relative to what the store has.
+func TestFormerOwnerGoesOnAfterARestore(t *testing.T) {
+	log := checkpointsOf(9, 1, 4, 7)
+	for ended := int64(1); ended < 9; ended++ {
+		stored := restoreOf(t, log, nil, 1, ended)
+		fold, err := wire.ReadStored(restoreOf(t, log, stored, ended+1, 9))
+		if err != nil || !reflect.DeepEqual(fold.Newest(), checkpointOf(9)) {
+			t.Errorf("restored at %d, and again at 9: %+v, %v", ended, fold.Newest(), err)
+		}
+	}
+}
+
+// restoreOf returns what a store has after a restore of the checkpoints of some transactions.
+func restoreOf(t *testing.T, log map[int64]logRecord, stored []byte, from, to int64) []byte {
+	t.Helper()
+	fold, err := wire.ReadStored(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Restore{changelog: "changelog", fold: fold}
+	if fold.Has() {
+		base := fold.Newest()
+		r.base = &base
+	}
+	for sequence := from; sequence <= to; sequence++ {
+		if stored, err = r.addCheckpoint(stored, log[sequence].number, log[sequence].value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest, err := r.newest()
+	if err != nil {
+		t.Fatalf("transactions %d to %d: %v", from, to, err)
+	}
+	r.Checkpoint = *newest
+	return r.encode(stored)
+}
