@@ -31,7 +31,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	}
 	switch {
 	case c.Verdict == dedup.Late:
-		j.applyLatePolicy(ev, found.event.Time, found.streamTime)
+		j.applyLatePolicy(ev, found)
 		return nil // the policy concludes it
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)

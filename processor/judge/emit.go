@@ -380,10 +380,17 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-func (e *Emitter) applyLatePolicy(ev *event, eventTime, streamTime int64) {
+// applyLatePolicy gives the reason: stream time, or, for an event that stream time leaves
+// in time, the stored row whose window it comes before.
+func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
-	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
-	e.byPolicy(ev, ev.route.OnLate)
+	route := ev.route
+	if route.Span.Late(c.event.Time, c.streamTime) {
+		ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", c.event.Time, c.streamTime, route.Window, route.Grace)
+	} else {
+		ev.reason = fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", c.event.Time, c.prior.First, route.Window)
+	}
+	e.byPolicy(ev, route.OnLate)
 }
 
 func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {

@@ -329,7 +329,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		j.byPolicy(ev, rules.DeadLetter)
 		return nil
 	case verdict == dedup.Late && (turn == turnUnchecked || route.Mode != rules.ClaimMode):
-		j.applyLatePolicy(ev, admitted, c.streamTime)
+		j.applyLatePolicy(ev, c)
 		return nil
 	case turn == turnUnchecked:
 		t.forwardUnchecked(j, ev, &c.event)
@@ -341,7 +341,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	// A late event of claim mode may repeat one whose claim is stored. A retained row has no
 	// late event behind its window, so DecideClaim dispatches none but that of an expired lease.
 	if verdict == dedup.Late && c.replaced == nil {
-		j.applyLatePolicy(ev, admitted, c.streamTime)
+		j.applyLatePolicy(ev, c)
 		return nil
 	}
 	var err error
@@ -393,7 +393,7 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	case dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.prior)
 	case dedup.Late:
-		j.applyLatePolicy(ev, c.event.Time, c.streamTime)
+		j.applyLatePolicy(ev, c)
 	case dedup.MissingKey, dedup.Invalid, dedup.Limited, dedup.InProgress, dedup.Replayed, dedup.Bypassed:
 		return fmt.Errorf("%w: Decide returned %v", kafka.ErrIllegalState, verdict)
 	}

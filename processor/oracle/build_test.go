@@ -355,7 +355,7 @@ func story() *scenario {
 	// Late by its row: more than a window before the first event.
 	w.forwarded(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
 	w.refused(w.send(1, 0, d, 500), 1600, "late", "orders",
-		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+30))
+		fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window 1s", base+500, base+1530+skew))
 	w.times[1][2] = base + 500 // it was admitted
 	w.commit(1)
 	return w

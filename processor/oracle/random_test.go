@@ -82,7 +82,7 @@ func (m *model) step() {
 		if r.Late == Forward {
 			topic = r.Output
 		}
-		m.late(s, topic, eventTime, streamTime)
+		m.late(s, topic, span.Late(eventTime, streamTime), eventTime, streamTime, prior.First)
 		if streamTime != dedup.NoStreamTime && !span.Late(eventTime, streamTime) && eventTime == at {
 			// Late by its row alone: it was admitted, and moved stream time.
 			m.times[partitionOf(s.ID)][r.NamespaceID] = max(m.times[partitionOf(s.ID)][r.NamespaceID], base+eventTime)
@@ -99,8 +99,12 @@ func (m *model) duplicate(s Sent, topic string, at, firstTime int64, first Sent)
 	m.judged(r, s, base+at)
 }
 
-func (m *model) late(s Sent, topic string, at, streamTime int64) {
-	m.refused(s, m.now, "late", topic, fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+at, base+streamTime))
+func (m *model) late(s Sent, topic string, byStreamTime bool, at, streamTime, first int64) {
+	reason := fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window 1s", base+at, base+first)
+	if byStreamTime {
+		reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+at, base+streamTime)
+	}
+	m.refused(s, m.now, "late", topic, reason)
 }
 
 // TestRandomHistories: Check finds nothing in histories that package dedup decided.

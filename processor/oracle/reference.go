@@ -82,7 +82,8 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 		}
 		return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true}
 	case e.time < add(prior.first, -r.Window):
-		return r.late(e, last)
+		return judgement{verdict: "late", topic: r.to(r.Late),
+			reason: fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", e.time, prior.first, ms(r.Window))}
 	case e.time > add(prior.first, r.Window):
 		return judgement{verdict: "after_window", topic: r.Output, row: next, wrote: true, replaces: &prior}
 	}
@@ -102,16 +103,10 @@ func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
 		e.time = latest
 	}
 	if running && e.time < add(last, -add(r.Window, r.Grace)) {
-		j := r.late(e, last)
-		return &j
+		return &judgement{verdict: "late", topic: r.to(r.Late),
+			reason: fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", e.time, last, ms(r.Window), ms(r.Grace))}
 	}
 	return nil
-}
-
-// late is the judgement on an event that is too old.
-func (r *Route) late(e *envelope, streamTime int64) judgement {
-	return judgement{verdict: "late", topic: r.to(r.Late),
-		reason: fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", e.time, streamTime, ms(r.Window), ms(r.Grace))}
 }
 
 // to returns the topic to which a policy sends a record; "" for none.
