@@ -17,7 +17,7 @@ type written struct {
 // partialFactor is how many times the bytes of the whole checkpoint the partial ones after
 // it may have. A higher one saves bytes of the changelog, and lengthens what a reader of the
 // newest checkpoint reads.
-const partialFactor = 4
+const partialFactor = 8
 
 // checkpointsMax bounds the bytes of the whole checkpoint and of the partial ones after it,
 // all of which the local store has.
