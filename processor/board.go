@@ -149,7 +149,14 @@ func (b *board) setTasks(worker string, states []TaskState) {
 	b.tasks[worker] = states
 }
 
+// allTasks returns the states of all tasks, sorted by task.
 func (b *board) allTasks() []TaskState {
+	all := b.unsortedTasks()
+	slices.SortFunc(all, func(a, b TaskState) int { return strings.Compare(a.Task, b.Task) })
+	return all
+}
+
+func (b *board) unsortedTasks() []TaskState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := []TaskState{}
@@ -161,7 +168,6 @@ func (b *board) allTasks() []TaskState {
 			all[i].Reason = b.stuck[all[i].id]
 		}
 	}
-	slices.SortFunc(all, func(a, b TaskState) int { return strings.Compare(a.Task, b.Task) })
 	return all
 }
 
@@ -178,7 +184,7 @@ func (b *board) ready(paused error) error {
 	if paused != nil {
 		return paused
 	}
-	all := b.allTasks()
+	all := b.unsortedTasks() // a start with many tasks is polled often
 	runs := runningTasks(all)
 	if len(runs) < len(all) {
 		return notRunning(all, len(all)-len(runs))
@@ -186,6 +192,23 @@ func (b *board) ready(paused error) error {
 	for _, m := range members {
 		if err := b.memberReady(m, runs); err != nil {
 			return err
+		}
+	}
+	return unsettled(members)
+}
+
+// unsettled returns an error if a worker has no partition while another one of its stage and
+// process has several. The group gives it some as soon as the other one has given them up,
+// and the events of those tasks wait meanwhile.
+func unsettled(members []*membership) error {
+	for _, m := range members {
+		if m.partitions() > 0 {
+			continue
+		}
+		for _, other := range members {
+			if n := other.partitions(); n > 1 && other.stage == m.stage {
+				return fmt.Errorf("worker %s has no partition until worker %s gives up some of its %d", m.name, other.name, n)
+			}
 		}
 	}
 	return nil
@@ -208,7 +231,13 @@ func notRunning(all []TaskState, n int) error {
 	var first *TaskState
 	for i := range all {
 		t := &all[i]
-		if t.State != running.String() && (first == nil || first.Reason == "" && t.Reason != "") {
+		if t.State == running.String() {
+			continue
+		}
+		switch {
+		case first == nil, first.Reason == "" && t.Reason != "":
+			first = t
+		case (first.Reason == "") == (t.Reason == "") && t.Task < first.Task:
 			first = t
 		}
 	}

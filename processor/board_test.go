@@ -102,6 +102,37 @@ func TestReadinessCountsRestoringTasks(t *testing.T) {
 	}
 }
 
+// TestReadinessWaitsForAllWorkersToHavePartitions: a worker that joins after another one of its
+// process gets its partitions in a second rebalance, which interrupts the other one.
+func TestReadinessWaitsForAllWorkersToHavePartitions(t *testing.T) {
+	t.Parallel()
+	b := newBoard()
+	b.brokerUp.Store(true)
+	member := func(name, stage string, partitions ...int32) *membership {
+		m := &membership{name: name, stage: stage, topics: []string{"in"}}
+		m.reset()
+		m.assign(map[string][]int32{"in": partitions})
+		for _, p := range partitions {
+			m.place(app.TaskID{Topic: "in", Partition: p})
+		}
+		b.addMember(m)
+		return m
+	}
+	member("one-route-0", app.StageRoute, 0, 1)
+	second := member("one-route-1", app.StageRoute)
+	const want = "worker one-route-1 has no partition until worker one-route-0 gives up some of its 2"
+	if err := b.ready(nil); err == nil || err.Error() != want {
+		t.Errorf("not ready: %v, want %s", err, want)
+	}
+	second.assign(map[string][]int32{"in": {1}})
+	second.place(app.TaskID{Topic: "in", Partition: 1})
+	member("one-dedup-0", app.StageDedup)
+	member("one-dedup-1", app.StageDedup)
+	if err := b.ready(nil); err != nil {
+		t.Errorf("not ready: %v, although the workers of a stage without partitions wait for none", err)
+	}
+}
+
 // TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because
 // the process is ready then.
 func TestEndsOfRestoresArePublishedTogether(t *testing.T) {

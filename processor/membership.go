@@ -82,6 +82,13 @@ func (m *membership) assigned() map[app.TaskID]bool {
 	return maps.Clone(m.assignment)
 }
 
+// partitions returns how many partitions are assigned.
+func (m *membership) partitions() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.assignment)
+}
+
 // removedTopic returns a topic that the group assigned to the worker although it does not
 // read it; "" for none.
 func (m *membership) removedTopic() string {
