@@ -29,7 +29,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	fetchWait := kafka.FetchMaxWait
 	if w.stage == app.StageRoute {
 		fetchWait = routeFetchWait
-		options = append(options, kgo.FetchMaxPartitionBytes(routeFetchMin)) // until boundFetches
+		options = append(options, kgo.FetchMaxPartitionBytes(liveFetchMin)) // until pacer.boundFetches
 	}
 	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
@@ -121,7 +121,8 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 
 // markerTime is about how long a broker takes to write a transaction's control records.
 // At a commit interval of 5 ms and 1,000 requests a second this linger halves the time to
-// a verdict: p50 16 ms, without it 33 (benchmarks/ingress, 2026-11-21).
+// a verdict: p50 16 ms, without it 33 (benchmarks/ingress, 2026-11-21). The flush at the end
+// of a transaction sends its records without a linger, so the next one is due no earlier.
 const markerTime = 4 * time.Millisecond
 
 // watchedBalancer is a balancer that reports the assignment of this member. franz-go's
@@ -196,7 +197,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	}
 	w.placeKnown(offsets, waiting)
 	if w.txns.router != nil {
-		w.boundFetches()
+		w.txns.pacer.assigned(w.member.partitions())
 	}
 	if w.txns.tasks != nil {
 		var inbox []assignment
@@ -214,12 +215,6 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
 	w.wake()
 	return offsets, nil
-}
-
-// boundFetches shares routeFetchMax out to the partitions of the assignment.
-func (w *worker) boundFetches() {
-	share := routeFetchMax / max(1, len(w.member.assigned()))
-	w.txns.client.UpdateFetchMaxBytes(kafka.FetchMaxBytes, int32(min(max(share, routeFetchMin), routeFetchMost)))
 }
 
 // placeKnown marks the partitions whose offset is known, and pauses the others. One whose

@@ -26,15 +26,28 @@ func polledUpTo(topic string, partition int32, next, end int64) *kgo.FetchTopicP
 	}}
 }
 
-// TestBacklogsArePausedWhileTheTasksAreBehind: a live partition and outcomes are never paused,
-// and all that is paused is resumed.
-func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
-	t.Parallel()
+// unusedClient returns a client that connects to nothing.
+func unusedClient(t *testing.T) *kgo.Client {
+	t.Helper()
 	client, err := kgo.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(client.Close)
+	return client
+}
+
+// noLive makes the last live records of the process and of the worker long ago.
+func noLive(p *pacer) {
+	p.liveAt = time.Time{}
+	p.anyLiveAt.Store(0)
+}
+
+// TestBacklogsArePausedWhileTheTasksAreBehind: a live partition and outcomes are never paused,
+// and all that is paused is resumed.
+func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
+	t.Parallel()
+	client := unusedClient(t)
 	p := newPacer(&shared{
 		log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
 		rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}, pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
@@ -57,7 +70,7 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 			}
 		}
 	}
-	const near = 600 * time.Millisecond // liveShare of a second
+	const near = 350 * time.Millisecond // liveShare of a second
 	poll()
 	wantPaused("tasks not behind", 0)
 	p.set(near, 10)
@@ -88,7 +101,7 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	wantPaused("paused with the last records of its backlog", 2)
 	p.set(0, 0)
 	wantPaused("resumed", 1)
-	p.liveAt = time.Time{} // no live records for long
+	noLive(p)
 	p.set(pauseFactor*time.Second, 0)
 	p.polled(polledUpTo("raw", 1, 50, 150))
 	wantPaused("no room, and no live records", 1)
@@ -96,12 +109,66 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	wantPaused("slow tasks, and no live records", 2)
 }
 
+// TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll: the workers have the same tasks. Only a worker
+// that has live events itself pauses backlogs early: the polls of others wait for room.
+func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
+	t.Parallel()
+	client := unusedClient(t)
+	s := &shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100, ahead: time.Second}}
+	of, other := newPacer(s, client), newPacer(s, client)
+	want := func(when string, p *pacer, most, near time.Duration) {
+		t.Helper()
+		if gotMost, gotNear := p.limits(); gotMost != most || gotNear != near {
+			t.Errorf("%s: limits %v and %v, want %v and %v", when, gotMost, gotNear, most, near)
+		}
+	}
+	const live = 350 * time.Millisecond
+	want("a new pacer", of, pauseFactor*live, live)
+	noLive(of)
+	want("no live events", of, pauseFactor*time.Second, time.Second)
+	of.polled(polledUpTo("raw", 0, 50, 149))
+	want("live events", of, live, live)
+	want("live events of another worker", other, pauseFactor*live, live)
+}
+
+// TestFetchesAreSmallWithLiveEventsAndABacklog: a live event waits for the response before
+// it. A new pacer does not know yet what there is.
+func TestFetchesAreSmallWithLiveEventsAndABacklog(t *testing.T) {
+	t.Parallel()
+	client := unusedClient(t)
+	p := newPacer(&shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100}}, client)
+	want := func(when string, bytes, partitionBytes int32) {
+		t.Helper()
+		gotBytes, gotPartition := client.OptValue(kgo.FetchMaxBytes), client.OptValue(kgo.FetchMaxPartitionBytes)
+		if gotBytes != bytes || gotPartition != partitionBytes {
+			t.Errorf("%s: a fetch has %v bytes at most, of a partition %v, want %d and %d", when, gotBytes, gotPartition, bytes, partitionBytes)
+		}
+	}
+	p.assigned(8)
+	want("a new pacer", 256<<10, 32<<10)
+	p.assigned(100)
+	want("many partitions", 256<<10, 16<<10)
+	p.madeAt = time.Time{}
+	p.set(0, 0)
+	want("no backlog", 2<<20, 64<<10)
+	p.assigned(8)
+	want("fewer partitions", 2<<20, 128<<10)
+	p.polled(polledUpTo("raw", 1, 50, 150))
+	p.set(0, 0)
+	want("a backlog", 256<<10, 32<<10)
+	noLive(p)
+	p.set(0, 0)
+	want("a backlog without live events", 2<<20, 128<<10)
+}
+
 // TestPollsWaitForRoom: a poll waits while backlogs have used up their room, until the next
 // look that finds room, or for a bounded time. It does not wait while backlogs are paused.
 func TestPollsWaitForRoom(t *testing.T) {
 	t.Parallel()
+	client := unusedClient(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := &pacer{
+			client: client,
 			shared: &shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100}},
 			ahead:  time.Second, room: 1, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1),
 		}
@@ -117,7 +184,7 @@ func TestPollsWaitForRoom(t *testing.T) {
 		p.polled(polledUpTo("raw", 0, 50, 149))
 		p.polled(polledUpTo("raw", 0, 50, 149))
 		wantWait(always, "live records", 0)
-		p.liveAt = time.Time{} // no live records for long
+		noLive(p)
 		p.polled(polledUpTo("raw", 1, 50, 150))
 		wantWait(always, "room used up, none needed yet", 0)
 		p.polled(polledUpTo("raw", 1, 50, 150))

@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/restore"
 )
 
-// shared has the values that all workers of a process share. None of them changes
-// after the first worker has started.
+// shared has the values that all workers of a process share. After the first worker has
+// started none of them changes but anyLiveAt.
 type shared struct {
 	cfg         Config
 	routes      *rules.Routes
@@ -46,6 +46,10 @@ type shared struct {
 	sweepAfter                                                  int64                 // judge.State.SweepAfter
 	pacing                                                      pacing                // of the routing stage
 	counting                                                    func(context.Context) // restore.Source.Counting
+
+	// anyLiveAt is when a worker last polled records of a partition without a backlog, in
+	// Unix nanoseconds. The pacers of all workers write and read it.
+	anyLiveAt atomic.Int64
 
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }
