@@ -5,10 +5,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
@@ -59,6 +61,20 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 		}
 		must(t, store.Close())
 	}
+}
+
+// TestFirstEventWaitsForNoInterval sends one event to a process whose commit interval is
+// longer than the test may take: both stages commit it at once.
+func TestFirstEventWaitsForNoInterval(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.CommitInterval, cfg.TransactionTimeout, cfg.StopTimeout = 4*time.Minute, 14*time.Minute, 5*time.Minute
+	i := b.ready(b.start(cfg))
+	first := signal("first", 0, testTime)
+	b.produce(first)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), map[string]*kgo.Record{"first": first})
 }
 
 // TestPollIsWorkedOffWhole sends many events at once and, when they are being

@@ -25,9 +25,11 @@ type Config struct {
 	// core. A worker without a task is idle.
 	Workers int `env:"WORKERS" envDefault:"0" help:"workers for the tasks; 0 = one per core"`
 
-	// CommitInterval is the longest time a transaction stays open, and most of
-	// the delay of an event from input to output. At least 1ms and less than a
-	// third of TransactionTimeout, so that the broker aborts no slow commit.
+	// CommitInterval is the longest time a transaction stays open. Transactions of
+	// a busy worker end that far apart, which is most of the delay of an event
+	// from input to output; after a pause an event waits only for its commits. At
+	// least 1ms and less than a third of TransactionTimeout, so that the broker
+	// aborts no slow commit.
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"longest time a transaction stays open"`
 
 	// SessionTimeout is how long the group waits for a heartbeat of a member

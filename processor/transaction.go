@@ -47,8 +47,10 @@ type transactions struct {
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
-	records   int           // input records of the open transaction
-	polled    []kgo.Fetches // those with these records
+	// due is when the open transaction ends unless the client has more records.
+	due     time.Time
+	records int           // input records of the open transaction
+	polled  []kgo.Fetches // those with these records
 	// limits are those with which the client began to make batches; isolation finds the
 	// records that topics refuse, refusals is how many the emitter has.
 	limits    map[string]app.TopicLimits
@@ -71,8 +73,7 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	}
 }
 
-// run runs one transaction over fetches and all further polls until the commit interval
-// is over.
+// run runs one transaction over fetches and all further polls until it is due.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	began := time.Now()
@@ -148,21 +149,31 @@ func (x *transactions) recycle() {
 	}
 }
 
-// fill processes polls until the commit interval is over or the bound is reached, and
-// ends the transaction.
+// fill processes polls until the transaction is due or the bound is reached, and ends it.
+//
+// Transactions end a commit interval apart. So an event after a pause waits for nothing,
+// and what the client fetched during a commit waits less for the next one. From then on a
+// transaction goes on while the client has more records, until it is a commit interval old:
+// with a backlog, transactions are as long as the interval even if their commits are too.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
-	deadline := time.Now().Add(x.cfg.CommitInterval)
+	latest := time.Now().Add(x.cfg.CommitInterval)
+	wait := time.Duration(-1) // of the poll that returned fetches
 	for x.records = 0; ; {
+		n := fetches.NumRecords()
 		x.polled = append(x.polled, fetches)
-		x.records += fetches.NumRecords()
+		x.records += n
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)
 		}
-		left := time.Until(deadline)
-		if left <= 0 || x.records >= x.recordsMax() || ctx.Err() != nil {
+		now := time.Now()
+		if wait == 0 && n == 0 || !now.Before(latest) || x.records >= x.recordsMax() || ctx.Err() != nil {
 			return x.end()
 		}
-		fetches = x.poll(ctx, left, x.recordsMax()-x.records)
+		wait = max(0, min(x.due.Sub(now), latest.Sub(now)))
+		if wait == 0 && x.pacer != nil && x.pacer.full() {
+			return x.end() // a poll that waits for nothing would not wait for room
+		}
+		fetches = x.poll(ctx, wait, x.recordsMax()-x.records)
 	}
 }
 
@@ -265,6 +276,10 @@ func (x *transactions) end() error {
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	x.series.committed.Inc()
+	x.due = began.Add(x.cfg.CommitInterval)
+	if written := time.Now().Add(markerTime); x.due.Before(written) {
+		x.due = written
+	}
 	x.judging.Publish(x.emitter.Counts)
 	x.isolation.committed(x.records)
 	x.respectedRefusals()
