@@ -117,6 +117,13 @@ func (c Config) validateLimits(m *security.Mistakes) {
 	}
 }
 
+// markMax bounds the last transaction of the routing stage at a stop. It is a quarter of the
+// time of a stop, because the client leaves its group afterwards; a short stop does not
+// shorten it below leaveMax. No transaction lasts longer than its timeout.
+func (c Config) markMax() time.Duration {
+	return max(leaveMax, min(c.StopTimeout/4, c.TransactionTimeout))
+}
+
 // validateTimes checks every duration and the relations between them.
 func (c Config) validateTimes(m *security.Mistakes) {
 	between := func(name string, d, low, high time.Duration) {

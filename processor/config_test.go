@@ -95,6 +95,23 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 	}
 }
 
+// TestMarksOfAStopHaveTime: with many partitions on a busy machine two seconds were too
+// short, and the next start had no marks.
+func TestMarksOfAStopHaveTime(t *testing.T) {
+	for _, tt := range []struct{ stop, transaction, want time.Duration }{
+		{20 * time.Second, 15 * time.Second, 5 * time.Second}, // the defaults
+		{2 * time.Minute, 15 * time.Second, 15 * time.Second},
+		{2 * time.Second, 15 * time.Second, leaveMax},
+		{20 * time.Second, time.Second, leaveMax},
+	} {
+		c := goodConfig()
+		c.StopTimeout, c.TransactionTimeout = tt.stop, tt.transaction
+		if got := c.markMax(); got != tt.want {
+			t.Errorf("stop %v, transaction %v: %v, want %v", tt.stop, tt.transaction, got, tt.want)
+		}
+	}
+}
+
 func TestConfigValidateReportsAllAtOnce(t *testing.T) {
 	got := strings.Split(Config{}.Validate().Error(), "\n")
 	for i, variable := range []string{

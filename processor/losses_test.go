@@ -45,7 +45,8 @@ func newLosses(t *testing.T, k *inputKind, all []combination) *losses {
 	b.createTopic("signals.raw", int32(len(all)))
 	cfg := b.config("one")
 	cfg.Partitions = int32(len(all))
-	cfg.SessionTimeout = 30 * time.Second // many stores open and close while other tests run
+	// Many stores open and close while other tests run, and the marks of the stop must be written.
+	cfg.SessionTimeout, cfg.TransactionTimeout = 30*time.Second, 30*time.Second
 	cfg.LeaveOnStop, cfg.StopTimeout = true, 2*time.Minute
 	return &losses{bench: b, kind: k, all: all, cfg: cfg, ids: map[string][][]string{}, behind: filepath.Join(t.TempDir(), "behind"),
 		seen: map[app.TaskID]map[int64]*kgo.Record{}, decided: map[string][]decision{}}

@@ -206,7 +206,7 @@ func (w *worker) markStop(ctx context.Context) {
 	if w.member.assigned() == nil {
 		return
 	}
-	hurry := time.AfterFunc(leaveMax, w.cancelClient) // a rebalance may be in progress
+	hurry := time.AfterFunc(w.cfg.markMax(), w.cancelClient) // a rebalance may be in progress
 	defer hurry.Stop()
 	fetches := w.poll(ctx, 0, w.txns.recordsMax()) // takes the rebalance lock
 	rebalanced := w.member.takeRebalanced()
