@@ -45,10 +45,10 @@ func progressBenchOf(t *testing.T, routes string) *progressBench {
 }
 
 // startObserving starts an instance that observes often, and whose transactions are short.
-func (b *bench) startObserving(cfg processor.Config) *instance {
+func (b *bench) startObserving(cfg processor.Config, extra ...kgo.Opt) *instance {
 	b.t.Helper()
 	cfg.TransactionTimeout = 2 * time.Second
-	return b.startWith(cfg, func(p *processor.Processor) { p.SetProgressInterval(50 * time.Millisecond) })
+	return b.startWith(cfg, func(p *processor.Processor) { p.SetProgressInterval(50 * time.Millisecond) }, extra...)
 }
 
 // runOf returns the dispatched attempts of an operation.
@@ -135,13 +135,15 @@ func (p *progressBench) awaitTakeover(id string) {
 func TestHangingTransactionInTheOutcomesHoldsLeases(t *testing.T) {
 	t.Parallel()
 	p := newProgressBench(t, "")
-	p.produce(operation("1", "first", 0), operation("2", "second", 0))
+	p.produce(operation("2", "second", 1))
 	p.drainClaims(p.instance)
 	dead := p.newClient(kgo.TransactionalID("executor-x"), kgo.TransactionTimeout(10*time.Minute))
 	must(t, dead.BeginTransaction())
 	dying := outcomeOf(p.runsOf("2")[0], "completed", []byte("X"))
 	dying.Partition = 0
 	must(t, dead.ProduceSync(t.Context(), dying).FirstErr())
+	p.produce(operation("1", "first", 0)) // later, or its lease might end before the transaction hangs
+	p.drain(p.instance, "ops.raw")
 	good := outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1"))
 	good.Partition = 0
 	p.produce(good)
@@ -162,11 +164,14 @@ func TestHangingTransactionInTheOutcomesHoldsLeases(t *testing.T) {
 // added to the outcomes, and no router does yet.
 func TestAddedPartitionOfTheOutcomesHoldsLeases(t *testing.T) {
 	t.Parallel()
-	p := newProgressBench(t, "")
-	p.produce(operation("1", "first", 0))
+	b := newBench(t, withLease(""))
+	p := &progressBench{b, b.ready(b.startObserving(b.config("one"), kgo.MetadataMaxAge(time.Hour)))}
+	p.produce(operation("2", "other", 1)) // after which the clients have the metadata of all topics
 	p.drainClaims(p.instance)
 	_, err := p.admin.CreatePartitions(t.Context(), 1, "ops.outcomes")
 	must(t, err)
+	p.produce(operation("1", "first", 0)) // later, or its lease might end before there is a partition to await
+	p.drainClaims(p.instance)
 	executor := p.newClient()
 	outcome := outcomeOf(p.runsOf("1")[0], "completed", []byte("order-1"))
 	outcome.Partition = 4
@@ -185,9 +190,12 @@ func TestLaggingRouterHoldsLeases(t *testing.T) {
 	b := newHTTPBench(t, withLease(""))
 	i := b.ready(b.startObserving(b.config("one")))
 	f := b.ingress("ingress")
-	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
+	assertAnswer(t, f.submit(request("2", "other")), "unique in_progress attempt 1 forwarded")
 	end := i.PauseRouting("ops.outcomes")
-	must(t, b.client.ProduceSync(t.Context(), outcomeOf(b.runsOf("1")[0], "completed", []byte("order-1"))).FirstErr())
+	b.produce(outcomeOf(b.runsOf("2")[0], "completed", []byte("order-2")))
+	// Later, or its lease might end before there is an outcome to read.
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
+	b.produce(outcomeOf(b.runsOf("1")[0], "completed", []byte("order-1")))
 	b.awaitProgress(leaseOver(), 1, 2, 3)
 	if a := f.submit(request("1", "copy")); a.Forwarded {
 		t.Error("a key that was completed in its lease runs again")
@@ -293,7 +301,10 @@ func TestWaitingSendersAreAnsweredAtTheEndOfTheLease(t *testing.T) {
 	}
 	p.produce(outcomeOf(p.runsOf("1")[1], "completed", []byte("order-1")))
 	p.wait("the third sender's reply", func() bool { return p.replies("ops.replies")["ops.raw/0/2"] != nil })
-	assertHeaders(t, p.replies("ops.replies")["ops.raw/0/2"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
+	p.drainClaims(p.instance)
+	p.produce(operation("1", "fourth", 0)) // the third may have been answered at the end of its lease
+	p.wait("the fourth sender's reply", func() bool { return p.replies("ops.replies")["ops.raw/0/3"] != nil })
+	assertHeaders(t, p.replies("ops.replies")["ops.raw/0/3"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
 }
 
 // TestRestartsEndNoLeaseLate: restarts more often than the lease do not begin it again.
