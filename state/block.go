@@ -44,7 +44,7 @@ const (
 //	version 1 | kind 1 | row version 1 | 0 | CRC-32C 4 of all that follows |
 //	run 8 | nonce 8 | part 4 | chunk 2 | chunks 2 | rows 4 | length 4 | payload
 const (
-	blockVersion     = 2
+	blockVersion     = 3 // since filter blocks are chosen by the first half of a digest
 	blockHeaderBytes = 40
 	blockSumFrom     = 8
 	// chunkBytes bounds a payload, so that it fits the smallest value-log file.
@@ -114,6 +114,7 @@ func (h blockHeader) check(r *run, kind blockKind, part uint32, chunk uint16) er
 // seek per run.
 const (
 	runPrefix     = 'r'
+	fillerPrefix  = 'z' // of values without meaning; see database.fillMemTable
 	blockKeyBytes = 16
 )
 

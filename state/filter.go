@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"oncebus/dedup"
 )
@@ -12,6 +13,11 @@ import (
 // so a look-up touches one cache line. With 16 bits a key, about one absent key
 // in a thousand is a false hit; there are no false misses.
 //
+// The first half of a digest selects the block, as it selects the page. So a run, whose rows
+// are written in order of digest, fills its filter from the first block to the last. With
+// blocks by the second half each key misses the CPU cache: at 50 million keys that took 5 %
+// of the process's CPU. The second half selects the bits.
+//
 // A binary fuse filter of 8 bits would take 40 % less memory. It takes four
 // times as long and additional memory to build, and a look-up misses the CPU
 // cache three times instead of once.
@@ -20,10 +26,9 @@ type filter struct{ blocks []filterBlock }
 type filterBlock [8]uint32
 
 const (
-	filterBlockBytes    = 32
-	filterKeysPerBlock  = 16
-	maxFilterBlocks     = 1 << 28
-	filterHashBytesFrom = 8 // the first half of a digest selects the page, the second the filter block
+	filterBlockBytes   = 32
+	filterKeysPerBlock = 16
+	maxFilterBlocks    = 1 << 28
 )
 
 // filterSalts are the odd multipliers of the Parquet specification.
@@ -37,8 +42,8 @@ func newFilter(rows uint64) filter {
 }
 
 func (f filter) block(d *dedup.Digest) (*filterBlock, uint32) {
-	k := binary.LittleEndian.Uint64(d[filterHashBytesFrom:])
-	return &f.blocks[(k>>32)*uint64(len(f.blocks))>>32], uint32(k)
+	block, _ := bits.Mul64(prefix(d), uint64(len(f.blocks)))
+	return &f.blocks[block], binary.LittleEndian.Uint32(d[8:])
 }
 
 func (f filter) add(d *dedup.Digest) {
