@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,13 +256,11 @@ func TestCollectionFreesSpace(t *testing.T) {
 	s := mustOpen(t, h, t.TempDir())
 	var m model
 	for n := uint64(0); n < 120_000; n += 2000 {
-		var rows []dedup.Row
-		for i := n; i < n+2000; i++ {
-			r := rowOf(i)
-			r.First, r.HasResult, r.Result = int64(i), true, make([]byte, 300)
-			rows = append(rows, r)
-		}
-		must(t, apply(s, m.commit(rows)))
+		first := int64(n)
+		applyAtOnce(t, s, &m, n, n+2000, func(r *dedup.Row) {
+			r.First, r.HasResult, r.Result = first, true, make([]byte, 300)
+			first++
+		})
 		m.before[0] = int64(n) - 10_000
 		s.EvictBefore(m.before)
 		awaitIdle(t, s, idle)
@@ -273,6 +272,31 @@ func TestCollectionFreesSpace(t *testing.T) {
 	t.Logf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
 	if st.DiskBytes > 40<<20 { // the flushes wrote as much, and the merges again
 		t.Fatalf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}
+
+// TestGarbageOfASmallStoreIsCollected: Badger counts a deleted block as garbage once its
+// tombstone is compacted. Those of a small store do not fill a memtable, and its tables are
+// all of level zero.
+func TestGarbageOfASmallStoreIsCollected(t *testing.T) {
+	cfg := smallConfig()
+	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
+	h := newHost(t, cfg)
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	large := func(r *dedup.Row) { r.HasResult, r.Result = true, make([]byte, 1000) }
+	for n := range uint64(2 * cfg.MergeFanIn) {
+		applyAtOnce(t, s, &m, 2000*n, 2000*n+2000, large)
+		awaitIdle(t, s, idle)
+	}
+	applyAtOnce(t, s, &m, 0, 1, large) // the view without the merged runs
+	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(h.metrics.collections) == 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("no value-log file was collected: %+v", s.Stats())
+		}
 	}
 	must(t, m.check(s, m.position()))
 	must(t, s.Close())
@@ -303,4 +327,36 @@ func TestStoresFlushAtDifferentTimes(t *testing.T) {
 	if len(flushes) < stores-1 {
 		t.Errorf("%d stores were flushed with %v rows", stores, flushes)
 	}
+}
+
+// TestFlushesDoNotWaitForMergesOfOtherStores: a store whose merge waits for those of others
+// still flushes, also several times. Its merge follows.
+func TestFlushesDoNotWaitForMergesOfOtherStores(t *testing.T) {
+	h := newHost(t, smallConfig())
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	var taken []*scratch
+	for range cap(h.mergeScratch) {
+		taken = append(taken, <-h.mergeScratch)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const flushes = 6 // MergeFanIn is 3
+	for n := range uint64(flushes) {
+		applyRows(t, s, &m, 20*n, 20*n+20, nil)
+		if err := s.Flush(ctx); err != nil {
+			t.Fatalf("flush %d, while other stores merge: %v", n, err)
+		}
+	}
+	if runs := s.Stats().Runs; runs != flushes {
+		t.Errorf("%d runs, want %d: a merge did not wait", runs, flushes)
+	}
+	for _, work := range taken {
+		h.mergeScratch <- work
+	}
+	for s.Stats().Runs == flushes {
+		runtime.Gosched()
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
 }

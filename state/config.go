@@ -26,8 +26,8 @@ type Config struct {
 	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"target size of a page of rows; one look-up on disk reads one page"`
 	// MergeFanIn is how many runs of similar size make one merge.
 	MergeFanIn int `env:"MERGE_FAN_IN" envDefault:"4" help:"runs of similar size that are merged into one"`
-	// BackgroundJobs bounds how many stores flush, and how many merge, at the same
-	// time.
+	// BackgroundJobs bounds how many stores flush, and how many merge or collect the
+	// value log, at the same time.
 	BackgroundJobs int `env:"BACKGROUND_JOBS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
 }
 

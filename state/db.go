@@ -23,11 +23,14 @@ type database struct {
 	// fails the transaction.
 	beforeWrite func() error
 
-	partsRead   atomic.Uint64
-	boundMapped func() // called after each mappedCheckParts parts
+	partsRead     atomic.Uint64
+	boundMapped   func() // called after each mappedCheckParts parts
+	releaseMapped func() // called after each releasePages pages that are written
 }
 
-func newDatabase() *database { return &database{boundMapped: func() {}} }
+func newDatabase() *database {
+	return &database{boundMapped: func() {}, releaseMapped: func() {}}
+}
 
 // attach sets the opened database.
 func (db *database) attach(opened *badger.DB) {
@@ -68,6 +71,21 @@ func (db *database) compact(atLeast int) error {
 		return fmt.Errorf("compact badger's tables: %w", err)
 	}
 	return nil
+}
+
+// fillMemTable writes as much as a memtable has, so that Badger begins to flush the one in
+// use, with the tombstones in it. It does not wait for the flush.
+func (db *database) fillMemTable() error {
+	filler := make([]byte, valueThreshold/2) // in the memtable itself, not in the value log
+	w := batch{db: db}
+	// The transaction after the one that fills the memtable begins its flush. One has at most
+	// 15 % of a memtable.
+	for n := range memTableBytes * 5 / 4 / len(filler) {
+		if err := w.do(func(txn *badger.Txn) error { return txn.Set([]byte{fillerPrefix, byte(n)}, filler) }); err != nil {
+			return fmt.Errorf("write filler: %w", err)
+		}
+	}
+	return w.commit()
 }
 
 // putManifest commits m, after the caller has committed all blocks of its runs.

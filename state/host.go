@@ -24,7 +24,8 @@ type Host struct {
 	metrics *metrics
 	reg     prometheus.Registerer
 
-	// Each running flush or merge takes a scratch, so their number bounds both.
+	// Each running flush takes a scratch, and so does each merge or collection, so their
+	// number bounds both.
 	flushScratch chan *scratch
 	mergeScratch chan *scratch
 
@@ -292,7 +293,7 @@ func (h *Host) newStore(dir string, identity []byte) *Store {
 	s.freezeToken <- struct{}{}
 	s.publishView(func(*view) *view { return &view{} })
 	s.refreshView()
-	s.db.boundMapped = h.boundMapped
+	s.db.boundMapped, s.db.releaseMapped = h.boundMapped, s.releaseMapped
 	if h.beforeWrite != nil {
 		s.db.beforeWrite = func() error { return h.beforeWrite(dir) }
 	}

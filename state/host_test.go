@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -369,6 +373,50 @@ func BenchmarkApply(b *testing.B) {
 			must(b, s.Apply(int64(n+1), nil))
 		}
 	}
+}
+
+// BenchmarkOpen measures the opening of stores with a few small runs after kill -9, eight at a
+// time. All stay open; run it with -benchtime 1000x.
+func BenchmarkOpen(b *testing.B) {
+	const most = 1000
+	if b.N > most {
+		b.Fatalf("there are %d stores: use -benchtime %dx", most, most)
+	}
+	h, from := benchHost(b), filepath.Join(b.TempDir(), "store")
+	s := mustOpen(b, h, from)
+	for n := range uint64(900) {
+		s.Put(rowOf(n))
+		if n%300 == 299 {
+			must(b, s.Apply(int64(n+1), nil))
+			flush(b, s)
+		}
+	}
+	killed := b.TempDir()
+	for i := range most {
+		to := filepath.Join(killed, fmt.Sprint(i))
+		must(b, exec.Command("cp", "-a", "--sparse=always", from, to).Run()) // logs are mapped beyond what is written
+	}
+	opened := make([]*Store, most+1)
+	opened[most] = s
+	b.Cleanup(func() {
+		for _, s := range opened {
+			if s != nil {
+				must(b, s.Abandon())
+			}
+		}
+	})
+	var next atomic.Int64
+	b.SetParallelism(openingsUsual / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			i := int(next.Add(1)) - 1
+			var err error
+			if opened[i], err = h.Open(filepath.Join(killed, fmt.Sprint(i)), testIdentity); err != nil {
+				b.Error(err) // Fatal is for the benchmark's own goroutine
+				return
+			}
+		}
+	})
 }
 
 // BenchmarkRows measures Get, Put, flushes and merges of 10 million rows in 8

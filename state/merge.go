@@ -114,7 +114,7 @@ func (s *Store) countMergeable() int {
 // mergeRuns replaces the inputs, consecutive runs of the manifest, by one run
 // with the newest row of every digest. It evicts rows as EvictBefore permits.
 func (s *Store) mergeRuns(inputs []*run) error {
-	work, err := acquireScratch(s, s.host.mergeScratch)
+	work, err := s.acquireScratch(s.host.mergeScratch, s.frozen)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,6 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 			if err := m.s.flushFrozen(); err != nil {
 				return err
 			}
-			m.s.releaseMapped()
 		}
 	}
 }

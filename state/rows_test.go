@@ -197,15 +197,21 @@ func flush(t failer, s *Store) {
 // applyRows applies rows [from, to) in transactions of up to 20 rows.
 func applyRows(t failer, s *Store, m *model, from, to uint64, change func(*dedup.Row)) {
 	t.Helper()
-	for from < to {
-		var rows []dedup.Row
-		for ; from < to && len(rows) < 20; from++ {
-			r := rowOf(from)
-			if change != nil {
-				change(&r)
-			}
-			rows = append(rows, r)
-		}
-		must(t, apply(s, m.commit(rows)))
+	for ; from < to; from += 20 {
+		applyAtOnce(t, s, m, from, min(from+20, to), change)
 	}
+}
+
+// applyAtOnce applies rows [from, to) in one transaction.
+func applyAtOnce(t failer, s *Store, m *model, from, to uint64, change func(*dedup.Row)) {
+	t.Helper()
+	var rows []dedup.Row
+	for ; from < to; from++ {
+		r := rowOf(from)
+		if change != nil {
+			change(&r)
+		}
+		rows = append(rows, r)
+	}
+	must(t, apply(s, m.commit(rows)))
 }

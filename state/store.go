@@ -40,6 +40,7 @@ type Store struct {
 	manifest     *manifest
 	owesToken    bool   // freezeToken is due once flush and merges allow it
 	garbage      uint64 // deleted bytes that the value log still stores
+	filled       uint64 // garbage when the memtable was last filled; see fillMemTable
 	markedOpen   bool   // STATUS is open, no longer opening
 	filesChanged bool   // since disk was measured
 

@@ -71,10 +71,16 @@ func (w *runWriter) add(r *dedup.Row) error {
 	return nil
 }
 
+// releasePages is the number of pages written between two releases of mapped memory, if one
+// is due: about a megabyte.
+const releasePages = 64
+
 func (w *runWriter) writePage() error {
 	err := w.writePart(kindPage, w.page, w.s.page.rows(), w.s.page.bytes())
 	w.s.page.reset()
-	w.page++
+	if w.page++; w.page%releasePages == 0 {
+		w.s.batch.db.releaseMapped()
+	}
 	return err
 }
 
