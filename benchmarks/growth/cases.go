@@ -190,6 +190,7 @@ func (r *run) catchUp(ctx context.Context) error {
 
 // latency returns the sorted latencies of events of the live route, in ms, until until returns.
 func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Context) error) ([]float64, error) {
+	producing := ctx // a cancelled event would fail those in its batch, also later ones
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type read struct {
@@ -206,7 +207,7 @@ func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Contex
 			return &kgo.Record{Topic: a.name + "-live", Value: fmt.Appendf(nil, `{"sent":%d,"id":"live-%d"}`, time.Now().UnixMicro(), n)}
 		}
 		for ctx.Err() == nil {
-			if err := a.produce(ctx, 10, 100, next); err != nil && ctx.Err() == nil {
+			if err := a.produce(producing, 10, 100, next); err != nil {
 				producer <- err
 				return
 			}

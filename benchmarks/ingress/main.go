@@ -134,7 +134,7 @@ func run(ctx context.Context, s settings) (err error) {
 // guesses estimates the time of each run, in the order in which they report their progress.
 func (s settings) guesses() (all []time.Duration) {
 	each := s.warmup + s.measured + startAndDrain
-	for part, n := range map[string]int{partVerdict: 1 + s.rounds*len(s.rates)*len(s.commits), partAsync: 1 + s.rounds*len(s.connections)*len(contenders), partFlood: s.rounds * len(phases)} {
+	for part, n := range map[string]int{partVerdict: (1 + s.rounds) * len(s.rates) * len(s.commits), partAsync: 1 + s.rounds*len(s.connections)*len(contenders), partFlood: s.rounds * len(phases)} {
 		if slices.Contains(s.what, part) {
 			all = append(all, slices.Repeat([]time.Duration{each}, n)...)
 		}
@@ -142,24 +142,24 @@ func (s settings) guesses() (all []time.Duration) {
 	return all
 }
 
-// verdictRuns measures every point in every round. A first run does not count: it
-// warms up the broker, whose code is not compiled yet.
+// verdictRuns measures every point in every round. A first round does not count: the
+// broker compiles its code for half a minute of traffic at each rate, on one of two cores.
 func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
-	first := point{slices.Max(b.rates), slices.Max(b.commits)}
-	if _, err := b.measureLatency(ctx, first, 0); err != nil {
-		return nil, fmt.Errorf("%d requests/s, commit interval %v, to warm the broker up: %w", first.Rate, first.Commit, err)
-	}
-	b.progress.Done("the broker is warm")
-	for round := 1; round <= b.rounds; round++ {
+	for round := range 1 + b.rounds {
 		for _, rate := range b.rates {
 			for _, commit := range b.commits {
 				m, err := b.measureLatency(ctx, point{rate, commit}, round)
 				if err != nil {
 					return nil, fmt.Errorf("%d requests/s, commit interval %v, round %d: %w", rate, commit, round, err)
 				}
-				b.progress.Done("round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99",
-					round, rate, commit, m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Latency.Max, m.bound(), m.Statuses, m.Behind.P99)
-				runs = append(runs, m)
+				name := fmt.Sprintf("round %d", round)
+				if round == 0 {
+					name = "warm-up"
+				} else {
+					runs = append(runs, m)
+				}
+				b.progress.Done("%s  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99",
+					name, rate, commit, m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Latency.Max, m.bound(), m.Statuses, m.Behind.P99)
 			}
 		}
 	}

@@ -52,6 +52,11 @@ func run(ctx context.Context, s settings) (err error) {
 }
 
 func (r *result) measure(ctx context.Context, b *bed) (err error) {
+	if r.s.comparesRates() {
+		if err := warmUp(ctx, b); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+	}
 	for _, part := range r.s.what {
 		switch part {
 		case "live-keys":
@@ -74,6 +79,11 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 
 // measures reports whether a size is measured in a round, from 0.
 func (s settings) measures(keys, round int) bool { return round == 0 || keys <= largeKeys }
+
+// comparesRates reports whether a part is asked for that compares rates of one run.
+func (s settings) comparesRates() bool {
+	return slices.Contains(s.what, "live-keys") || slices.Contains(s.what, "workers")
+}
 
 // What a run takes, roughly, on two cores with the broker (2026-11-23): events a second that
 // are produced or processed, keys a second that are restored, and the start and end of an app.
@@ -110,6 +120,9 @@ func (s settings) guesses() (all []time.Duration) {
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}
+	}
+	if s.comparesRates() {
+		all[0] += appTime + events(2*warmUpEvents)
 	}
 	return all
 }

@@ -22,7 +22,7 @@ const manyKeys = 1 << 30
 func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 	for round := range b.s.rounds {
 		for _, sh := range b.s.shapes {
-			m, err := shapeOnce(ctx, b, sh, round)
+			m, err := shapeOnce(ctx, b, fmt.Sprintf("shape-%v-round-%d", sh, round+1), sh, b.s.events)
 			if err != nil {
 				return runs, fmt.Errorf("shape %v, round %d: %w", sh, round+1, err)
 			}
@@ -33,8 +33,20 @@ func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 	return runs, nil
 }
 
-func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m drainRun, err error) {
-	a, err := b.newApp(ctx, fmt.Sprintf("shape-%v-round-%d", sh, round+1), sh, true, manyKeys)
+// warmUp runs once what is measured, in an app of its own that does not count. The JVM of a new
+// broker still compiles, which would make the first size or shape the slowest.
+func warmUp(ctx context.Context, b *bed) error {
+	note("  warm-up")
+	_, err := shapeOnce(ctx, b, "warm-up", shape{1, b.s.workers, b.s.partitions}, warmUpEvents)
+	return err
+}
+
+// warmUpEvents keep the broker busy for some ten seconds.
+const warmUpEvents = 5_000_000
+
+// shapeOnce runs an app of the name with a backlog of events.
+func shapeOnce(ctx context.Context, b *bed, name string, sh shape, events int) (m drainRun, err error) {
+	a, err := b.newApp(ctx, name, sh, true, manyKeys)
 	if err != nil {
 		return m, err
 	}
@@ -44,7 +56,7 @@ func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m drainRun, er
 	if err != nil {
 		return m, err
 	}
-	if m, err = a.drain(ctx, b.s.events, services...); err != nil {
+	if m, err = a.drain(ctx, events, services...); err != nil {
 		return m, err
 	}
 	for _, s := range services {
