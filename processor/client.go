@@ -123,7 +123,9 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 // At a commit interval of 5 ms and 1,000 requests a second this linger halves the time to
 // a verdict: p50 16 ms, without it 33 (benchmarks/ingress, 2026-11-21). The flush at the end
 // of a transaction sends its records without a linger, so the next one is due no earlier.
-const markerTime = 4 * time.Millisecond
+// With 3 ms p99 was 11 to 14 ms there, with 4 ms 13 to 16, and with 2 ms 19 to 27, because
+// the broker then delays batches now and then (2026-11-25).
+const markerTime = 3 * time.Millisecond
 
 // watchedBalancer is a balancer that reports the assignment of this member. franz-go's
 // callbacks get differences, and its transaction session drops some of them (A8). The

@@ -160,8 +160,10 @@ func (s *scratch) sorted(t *table) ([]slot, []sortKey) {
 	for b := 1; b < len(ends); b++ {
 		ends[b] += ends[b-1]
 	}
-	s.rows = slices.Grow(s.rows[:0], t.rows)[:t.rows]
-	s.order = slices.Grow(s.order[:0], t.rows)[:t.rows]
+	if cap(s.rows) < t.rows { // slices.Grow would copy rows of no use
+		s.rows, s.order = make([]slot, t.rows), make([]sortKey, t.rows)
+	}
+	s.rows, s.order = s.rows[:t.rows], s.order[:t.rows]
 	for i := range t.rows {
 		row := t.at(i)
 		p := prefix(&row.digest)
