@@ -51,6 +51,41 @@ func TestBudgetRefusesWhileRecordsAreInUse(t *testing.T) {
 	})
 }
 
+// TestRefusalsOfMemoryInUseNeedFewCollections: while all memory is in use, collections for
+// refused batches free nothing, so they become rare. After one that frees memory they are
+// frequent again.
+func TestRefusalsOfMemoryInUseNeedFewCollections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1 << 20)
+		if !b.take(b.limit) {
+			t.Fatal("an empty budget refuses a batch")
+		}
+		defer b.Use()() // else it accepts one after stalledAfter
+		collections := func(refusing time.Duration) (n int) {
+			at := b.collectedAt
+			for began := time.Now(); time.Since(began) < refusing; time.Sleep(budgetPoll) { //nolint:forbidigo // the fake clock of the synctest bubble
+				if b.take(1 << 10) {
+					t.Fatal("a full budget accepts a batch")
+				}
+				if b.collectedAt != at {
+					n, at = n+1, b.collectedAt
+				}
+			}
+			return n
+		}
+		const longest = collectPause << vainMax
+		collections(4 * longest)
+		if n := collections(10 * longest); n < 8 || n > 10 {
+			t.Errorf("%d collections in %v, want one every %v", n, 10*longest, longest)
+		}
+		b.dropped.Add(b.limit)
+		if n := collections(longest + 4*collectPause); n < 3 {
+			t.Errorf("%d collections after one that freed memory, want 3 or more", n)
+		}
+	})
+}
+
 // TestClientsThatHoldPartsOfTheBudgetGoOn: each client has a batch in memory while it
 // fetches the next one. Whatever their sizes are, all get memory at last, within the bound.
 func TestClientsThatHoldPartsOfTheBudgetGoOn(t *testing.T) {

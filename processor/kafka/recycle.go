@@ -74,7 +74,7 @@ func capacityOf(n int) int {
 func (r *recycler[T]) open(piece []T, lent bool) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
-	free := r.budget.release
+	free := r.budget.drop
 	if lent {
 		free = r.budget.lost
 	}
