@@ -45,7 +45,6 @@ func damageConfig() Config {
 // Child processes open the damaged stores: Badger leaks goroutines when it
 // fails to open, and may end the process.
 func TestDamage(t *testing.T) {
-	t.Parallel()
 	older, bases := damageBases(t)
 	var cases []injury
 	r := rand.New(rand.NewPCG(5, 6))

@@ -201,7 +201,6 @@ func childLoad() {
 // exactly the rows below their position, which is at least the durable position
 // that the process printed last.
 func TestKill(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	h := newHost(t, smallConfig())
 	r := rand.New(rand.NewPCG(11, 12))

@@ -154,7 +154,6 @@ func TestParseStatus(t *testing.T) {
 // the directory, from a process that is not root. That is no damage: the error
 // names the file, and with the permission restored the store is unchanged.
 func TestWrongPermissions(t *testing.T) {
-	t.Parallel()
 	h := newHost(t, damageConfig())
 	dir, _ := killedStore(t, h)
 	must(t, os.Chmod(filepath.Dir(dir), 0o755))
