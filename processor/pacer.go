@@ -27,14 +27,15 @@ const (
 	firstRoom = 10_000
 	// roomMax is more than any router routes between two looks.
 	roomMax = 1 << 30
-	// aheadMin is the least time by which the tasks may be behind the routing stage. It
-	// must be more than two commit intervals, else the tasks wait for records: those of
-	// the open transactions of both stages count too. At pauseFactor of that time backlogs
-	// are paused.
-	aheadMin, aheadIntervals, pauseFactor = 250 * time.Millisecond, 2.5, 2
+	// aheadMin is the least time by which the tasks may be behind the routing stage. Below
+	// two commit intervals the tasks wait for records: those of the open transactions of
+	// both stages count too. With half of this time a backlog took 6 to 9 % longer with two
+	// workers, because their rate varies (benchmarks/throughput, 2026-11-25). At pauseFactor
+	// of that time backlogs are paused.
+	aheadMin, aheadIntervals, pauseFactor = 500 * time.Millisecond, 5, 2
 	// liveShare is the part of that time with live events in the process, which wait as
 	// long. The tasks then wait for records now and then.
-	liveShare = 0.35
+	liveShare = 0.175
 	// holdMax bounds how long a poll waits for room. Events that become live wait with it.
 	holdMax = 100 * time.Millisecond
 	// liveFor is how long a live partition counts after its last record.

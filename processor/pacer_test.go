@@ -70,7 +70,7 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 			}
 		}
 	}
-	const near = 350 * time.Millisecond // liveShare of a second
+	const near = 175 * time.Millisecond // liveShare of a second
 	poll()
 	wantPaused("tasks not behind", 0)
 	p.set(near, 10)
@@ -122,7 +122,7 @@ func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 			t.Errorf("%s: limits %v and %v, want %v and %v", when, gotMost, gotNear, most, near)
 		}
 	}
-	const live = 350 * time.Millisecond
+	const live = 175 * time.Millisecond
 	want("a new pacer", of, pauseFactor*live, live)
 	noLive(of)
 	want("no live events", of, pauseFactor*time.Second, time.Second)
