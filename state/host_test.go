@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // startChild starts the test binary as a child program on a directory, and
-// returns the lines that it prints. A test that starts children does not run beside others:
+// returns the lines that it prints. A test that starts children does not run in parallel:
 // until a new child runs its program it has the locks of all open stores, also of those that
 // are closed meanwhile.
 func startChild(t *testing.T, program, dir string, stderr io.Writer) (*exec.Cmd, *bufio.Scanner) {
