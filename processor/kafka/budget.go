@@ -75,10 +75,9 @@ type Budget struct {
 	// freed is what the collector has freed since then of what should be recycled, dropped
 	// what it has freed of the rest.
 	freed, dropped atomic.Int64
-
-	collecting atomic.Bool
-	overdrawn  atomic.Bool // boundGarbage runs
-	refusals   atomic.Int64
+	collecting     atomic.Bool
+	overdrawn      atomic.Bool // boundGarbage runs
+	refusals       atomic.Int64
 	// users are the transactions in progress, each of which may have records. uses
 	// counts those that began.
 	users, uses atomic.Int64
@@ -196,13 +195,13 @@ func (b *Budget) collect(due bool, now time.Time) {
 	}
 	freed := b.freed.Swap(0)
 	all := freed + b.dropped.Swap(0)
-	b.useless, b.vain = min(b.useless+1, uselessMax), min(b.vain+1, vainMax)
-	if freed >= b.limit/8 || b.collectedAt.IsZero() {
-		b.useless = 0
+	inARow := func(count, most int, freed int64) int {
+		if freed >= b.limit/8 || b.collectedAt.IsZero() {
+			return 0
+		}
+		return min(count+1, most)
 	}
-	if all >= b.limit/8 || b.collectedAt.IsZero() {
-		b.vain = 0
-	}
+	b.useless, b.vain = inARow(b.useless, uselessMax, freed), inARow(b.vain, vainMax, all)
 	b.since.Store(0)
 	b.lent.Store(0)
 	b.collectedAt = now
