@@ -225,19 +225,21 @@ func runningTasks(all []TaskState) map[app.TaskID]bool {
 	return runs
 }
 
+// isReportedBefore orders the tasks that do not run: those with a reason, then by task.
+func (s *TaskState) isReportedBefore(other *TaskState) bool {
+	if (s.Reason == "") != (other.Reason == "") {
+		return s.Reason != ""
+	}
+	return s.Task < other.Task
+}
+
 // notRunning describes the first task that does not run, one with a reason if there is one,
 // and says how many there are if it is not the only one.
 func notRunning(all []TaskState, n int) error {
 	var first *TaskState
 	for i := range all {
 		t := &all[i]
-		if t.State == running.String() {
-			continue
-		}
-		switch {
-		case first == nil, first.Reason == "" && t.Reason != "":
-			first = t
-		case (first.Reason == "") == (t.Reason == "") && t.Task < first.Task:
+		if t.State != running.String() && (first == nil || t.isReportedBefore(first)) {
 			first = t
 		}
 	}
