@@ -246,20 +246,25 @@ func TestFlushHonoursContext(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestCollectionFreesSpace writes and evicts rows until the value log consists
-// mostly of garbage.
-func TestCollectionFreesSpace(t *testing.T) {
+// largeRunStore returns a store whose runs have 2,000 rows, its host, and a channel for
+// awaitIdle.
+func largeRunStore(t *testing.T) (*Host, *Store, <-chan struct{}) {
+	t.Helper()
 	cfg := smallConfig()
 	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
 	h := newHost(t, cfg)
 	idle := watchIdle(h)
-	s := mustOpen(t, h, t.TempDir())
+	return h, mustOpen(t, h, t.TempDir()), idle
+}
+
+// TestCollectionFreesSpace writes and evicts rows until the value log consists
+// mostly of garbage.
+func TestCollectionFreesSpace(t *testing.T) {
+	h, s, idle := largeRunStore(t)
 	var m model
 	for n := uint64(0); n < 120_000; n += 2000 {
-		first := int64(n)
 		applyAtOnce(t, s, &m, n, n+2000, func(r *dedup.Row) {
-			r.First, r.HasResult, r.Result = first, true, make([]byte, 300)
-			first++
+			r.First, r.HasResult, r.Result = r.At.Offset, true, make([]byte, 300)
 		})
 		m.before[0] = int64(n) - 10_000
 		s.EvictBefore(m.before)
@@ -281,14 +286,10 @@ func TestCollectionFreesSpace(t *testing.T) {
 // tombstone is compacted. Those of a small store do not fill a memtable, and its tables are
 // all of level zero.
 func TestGarbageOfASmallStoreIsCollected(t *testing.T) {
-	cfg := smallConfig()
-	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
-	h := newHost(t, cfg)
-	idle := watchIdle(h)
-	s := mustOpen(t, h, t.TempDir())
+	h, s, idle := largeRunStore(t)
 	var m model
 	large := func(r *dedup.Row) { r.HasResult, r.Result = true, make([]byte, 1000) }
-	for n := range uint64(2 * cfg.MergeFanIn) {
+	for n := range uint64(2 * h.cfg.MergeFanIn) {
 		applyAtOnce(t, s, &m, 2000*n, 2000*n+2000, large)
 		awaitIdle(t, s, idle)
 	}
