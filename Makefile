@@ -204,7 +204,7 @@ versions: ## Kafka 3.9 is upgraded to 4.3 under load, and an earlier build runs 
 
 .PHONY: check
 check: ## every static check
-	@$(MAKE) --no-print-directory -k -j4 -Otarget fmt deps length tidy lint vuln
+	@$(MAKE) --no-print-directory -k -j4 -Otarget fmt deps length edits tidy lint vuln
 	@echo 'check: ok'
 
 .PHONY: fmt
@@ -228,6 +228,11 @@ length: ## no Go file outside tests is longer than a reader's patience
 	@find . -name '*.go' ! -name '*_test.go' -exec awk -v max=$(FILE_LINES_MAX) \
 		'END { if (FNR > max) { printf "length: %s has %d lines, at most %d are allowed\n", FILENAME, FNR, max; exit 1 } }' {} \; \
 		| { ! grep . >&2; }
+
+# make mutants takes minutes and runs last in CI; this takes seconds.
+.PHONY: edits
+edits: ## the text that each mutant replaces is in the code
+	$(GO) test -tags mutants -vet=off -run '^TestEditsApply$$' ./processor/mutants
 
 .PHONY: tidy
 tidy: ## go.mod and go.sum hold what the code needs and no more

@@ -65,6 +65,6 @@ var trimList = []mutant{
 		name:    "recycled-too-early",
 		hazards: []string{"A20"},
 		does:    "the memory of polled records is used again while the transaction still produces them",
-		edits:   []edit{{"processor/transaction.go", "		left := time.Until(deadline)\n", "		x.recycle()\n		left := time.Until(deadline)\n"}},
+		edits:   []edit{{"processor/transaction.go", "		fetches = x.poll(ctx, wait,", "		x.recycle()\n		fetches = x.poll(ctx, wait,"}},
 	},
 }
