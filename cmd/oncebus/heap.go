@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"slices"
@@ -15,16 +16,27 @@ const (
 	// 1 GiB. Rows and filters contain no pointers, so a collection costs about the
 	// same with many keys as with few.
 	heapGrowthMax = 192 << 20
+	// heapMin is Go's own least heap at 100 %.
+	heapMin = 4 << 20
 	// gcPercentMin limits how often a very large heap is collected.
 	gcPercentMin = 25
-	// heapInterval is how often boundHeap adjusts the percentage to the live heap.
-	heapInterval = 5 * time.Second
+	// heapInterval is how often boundHeap adjusts the percentage.
+	heapInterval = time.Second
 )
 
-// gcPercent returns the GOGC for a heap with so many live bytes.
-func gcPercent(live uint64) int {
-	return int(min(100, max(gcPercentMin, heapGrowthMax*100/max(live, 1))))
+// gcPercent returns the GOGC for a heap with so many live bytes, in a process that
+// allocates so many in a heapInterval. The heap may double, and grow by what is allocated
+// in an interval: with a small heap that is a collection each interval instead of several.
+// At 10,000 requests/s a percentage of 400 had 5 % less CPU and p99 of 35 and 24 ms instead
+// of 43 and 34 (benchmarks/ingress, 2026-11-25).
+func gcPercent(live, allocated uint64) int {
+	live = max(live, heapMin)
+	return int(max(gcPercentMin, min(heapGrowthMax, max(live, allocated))*100/live))
 }
+
+// gcPercentStep is by which part a percentage has to change, because each change stops all
+// goroutines for a moment.
+const gcPercentStep = 0.2
 
 // boundHeap keeps the heap from growing by more than heapGrowthMax until ctx is
 // done. It does nothing if environ sets GOGC or GOMEMLIMIT.
@@ -34,7 +46,9 @@ func boundHeap(ctx context.Context, environ []string) {
 	}) {
 		return
 	}
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(heap)
+	before := heap[1].Value.Uint64()
 	ticker := time.NewTicker(heapInterval)
 	defer ticker.Stop()
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
@@ -44,8 +58,10 @@ func boundHeap(ctx context.Context, environ []string) {
 			return
 		case <-ticker.C:
 		}
-		metrics.Read(live)
-		if next := gcPercent(live[0].Value.Uint64()); next != now {
+		metrics.Read(heap)
+		next := gcPercent(heap[0].Value.Uint64(), heap[1].Value.Uint64()-before)
+		before = heap[1].Value.Uint64()
+		if math.Abs(float64(next-now)) > gcPercentStep*float64(now) {
 			now = next
 			debug.SetGCPercent(next)
 		}

@@ -134,6 +134,9 @@ func (s *Server) reject(rq *request, reason string, r *response) *response {
 // pathLogBytes is how much of a path the log shows.
 const pathLogBytes = 200
 
+// recordAttrs is the most attributes of a line that record logs.
+const recordAttrs = 14
+
 // record counts and logs a response. Of the request the log shows the path and what
 // identifies it: no payload, no secret.
 func (s *Server) record(r *http.Request, rq *request, response *response) {
@@ -149,11 +152,12 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 	if len(path) > pathLogBytes {
 		path = path[:pathLogBytes] + "..."
 	}
-	attrs := []slog.Attr{
+	attrs := make([]slog.Attr, 0, recordAttrs)
+	attrs = append(attrs,
 		slog.String("route", rq.route), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", response.status),
 		slog.String("response", response.name), slog.String("verdict", response.verdict), slog.Int("bytes", rq.bytes),
 		slog.Duration("duration", took), slog.String("source", rq.source.String()), slog.String("request_id", rq.id),
-	}
+	)
 	if rq.key != "" {
 		attrs = append(attrs, slog.String("key", rq.key))
 	}
