@@ -281,7 +281,6 @@ func (h *Host) newStore(dir string, identity []byte) *Store {
 		manifest:       &manifest{identity: identity, nextRun: 1},
 		db:             newDatabase(),
 		log:            h.log,
-		overlay:        h.getTable(),
 		active:         h.getTable(),
 		freezeToken:    make(chan struct{}, 1),
 		frozen:         make(chan *frozenTable, 1),

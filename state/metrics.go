@@ -117,7 +117,7 @@ func (h *Host) Collect(ch chan<- prometheus.Metric) {
 // publishCounters adds the owner's counts since the last transaction to the
 // metrics.
 func (s *Store) publishCounters() {
-	s.recentRows.Store(int64(s.active.rows))
+	s.recentRows.Store(int64(s.active.applied.rows))
 	for i, n := range s.lookups {
 		if n > 0 {
 			s.host.metrics.lookups[i].Add(float64(n))

@@ -14,7 +14,7 @@ import (
 func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 	return func(yield func(dedup.Row, error) bool) {
 		s.refreshView()
-		sources := []source{newTableSource(s.active)}
+		sources := []source{newTableSource(s.active.appliedRows())}
 		if f := s.ownerView.frozen; f != nil {
 			sources = append(sources, newTableSource(f.table))
 		}
@@ -27,7 +27,7 @@ func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 func (s *Store) RowsFrom(d dedup.Digest) iter.Seq2[dedup.Row, error] {
 	return func(yield func(dedup.Row, error) bool) {
 		s.refreshView()
-		sources := []source{newHeapSource(s.overlay, d), newHeapSource(s.active, d)}
+		sources := []source{newHeapSource(s.active, d)}
 		if f := s.ownerView.frozen; f != nil {
 			sources = append(sources, newHeapSource(f.table, d))
 		}

@@ -27,8 +27,7 @@ type Store struct {
 	log     *slog.Logger
 
 	// Only the owner uses these.
-	overlay    *table // rows of the open transaction
-	active     *table // committed rows since the last freeze
+	active     *table // rows since the last freeze, those of the open transaction included
 	ownerView  *view
 	checkpoint []byte // nil before the first
 	dirtySince time.Time
@@ -73,16 +72,16 @@ type Store struct {
 // page is unreadable.
 func (s *Store) Get(d dedup.Digest) (row dedup.Row, found bool, err error) {
 	hash := s.host.seed.hash(&d)
-	if slot := s.overlay.find(hash, &d); slot != nil {
-		s.lookups[answerOverlay]++
-		return s.overlay.row(slot), true, nil
-	}
-	if slot := s.active.find(hash, &d); slot != nil {
-		s.lookups[answerRecent]++
+	if slot, ordinal := s.active.find(hash, &d); slot != nil {
+		if ordinal < s.active.applied.rows {
+			s.lookups[answerRecent]++
+		} else {
+			s.lookups[answerOverlay]++
+		}
 		return s.active.row(slot), true, nil
 	}
 	if f := s.ownerView.frozen; f != nil {
-		if slot := f.table.find(hash, &d); slot != nil {
+		if slot, _ := f.table.find(hash, &d); slot != nil {
 			s.lookups[answerRecent]++
 			return f.table.row(slot), true, nil
 		}
@@ -132,12 +131,12 @@ func (s *Store) Put(row dedup.Row) {
 	if row.Result != nil {
 		row.Result = append([]byte{}, row.Result...)
 	}
-	s.overlay.put(s.host.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
+	s.active.put(s.host.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
 }
 
 // Discard removes the rows of the open transaction after an abort.
 func (s *Store) Discard() {
-	s.overlay.clear()
+	s.active.rollback()
 	s.refreshView()
 	s.publishCounters()
 }
@@ -206,8 +205,7 @@ func checkCheckpoint(position int64, size int) error {
 
 // applyRows adds the rows of the committed transaction, after the checkpoint was set.
 func (s *Store) applyRows(position int64) error {
-	s.overlay.moveTo(s.active)
-	s.overlay.clear()
+	s.active.commit()
 	s.position.Store(position)
 	if s.dirtySince.IsZero() {
 		s.dirtySince = time.Now()
@@ -273,8 +271,8 @@ func (s *Store) freezeIfDue() error {
 	}
 }
 
-// freezeTable sends the active table to the background goroutine. The caller
-// has received the freeze token, so the send does not block.
+// freezeTable sends the active table to the background goroutine, without the rows of the
+// open transaction. The caller has received the freeze token, so the send does not block.
 func (s *Store) freezeTable() *frozenTable {
 	f := &frozenTable{table: s.active, position: s.position.Load(), done: make(chan struct{})}
 	if s.checkpoint != nil {
@@ -282,6 +280,7 @@ func (s *Store) freezeTable() *frozenTable {
 	}
 	s.unwritten = false
 	s.active = s.host.getTable()
+	f.table.moveOpen(s.active)
 	s.recentRows.Store(0)
 	s.dirtySince = time.Time{}
 	s.publishView(func(old *view) *view { return &view{frozen: f, runs: old.runs} })
@@ -422,7 +421,6 @@ func (s *Store) stop() error {
 		deleteErr = s.deleteDeadRuns()
 	}
 	s.host.putTable(s.active)
-	s.host.putTable(s.overlay)
 	if !s.db.hasFiles() {
 		return nil // there is no STATUS either, or it stays as the failed creation left it
 	}

@@ -1,9 +1,11 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -376,4 +378,56 @@ func TestHugeResults(t *testing.T) {
 	s = mustOpen(t, h, dir)
 	must(t, m.checkGets(s))
 	must(t, s.Close())
+}
+
+// TestFreezeLeavesTheOpenTransaction: a flush during a transaction writes what was applied.
+// The rows of the transaction stay, until it is applied or discarded.
+func TestFreezeLeavesTheOpenTransaction(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		h, dir, s := newStore(t)
+		replaced, added := rowOf(1), rowOf(2)
+		s.Put(replaced)
+		must(t, s.Apply(1, []byte("first")))
+		replaced.Attempt, replaced.HasResult, replaced.Result = 7, true, []byte("outcome")
+		s.Put(replaced)
+		s.Put(added)
+		flush(t, s)
+		want := []dedup.Row{replaced, added}
+		for _, row := range want {
+			if got, found, err := s.Get(row.Digest); err != nil || !found || !sameRow(got, row) {
+				t.Fatalf("the open transaction has %v %v (%v), want %v", got, found, err, row)
+			}
+		}
+		expectRows(t, s, rowOf(1))
+		if applied {
+			must(t, s.Apply(2, []byte("second")))
+		} else {
+			s.Discard()
+			want = []dedup.Row{rowOf(1)}
+		}
+		expectRows(t, s, want...)
+		must(t, s.Abandon())
+		s = mustOpen(t, h, dir)
+		if s.Position() != 1 || string(s.Checkpoint()) != "first" {
+			t.Fatalf("opened at %d, checkpoint %q, want what was applied before the flush", s.Position(), s.Checkpoint())
+		}
+		expectRows(t, s, rowOf(1))
+		must(t, s.Close())
+	}
+}
+
+// expectRows compares the applied rows of a store, in any order.
+func expectRows(t *testing.T, s *Store, want ...dedup.Row) {
+	t.Helper()
+	var got []dedup.Row
+	for row, err := range s.Rows() {
+		must(t, err)
+		row.Result = slices.Clone(row.Result)
+		got = append(got, row)
+	}
+	byDigest := func(a, b dedup.Row) int { return bytes.Compare(a.Digest[:], b.Digest[:]) }
+	want = slices.SortedFunc(slices.Values(want), byDigest)
+	if !slices.EqualFunc(got, want, sameRow) {
+		t.Fatalf("applied rows are %v, want %v", got, want)
+	}
 }

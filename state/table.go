@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 
 	"oncebus/dedup"
 )
@@ -58,6 +59,20 @@ type table struct {
 	extras []extra
 	// resultBytes is the size of all results, overwritten ones included.
 	resultBytes int
+	// applied is the table at the last commit: later rows are of the open transaction.
+	// replaced has the applied rows that it replaced, in order.
+	applied  extent
+	replaced []replacedRow
+}
+
+// extent is how much a table contains.
+type extent struct{ rows, extras, resultBytes int }
+
+// replacedRow is a row as it was before the open transaction replaced it.
+type replacedRow struct {
+	ordinal int
+	slot    slot
+	extra   extra
 }
 
 // hashSeed makes the index position of a digest unpredictable: in an app
@@ -82,26 +97,33 @@ func (t *table) weight() int { return t.rows + t.resultBytes/resultBytesPerRow }
 
 func (t *table) at(ordinal int) *slot { return &t.chunks[ordinal>>chunkBits][ordinal&chunkMask] }
 
-// find returns the slot of d, or nil. hash is t.seed.hash(d).
-func (t *table) find(hash uint64, d *dedup.Digest) *slot {
+// find returns the slot of d and its ordinal, or nil. hash is t.seed.hash(d).
+func (t *table) find(hash uint64, d *dedup.Digest) (s *slot, ordinal int) {
 	mask := uint64(len(t.index) - 1)
 	for p := hash >> t.shift; ; p++ {
 		e := t.index[p&mask]
 		if e == 0 {
-			return nil
+			return nil, 0
 		}
 		if uint64(e>>24) == hash&0xff {
-			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
-				return s
+			ordinal = int(e&ordinalMask) - 1
+			if s := t.at(ordinal); s.digest == *d {
+				return s, ordinal
 			}
 		}
 	}
 }
 
-// put stores s and x under the digest of s and replaces an older row. It does not
-// copy the result, and ignores s.extra.
+// put stores s and x under the digest of s and replaces an older row, until commit or
+// rollback. It does not copy the result, and ignores s.extra.
 func (t *table) put(hash uint64, s slot, x extra) {
-	stored := t.slotFor(hash, &s.digest)
+	stored, i := t.find(hash, &s.digest)
+	switch {
+	case stored == nil:
+		stored = t.add(hash)
+	case i < t.applied.rows:
+		t.replaced = append(t.replaced, replacedRow{i, *stored, t.extraOf(stored)})
+	}
 	ordinal := stored.extra
 	s.extra = 0
 	if x.hasResult || x.shift != 0 {
@@ -116,25 +138,87 @@ func (t *table) put(hash uint64, s slot, x extra) {
 	*stored = s
 }
 
-// slotFor returns the slot of d. Without one it adds an empty slot, which
-// the caller fills.
-func (t *table) slotFor(hash uint64, d *dedup.Digest) *slot {
+// add adds an empty slot for a digest that the table does not have.
+func (t *table) add(hash uint64) *slot {
 	if t.rows >= len(t.index)/4*3 {
 		t.resize(2 * len(t.index))
 	}
 	mask := uint64(len(t.index) - 1)
-	for p := hash >> t.shift; ; p++ {
-		e := t.index[p&mask]
-		if e == 0 {
-			t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(t.rows+1)
-			return t.appendSlot()
-		}
-		if uint64(e>>24) == hash&0xff {
-			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
-				return s
-			}
-		}
+	p := hash >> t.shift
+	for t.index[p&mask] != 0 {
+		p++
 	}
+	t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(t.rows+1)
+	return t.appendSlot()
+}
+
+// isOpen reports whether the table has rows of an open transaction.
+func (t *table) isOpen() bool { return t.rows > t.applied.rows || len(t.replaced) > 0 }
+
+// commit makes the rows of the open transaction applied ones.
+func (t *table) commit() {
+	t.applied = extent{t.rows, len(t.extras), t.resultBytes}
+	t.dropReplaced()
+}
+
+// rollback removes the rows of the open transaction. The index is as if they had never
+// been added: they were the last ones, also if it was resized, and go in reverse order.
+func (t *table) rollback() {
+	for _, r := range slices.Backward(t.replaced) {
+		if r.slot.extra != 0 {
+			t.extras[r.slot.extra-1] = r.extra
+		}
+		*t.at(r.ordinal) = r.slot
+	}
+	t.dropReplaced()
+	mask := uint64(len(t.index) - 1)
+	for i := t.rows - 1; i >= t.applied.rows; i-- {
+		p := t.seed.hash(&t.at(i).digest) >> t.shift
+		for t.index[p&mask]&ordinalMask != uint32(i+1) {
+			p++
+		}
+		t.index[p&mask] = 0
+	}
+	clear(t.extras[t.applied.extras:])
+	t.rows, t.extras, t.resultBytes = t.applied.rows, t.extras[:t.applied.extras], t.applied.resultBytes
+}
+
+// dropReplaced empties replaced and keeps its memory.
+func (t *table) dropReplaced() {
+	clear(t.replaced)
+	t.replaced = t.replaced[:0]
+}
+
+// moveOpen moves the rows of the open transaction to the open transaction of dst.
+func (t *table) moveOpen(dst *table) {
+	for i := range t.replaced {
+		dst.putSlot(t, t.at(t.replaced[i].ordinal))
+	}
+	for i := t.applied.rows; i < t.rows; i++ {
+		dst.putSlot(t, t.at(i))
+	}
+	t.rollback()
+}
+
+// appliedRows returns the table without the rows of the open transaction: itself, or a
+// copy.
+func (t *table) appliedRows() *table {
+	if !t.isOpen() {
+		return t
+	}
+	c := newTable(t.seed)
+	for i := range t.applied.rows {
+		c.putSlot(t, t.at(i))
+	}
+	for _, r := range slices.Backward(t.replaced) {
+		c.put(c.seed.hash(&r.slot.digest), r.slot, r.extra)
+	}
+	return c
+}
+
+// putSlot puts a slot of another table.
+func (t *table) putSlot(from *table, s *slot) {
+	t.put(t.seed.hash(&s.digest), *s, from.extraOf(s))
 }
 
 // appendSlot appends an empty slot.
@@ -165,25 +249,13 @@ func (t *table) resize(size int) {
 	}
 }
 
-// clear empties the table and keeps its memory. A table with few rows for its
-// size is cleared row by row: every transaction clears the overlay, and one
-// huge transaction must not slow down all later ones.
+// clear empties the table and keeps its memory.
 func (t *table) clear() {
-	if t.rows < len(t.index)/16 {
-		mask := uint64(len(t.index) - 1)
-		for i := range t.rows {
-			p := t.seed.hash(&t.at(i).digest) >> t.shift
-			for t.index[p&mask]&ordinalMask != uint32(i+1) {
-				p++
-			}
-			t.index[p&mask] = 0
-		}
-	} else {
-		clear(t.index)
-	}
+	clear(t.index)
 	clear(t.extras)
 	t.extras = t.extras[:0]
 	t.rows, t.resultBytes = 0, 0
+	t.commit()
 }
 
 // row returns the row of s. Its Result aliases the table's, which is immutable.
@@ -204,6 +276,14 @@ func (t *table) row(s *slot) dedup.Row {
 	return r
 }
 
+// extraOf returns the extra of a slot of t.
+func (t *table) extraOf(s *slot) extra {
+	if s.extra == 0 {
+		return extra{}
+	}
+	return t.extras[s.extra-1]
+}
+
 // slotOf returns r as a slot, without its extra.
 func slotOf(r *dedup.Row) slot {
 	return slot{
@@ -221,15 +301,3 @@ func slotOf(r *dedup.Row) slot {
 
 // extraOf returns the fields of r that a slot does not have.
 func extraOf(r *dedup.Row) extra { return extra{r.Result, r.HasResult, r.Shift} }
-
-// moveTo puts every row into dst, in order of arrival.
-func (t *table) moveTo(dst *table) {
-	for i := range t.rows {
-		s := t.at(i)
-		var x extra
-		if s.extra != 0 {
-			x = t.extras[s.extra-1]
-		}
-		dst.put(dst.seed.hash(&s.digest), *s, x)
-	}
-}

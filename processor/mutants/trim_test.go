@@ -37,7 +37,7 @@ var trimList = []mutant{
 		name:     "sweep-writes-applied-rows",
 		hazards:  []string{"T12"},
 		does:     "a sweep does not see the open transaction, and writes an older row after a newer one",
-		edits:    []edit{{"state/rows.go", "sources := []source{newHeapSource(s.overlay, d), newHeapSource(s.active, d)}", "sources := []source{newHeapSource(s.active, d)}"}},
+		edits:    []edit{{"state/rows.go", "newHeapSource(s.active, d)", "newHeapSource(s.active.appliedRows(), d)"}},
 		aims:     inState("^TestRowsFromReadsTheOpenTransaction$"),
 		notInSim: "the simulation's changelogs are too short for a sweep",
 	},
