@@ -14,10 +14,10 @@
 //	                      v
 //	               judge.Judge    one partition, strictly in offset order
 //	                 Admit        late? from the future?              (dedup)
-//	                 store.Get    overlay, recent rows, runs          (state)
+//	                 store.Get    recent rows, runs                   (state)
 //	                 Decide       unique, duplicate, after its window (dedup)
 //	                 emit         output | duplicates | dead letter
-//	                 put          row -> overlay, changelog, key counts
+//	                 put          row -> store, changelog, key counts
 //	                      |
 //	           transactions.end   checkpoint rows, flush, offsets, EndTxn
 //	                      |
@@ -135,7 +135,7 @@
 // Each has tests named after it; HAZARDS.md lists what threatens them.
 //
 //  1. A store holds every committed row below its changelog position and
-//     nothing uncommitted. Put goes to an overlay; Apply follows the commit.
+//     nothing uncommitted. Put adds open rows; Apply follows the commit, Discard an abort.
 //  2. Emitted records, changelog rows, checkpoints and offsets commit together
 //     or not at all. produced stores the first produce error; end aborts on it.
 //  3. Only End() == (true, nil) is a commit. (false, nil) discards and restores;

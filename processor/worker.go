@@ -28,7 +28,7 @@ const (
 	// asks for the next one only when this one was polled whole.
 	pollRecordsMax = 50_000
 	// transactionRecordsMax ends a transaction before its interval is over. It
-	// bounds the memory of the overlay and the records. Timeouts lower it
+	// bounds the memory of the open rows and the records. Timeouts lower it
 	// (transactionBound).
 	transactionRecordsMax = 50_000
 	// idlePoll is how long a poll waits for records before the worker reconciles

@@ -4,9 +4,9 @@
 //
 // # A row from Put to eviction
 //
-//	Put     -> overlay: rows of the open transaction
-//	Apply   -> active table: committed rows in memory
-//	freeze  -> frozen table: full, or older than FlushAge
+//	Put     -> active table: rows of the open transaction, after the applied ones
+//	Apply   -> they are applied; Discard removes them and restores what they replaced
+//	freeze  -> frozen table: full, or older than FlushAge; without open rows
 //	flush   -> run: rows in order of digest, packed into pages, with a filter
 //	merge   -> a larger run without overwritten and expired rows
 //	evict   -> a run whose rows have all expired is deleted
@@ -28,8 +28,8 @@
 //     Other blocks are orphans; Open and each garbage collection delete them.
 //  2. A run id is never reused. Each block has id, nonce, position, length and
 //     checksum: an old, moved, lost or damaged page is ErrCorrupt, not absent.
-//  3. The manifest's position is the changelog offset below which its runs have
-//     every row; its checkpoint is valid at that position.
+//  3. The manifest's position is the changelog offset below which its runs have every
+//     row, and none of an open transaction; its checkpoint is valid at that position.
 //  4. Runs are ordered by age, and only consecutive runs are merged.
 //  5. Eviction changes no verdict: a row is evicted only if no older row of its
 //     namespace is retained, so that Get returns the newest row or an expired one.

@@ -60,7 +60,7 @@ func newMetrics() *metrics {
 		backpressure:  counter("backpressure_seconds_total", "Time tasks waited for flushes or merges. A steady increase means that disk or CPU is too slow."),
 		lookupsVec: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricPrefix + "lookups_total",
-			Help: "Look-ups by source of the answer: overlay (rows of the open transaction), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).",
+			Help: "Look-ups by source of the answer: overlay (rows that the open transaction added), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).",
 		}, []string{"answer"}),
 	}
 	for i, name := range answerNames {

@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	must(t, err)
 	s.Discard()
 	want := `
-# HELP oncebus_state_lookups_total Look-ups by source of the answer: overlay (rows of the open transaction), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).
+# HELP oncebus_state_lookups_total Look-ups by source of the answer: overlay (rows that the open transaction added), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).
 # TYPE oncebus_state_lookups_total counter
 oncebus_state_lookups_total{answer="false_hit"} 0
 oncebus_state_lookups_total{answer="filter"} 2

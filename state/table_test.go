@@ -85,7 +85,7 @@ func TestTableTransactions(t *testing.T) {
 	}
 }
 
-// compareTable compares all rows of a table, and its index with one that is built anew.
+// compareTable compares all rows of a table, and its index with one built from its rows.
 func compareTable(t *testing.T, tab *table, want map[dedup.Digest]dedup.Row) {
 	t.Helper()
 	if tab.rows != len(want) {

@@ -86,7 +86,7 @@ type change struct {
 	claim    *dedup.Claim // that of row, in claim mode
 }
 
-// put stores a row: in the overlay, in the changelog and in the counts of keys.
+// put stores a row: in the store, in the changelog and in the counts of keys.
 func (t *State) put(e *Emitter, c *change) {
 	t.Store.Put(*c.row)
 	if c.claim != nil && t.Waiting != nil {

@@ -60,6 +60,21 @@ var list = []mutant{
 		aims: inProcessor("^TestUnknownCommitOutcome$"),
 	},
 	{
+		name:     "flush-writes-open-rows",
+		hazards:  []string{"E10"},
+		does:     "a flush during a transaction writes its rows, which stay if it aborts",
+		edits:    []edit{{"state/store.go", "	f.table.moveOpen(s.active)\n", ""}},
+		aims:     inState("^TestFreezeLeavesTheOpenTransaction$"),
+		notInSim: "its stores do not flush during transactions",
+	},
+	{
+		name:    "abort-keeps-replaced-rows",
+		hazards: []string{"E10"},
+		does:    "an abort removes the rows of the transaction, but not what it wrote over earlier ones",
+		edits:   []edit{{"state/table.go", "		*t.at(r.ordinal) = r.slot\n", ""}},
+		aims:    inState("^TestTableTransactions$"),
+	},
+	{
 		name:    "apply-before-commit",
 		hazards: []string{"A6", "C1"},
 		does:    "rows and position go into the store before the transaction is known to be committed",
