@@ -139,8 +139,9 @@ func (c *cluster) node(id int32) *kafkatest.Node {
 	return nil
 }
 
-// aloneSession is the session timeout of a single broker.
-const aloneSession = 6 * time.Second
+// aloneSession is the session timeout of a single broker. A broker whose disk is blocked may
+// miss heartbeats, so it is longer than a transaction may take (see blockTime).
+const aloneSession = 8 * time.Second
 
 func (c *cluster) alone() bool { return len(c.kafka.Brokers()) == 1 }
 

@@ -183,6 +183,16 @@ func (k *strike) stallTime() time.Duration {
 	return k.between(transactionTimeout+time.Second, transactionTimeout+4*time.Second)
 }
 
+// blockTime is how long a broker's disk blocks: longer than a transaction may take. A
+// single broker must keep its session (KAFKA-20734, see startCluster): with 6 s, a disk that
+// blocked for 8 s took its partitions.
+func (k *strike) blockTime() time.Duration {
+	if k.h.cluster.alone() {
+		return k.between(transactionTimeout+200*time.Millisecond, aloneSession-2*time.Second)
+	}
+	return k.stallTime()
+}
+
 // slowStateDisk gives one process a disk for its state on which writes block most of the
 // time. The process must neither end nor lose its tasks for good.
 func slowStateDisk(ctx context.Context, k *strike) (err error) {
@@ -226,7 +236,7 @@ func slowBrokerDisk(ctx context.Context, k *strike) error {
 		if err != nil {
 			return err
 		}
-		stall, longest = disk.block, k.stallTime()
+		stall, longest = disk.block, k.blockTime()
 	}
 	if err := errors.Join(k.slow(ctx, stall, longest), c.awaitInSync(ctx)); err != nil {
 		return err
