@@ -1,11 +1,9 @@
 package state
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -385,49 +383,32 @@ func TestHugeResults(t *testing.T) {
 func TestFreezeLeavesTheOpenTransaction(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		h, dir, s := newStore(t)
+		var m model
 		replaced, added := rowOf(1), rowOf(2)
-		s.Put(replaced)
-		must(t, s.Apply(1, []byte("first")))
+		must(t, apply(s, m.commit([]dedup.Row{replaced})))
+		flushed := m.position()
 		replaced.Attempt, replaced.HasResult, replaced.Result = 7, true, []byte("outcome")
-		s.Put(replaced)
-		s.Put(added)
+		open := []dedup.Row{replaced, added}
+		for _, row := range open {
+			s.Put(row)
+		}
 		flush(t, s)
-		want := []dedup.Row{replaced, added}
-		for _, row := range want {
+		for _, row := range open {
 			if got, found, err := s.Get(row.Digest); err != nil || !found || !sameRow(got, row) {
 				t.Fatalf("the open transaction has %v %v (%v), want %v", got, found, err, row)
 			}
 		}
-		expectRows(t, s, rowOf(1))
+		must(t, m.check(s, flushed))
 		if applied {
-			must(t, s.Apply(2, []byte("second")))
+			next := m.commit(open)
+			must(t, s.Apply(next.position, next.checkpoint))
 		} else {
 			s.Discard()
-			want = []dedup.Row{rowOf(1)}
 		}
-		expectRows(t, s, want...)
+		must(t, m.check(s, m.position()))
 		must(t, s.Abandon())
 		s = mustOpen(t, h, dir)
-		if s.Position() != 1 || string(s.Checkpoint()) != "first" {
-			t.Fatalf("opened at %d, checkpoint %q, want what was applied before the flush", s.Position(), s.Checkpoint())
-		}
-		expectRows(t, s, rowOf(1))
+		must(t, m.check(s, flushed))
 		must(t, s.Close())
-	}
-}
-
-// expectRows compares the applied rows of a store, in any order.
-func expectRows(t *testing.T, s *Store, want ...dedup.Row) {
-	t.Helper()
-	var got []dedup.Row
-	for row, err := range s.Rows() {
-		must(t, err)
-		row.Result = slices.Clone(row.Result)
-		got = append(got, row)
-	}
-	byDigest := func(a, b dedup.Row) int { return bytes.Compare(a.Digest[:], b.Digest[:]) }
-	want = slices.SortedFunc(slices.Values(want), byDigest)
-	if !slices.EqualFunc(got, want, sameRow) {
-		t.Fatalf("applied rows are %v, want %v", got, want)
 	}
 }

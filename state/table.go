@@ -143,13 +143,18 @@ func (t *table) add(hash uint64) *slot {
 	if t.rows >= len(t.index)/4*3 {
 		t.resize(2 * len(t.index))
 	}
+	t.enter(hash, t.rows)
+	return t.appendSlot()
+}
+
+// enter adds the entry of a row to the index.
+func (t *table) enter(hash uint64, ordinal int) {
 	mask := uint64(len(t.index) - 1)
 	p := hash >> t.shift
 	for t.index[p&mask] != 0 {
 		p++
 	}
-	t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(t.rows+1)
-	return t.appendSlot()
+	t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(ordinal+1)
 }
 
 // isOpen reports whether the table has rows of an open transaction.
@@ -238,14 +243,8 @@ func (t *table) appendSlot() *slot {
 func (t *table) resize(size int) {
 	t.index = make([]uint32, size)
 	t.shift = uint(64 - bits.TrailingZeros(uint(size)))
-	mask := uint64(size - 1)
 	for i := range t.rows {
-		hash := t.seed.hash(&t.at(i).digest)
-		p := hash >> t.shift
-		for t.index[p&mask] != 0 {
-			p++
-		}
-		t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(i+1)
+		t.enter(t.seed.hash(&t.at(i).digest), i)
 	}
 }
 
@@ -260,7 +259,8 @@ func (t *table) clear() {
 
 // row returns the row of s. Its Result aliases the table's, which is immutable.
 func (t *table) row(s *slot) dedup.Row {
-	r := dedup.Row{
+	x := t.extraOf(s)
+	return dedup.Row{
 		Digest:      s.digest,
 		First:       s.first,
 		At:          dedup.Position{Topic: s.topic, Partition: s.partition, Offset: s.offset},
@@ -268,12 +268,10 @@ func (t *table) row(s *slot) dedup.Row {
 		NamespaceID: s.namespaceID,
 		Status:      s.status,
 		Attempt:     s.attempt,
+		Result:      x.result,
+		HasResult:   x.hasResult,
+		Shift:       x.shift,
 	}
-	if s.extra != 0 {
-		x := &t.extras[s.extra-1]
-		r.Result, r.HasResult, r.Shift = x.result, x.hasResult, x.shift
-	}
-	return r
 }
 
 // extraOf returns the extra of a slot of t.
