@@ -232,15 +232,9 @@ func (b *Budget) recycled(n int64) {
 	reduce(&b.lent, n)
 }
 
-// lost returns n bytes that were lent and that the collector has freed.
-func (b *Budget) lost(n int64) {
-	b.freed.Add(n)
-	b.release(n)
-}
-
-// drop returns n bytes that were not lent and that the collector has freed.
-func (b *Budget) drop(n int64) {
-	b.dropped.Add(n)
+// collected returns n bytes that the collector has freed. counter is freed or dropped.
+func (b *Budget) collected(counter *atomic.Int64, n int64) {
+	counter.Add(n)
 	b.release(n)
 }
 

@@ -74,12 +74,12 @@ func capacityOf(n int) int {
 func (r *recycler[T]) open(piece []T, lent bool) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
-	free := r.budget.drop
+	counter := &r.budget.dropped
 	if lent {
-		free = r.budget.lost
+		counter = &r.budget.freed
 	}
 	runtime.AddCleanup(&piece[0], func(a *account) {
-		free(a.taken.Swap(0))
+		r.budget.collected(counter, a.taken.Swap(0))
 		r.accounts.CompareAndDelete(address, a) // the address may have new memory by now
 	}, a)
 }
