@@ -22,6 +22,9 @@ const (
 	gcPercentMin = 25
 	// heapInterval is how often boundHeap adjusts the percentage.
 	heapInterval = time.Second
+	// gcPercentStep is by which part a percentage has to change, because each change stops
+	// all goroutines for a moment.
+	gcPercentStep = 0.2
 )
 
 // gcPercent returns the GOGC for a heap with so many live bytes, in a process that
@@ -33,10 +36,6 @@ func gcPercent(live, allocated uint64) int {
 	live = max(live, heapMin)
 	return int(max(gcPercentMin, min(heapGrowthMax, max(live, allocated))*100/live))
 }
-
-// gcPercentStep is by which part a percentage has to change, because each change stops all
-// goroutines for a moment.
-const gcPercentStep = 0.2
 
 // boundHeap keeps the heap from growing by more than heapGrowthMax until ctx is
 // done. It does nothing if environ sets GOGC or GOMEMLIMIT.
