@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -204,8 +205,21 @@ func TestRunWithIngress(t *testing.T) {
 	s := serveCommand(t, "run", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_COMMIT_INTERVAL=1s")...)
 	defer s.stop()
 	s.ready()
-	waiting := s.post(`{"id":"a"}`)
-	s.until("the request to be in flight", func() bool {
+	sent := 0
+	send := func() <-chan int {
+		sent++
+		return s.post(fmt.Sprintf(`{"id":"%d"}`, sent))
+	}
+	waiting := send()
+	s.until("a request to be in flight", func() bool {
+		select {
+		case status := <-waiting: // an event after a pause waits for nothing, the next one for a commit interval
+			if status != 202 {
+				t.Fatalf("status %d", status)
+			}
+			waiting = send()
+		default:
+		}
 		_, body := s.page("/metrics")
 		return strings.Contains(body, "\noncebus_http_requests_in_flight 1\n")
 	})
