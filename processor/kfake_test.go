@@ -302,6 +302,12 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		if err != nil {
 			return false
 		}
+		// Neither stage can read past a transaction that another instance left open, and
+		// committed records may come after it.
+		open, err := kafkatest.OpenTransactions(ctx, b.admin, topic)
+		if err != nil || len(open) > 0 {
+			return false
+		}
 		ends, err := b.admin.ListCommittedOffsets(ctx, topic)
 		if err != nil {
 			return false

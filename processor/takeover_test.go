@@ -103,9 +103,10 @@ func TestZombieIsFenced(t *testing.T) {
 			records, sent := traffic(200)
 			b.produce(records...)
 			b.wait("the process to stop", dialer.hasStopped)
+			// Before the rest: the transaction may time out while the successor starts.
+			committed, aborted, unknown := zombie.outcomes(processor.StageDedup)
 			successor := b.start(b.config("successor"))
 			b.wait("the successor to emit the rest", func() bool { return len(b.read("signals.unique")) >= len(sent) })
-			committed, aborted, unknown := zombie.outcomes(processor.StageDedup)
 			dialer.resume()
 			b.wait("the zombie to learn how its transaction ended", func() bool {
 				nowCommitted, nowAborted, nowUnknown := zombie.outcomes(processor.StageDedup)
