@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGCPercent: a small heap may double, or grow by what is allocated in an interval. A
-// large one grows by heapGrowthMax, a huge one by a quarter.
+// TestGCPercent: a small heap may double, or grow by what is allocated in an interval within
+// limits. A large one grows by heapGrowthMax, a huge one by a quarter.
 func TestGCPercent(t *testing.T) {
 	for _, c := range []struct {
 		live, allocated uint64
@@ -15,8 +15,11 @@ func TestGCPercent(t *testing.T) {
 		{0, 0, 100},
 		{10 << 20, 0, 100},
 		{10 << 20, 5 << 20, 100},
-		{40 << 20, 100 << 20, 250},
-		{0, 1 << 40, heapGrowthMax / heapMin * 100},
+		{30 << 20, 45 << 20, 150},
+		{40 << 20, 100 << 20, 160},
+		{10 << 20, 100 << 20, gcPercentMax},
+		{0, 1 << 40, gcPercentMax},
+		{busyGrowthMax, 1 << 40, 100},
 		{heapGrowthMax, 0, 100},
 		{heapGrowthMax, 1 << 40, 100},
 		{2 * heapGrowthMax, 1 << 40, 50},
