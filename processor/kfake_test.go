@@ -304,8 +304,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		}
 		// Neither stage can read past a transaction that another instance left open, and
 		// committed records may come after it.
-		open, err := kafkatest.OpenTransactions(ctx, b.admin, topic)
-		if err != nil || len(open) > 0 {
+		if len(b.openTransactions(topic)) > 0 {
 			return false
 		}
 		ends, err := b.admin.ListCommittedOffsets(ctx, topic)
@@ -325,6 +324,18 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		}
 	}
 	return i.Polling()
+}
+
+// openTransactions returns the partitions of topics with an open transaction.
+func (b *bench) openTransactions(topics ...string) (open []string) {
+	for _, topic := range topics {
+		for _, p := range b.cluster.PartitionInfos(topic) {
+			if p.LastStableOffset != p.HighWatermark {
+				open = append(open, fmt.Sprint(topic, "/", p.Partition))
+			}
+		}
+	}
+	return open
 }
 
 // waiting reports whether [from, end) has committed records: a transactional

@@ -317,7 +317,7 @@ func (s *sim) drainedHistory() *oracle.History {
 	}
 	// Progress records are written without input, so a transaction may just be open.
 	for deadline := time.Now().Add(healMax); ; _ = kafka.Pause(context.Background(), 20*time.Millisecond) {
-		if h.Open = s.openTransactions(); len(h.Open) == 0 || time.Now().After(deadline) {
+		if h.Open = s.openTransactions(s.topics()...); len(h.Open) == 0 || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -344,18 +344,6 @@ func (s *sim) drainedHistory() *oracle.History {
 	return h
 }
 
-// openTransactions returns the partitions with an open transaction.
-func (s *sim) openTransactions() (open []string) {
-	for _, topic := range s.topics() {
-		for _, p := range s.cluster.PartitionInfos(topic) {
-			if p.LastStableOffset != p.HighWatermark {
-				open = append(open, fmt.Sprint(topic, "/", p.Partition))
-			}
-		}
-	}
-	return open
-}
-
 // diagnose writes down who holds what.
 func (s *sim) diagnose() {
 	for _, l := range s.running() {
@@ -378,7 +366,7 @@ func (s *sim) topics() []string {
 	return append([]string{manifestTopic, "app-repartition", "app-repartition-changelog"}, s.set.outputs()...)
 }
 
-func (s *sim) allStable() bool { return len(s.openTransactions()) == 0 }
+func (s *sim) allStable() bool { return len(s.openTransactions(s.topics()...)) == 0 }
 
 func (s *sim) tailDone() bool {
 	for _, topic := range s.topics() {
