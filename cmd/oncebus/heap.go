@@ -20,8 +20,7 @@ const (
 	heapMin = 4 << 20
 	// busyGrowthMax and gcPercentMax limit the growth of a heap because much is allocated. The
 	// percentage holds for an interval, in which the live heap may grow too: without these
-	// limits a burst of requests had 130 MiB instead of 45 (TestRealIngressWithoutBus), with
-	// them 53.
+	// limits a burst of requests had 130 MiB (TestRealIngressWithoutBus), with them 49.
 	busyGrowthMax = 64 << 20
 	gcPercentMax  = 200
 	// gcPercentMin limits how often a very large heap is collected.
