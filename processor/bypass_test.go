@@ -295,6 +295,13 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 			i = b.startWith(cfg, place)
 		}
 	}
+	// Where each bypass was followed by a stop, none of them has forwarded an event.
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	last := signal("last", 0, testTime)
+	b.produce(last)
+	sent = append(sent, last)
+	b.passesTo("signals.unique", 1)
 	disk.free.Store(500)
 	b.ready(i)
 	b.drain(i, "signals.raw", "strict.raw")
@@ -328,9 +335,6 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	b.drain(i, "signals.raw", "strict.raw")
 	b.assertOutputs("signals.unique", outputs)
 	b.assertOutputs("strict.unique", wantStrict)
-	if !strings.Contains(fmt.Sprint(outputs), dedup.Bypassed.String()) {
-		t.Error("no event was bypassed")
-	}
 }
 
 // TestFailOpenPrepartitionedTopicsStayInTheTopology: with nothing but prepartitioned topics, one of
