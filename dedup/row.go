@@ -71,9 +71,9 @@ type Row struct {
 const RowVersion = 1
 
 // ChangelogVersion is the version of everything in a changelog: since 2 it has packs, and
-// checkpoints count rows. A build of version 1 reads no such changelog, nor this build one
-// of version 1.
-const ChangelogVersion = 2
+// checkpoints count rows; since 3 a digest is a masked dedup key and not a hash of its own.
+// No build reads a changelog of another version.
+const ChangelogVersion = 3
 
 // MaxResultBytes bounds Result; a longer one is a corrupt row.
 const MaxResultBytes = 16 << 20

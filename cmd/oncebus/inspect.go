@@ -111,7 +111,7 @@ func (o *inspectOptions) keys(routes *rules.Routes, route *rules.Route, secret [
 	var all []rules.Derived
 	key, err := hex.DecodeString(*o.dedupKey)
 	if err == nil && len(key) == len(rules.Derived{}.Key) {
-		all = deriver.OfKey(route, [32]byte(key))
+		all = route.OfKey([32]byte(key))
 	}
 	byID, err := deriver.OfID(route, *o.dedupKey)
 	if err != nil && all == nil {

@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/subtle"
 	"hash"
 	"strconv"
 
@@ -36,7 +37,6 @@ type hasher struct {
 	plain hash.Hash
 	mac   hash.Hash // nil without a secret
 	sum   []byte    // scratch for the output of both
-	net   []byte    // scratch for the digest's input
 }
 
 func newHasher(secret []byte) hasher {
@@ -59,20 +59,18 @@ func (h *hasher) key(secret bool, b []byte) [32]byte {
 	return [32]byte(h.sum)
 }
 
-// stateScope returns the bytes before the key in the digest's input: namespace and kind as
-// netstrings, and the length of the key.
-func stateScope(namespace string, kind keyKind) []byte {
+// stateMask returns the start of the SHA-256 of namespace and kind as netstrings.
+func stateMask(namespace string, kind keyKind) dedup.Digest {
 	scope := appendNetstring(nil, []byte(namespace))
-	scope = appendNetstring(scope, []byte(kind))
-	return append(strconv.AppendInt(scope, sha256.Size, 10), ':')
+	sum := sha256.Sum256(appendNetstring(scope, []byte(kind)))
+	return dedup.Digest(sum[:])
 }
 
-// digest returns the state key of a dedup key of the source. It leaves the hashed bytes in
-// h.net.
-func (h *hasher) digest(secret bool, s *Source, key *[32]byte) dedup.Digest {
-	h.net = append(h.net[:0], s.scope...)
-	h.net = append(h.net, key[:]...)
-	h.net = append(h.net, ',')
-	sum := h.key(secret, h.net)
-	return dedup.Digest(sum[:16])
+// digest returns the state key of a dedup key of the source: the start of the key, by
+// exclusive or with the mask of namespace and kind. A hash of all three would take as long
+// as the key itself. It would be needed if senders chose their namespace: who chooses that
+// and the id can meet a given digest by a birthday search, of 2^64 steps.
+func (s *Source) digest(key *[32]byte) (d dedup.Digest) {
+	subtle.XORBytes(d[:], key[:], s.mask[:])
+	return d
 }

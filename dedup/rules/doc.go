@@ -25,10 +25,10 @@
 //	raw                         the payload's bytes
 //	order                       account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 //
-// The state digest is the first 16 bytes of the same function over three netstrings:
-// namespace, kind (id, composite, content or order) and dedup key. So equal keys of
-// two namespaces or kinds have different digests. Length prefixes separate "a"+"bc"
-// from "ab"+"c".
+// The state digest is the first 16 bytes of the dedup key, combined by exclusive or with
+// those of the SHA-256 of two netstrings: namespace and kind (id, composite, content or
+// order). So equal keys of two namespaces or kinds have different digests. Length
+// prefixes separate "a"+"bc" from "ab"+"c".
 //
 // # Numbers
 //

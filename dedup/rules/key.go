@@ -74,7 +74,6 @@ type Explanation struct {
 	Hashed  []byte   // the dedup key is its hash
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
-	State   []byte   // the digest is its hash
 	Skipped []string // causes why earlier sources yielded no key
 }
 
@@ -181,11 +180,9 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 		for i := range out.Route.Keys {
 			if s := &out.Route.Keys[i]; s.text == out.Source {
 				ex.Kind = string(kinds[s.kind].makes)
-				d.digest(out.Route.Secret, s, &out.Key)
 				break
 			}
 		}
-		ex.State = slices.Clone(d.net)
 	}
 	return out, ex
 }
@@ -236,11 +233,11 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		if !r.Secret {
 			out.Hashed = partOf(d.in.Value, d.hashed)
 		}
-		out.Digest = d.digest(r.Secret, s, &out.Key)
+		out.Digest = s.digest(&out.Key)
 		out.Routing = out.Digest
 		if len(d.routing) > 0 {
 			stable := d.key(r.Secret, d.routing)
-			out.Routing = d.digest(r.Secret, s, &stable)
+			out.Routing = s.digest(&stable)
 		}
 		if s.order != nil && s.order.AdjacentBuckets {
 			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r.Secret, s), true

@@ -13,7 +13,7 @@ import (
 // result for each kind of its sources, because the state digest depends on it. Digest
 // and Key are set. Routing is zero where it depends on more than the key, as for an
 // order.
-func (d *Deriver) OfKey(r *Route, key [32]byte) []Derived {
+func (r *Route) OfKey(key [32]byte) []Derived {
 	var all []Derived
 	seen := map[keyKind]bool{}
 	for i := range r.Keys {
@@ -22,7 +22,7 @@ func (d *Deriver) OfKey(r *Route, key [32]byte) []Derived {
 			continue
 		}
 		seen[makes] = true
-		out := Derived{Route: r, Key: key, Digest: d.digest(r.Secret, &r.Keys[i], &key), Source: r.Keys[i].text}
+		out := Derived{Route: r, Key: key, Digest: r.Keys[i].digest(&key), Source: r.Keys[i].text}
 		if makes != kindOrder {
 			out.Routing = out.Digest
 		}
@@ -57,7 +57,7 @@ func (d *Deriver) OfID(r *Route, id string) ([]Derived, error) {
 				continue
 			}
 			out := Derived{Route: r, Key: d.key(r.Secret, text.text), Source: s.text}
-			out.Digest = d.digest(r.Secret, s, &out.Key)
+			out.Digest = s.digest(&out.Key)
 			if out.Routing = out.Digest; !seen[out.Digest] {
 				seen[out.Digest] = true
 				all = append(all, out)

@@ -22,7 +22,7 @@ func TestOfKeyFindsTheDigest(t *testing.T) {
 				if want.Finding != Keyed {
 					t.Fatalf("%s: %v %s", keys, want.Finding, want.Reason)
 				}
-				if !slices.ContainsFunc(d.OfKey(want.Route, want.Key), func(got Derived) bool {
+				if !slices.ContainsFunc(want.Route.OfKey(want.Key), func(got Derived) bool {
 					return got.Digest == want.Digest && got.Key == want.Key && got.Route == want.Route && (got.Routing == want.Routing) == (source != "order")
 				}) {
 					t.Errorf("%s %s: the digest is not found", keys, more)

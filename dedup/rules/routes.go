@@ -36,7 +36,7 @@ func (rs *Routes) index() {
 	for _, r := range rs.Routes {
 		r.fingerprintRule = ruleOf(r)
 		for i := range r.Keys {
-			r.Keys[i].scope = stateScope(r.Namespace, kinds[r.Keys[i].kind].makes)
+			r.Keys[i].mask = stateMask(r.Namespace, kinds[r.Keys[i].kind].makes)
 		}
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
 )
 
 // Source is one way to derive a dedup key: one entry of a route's key list.
@@ -20,7 +22,7 @@ type Source struct {
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
 	order   *Order
-	scope   []byte // see stateScope
+	mask    dedup.Digest // see digest
 }
 
 type sourceKind uint8

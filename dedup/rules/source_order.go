@@ -210,7 +210,7 @@ func (d *Deriver) adjacentDigests(secret bool, s *Source) (digests [2]dedup.Dige
 		d.adjacent = strconv.AppendInt(d.adjacent, number, 10)
 		d.adjacent = append(d.adjacent, d.buf[d.bucket.to:]...)
 		key := d.key(secret, d.adjacent)
-		digests[i] = d.digest(secret, s, &key)
+		digests[i] = s.digest(&key)
 	}
 	return digests
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -101,9 +102,10 @@ func (w *scenario) source(s *Sent) string {
 func partitionOf(id string) int32 { return int32(sha256.Sum256([]byte(id))[31]) % 2 }
 
 func digestOf(route, id string) []byte {
-	key := sha256.Sum256([]byte(id))
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s,2:id,32:%s,", len(route), route, key[:]))
-	return sum[:16]
+	key, mask := sha256.Sum256([]byte(id)), sha256.Sum256(fmt.Appendf(nil, "%d:%s,2:id,", len(route), route))
+	d := make([]byte, 16)
+	subtle.XORBytes(d, key[:16], mask[:16])
+	return d
 }
 
 // envelopeBytes returns the envelope of an event or outcome, which rest has with all that

@@ -107,20 +107,23 @@ func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
 	}
 }
 
-// digest returns the key of a sent record's row: the start of the SHA-256 of the
-// netstrings of namespace, kind of source and dedup key.
-func (c *check) digest(s *Sent, e *envelope) digest {
+// digest returns the key of a sent record's row: the start of the dedup key, by exclusive
+// or with that of the SHA-256 of the netstrings of namespace and kind of source.
+func (c *check) digest(s *Sent, e *envelope) (d digest) {
 	namespace := s.Route
 	if r := c.routes[s.Route]; r != nil {
 		namespace = cmp.Or(r.Namespace, r.Name)
 	}
 	var b []byte
-	for _, part := range []string{namespace, cmp.Or(s.Kind, "id"), string(e.key[:])} {
+	for _, part := range []string{namespace, cmp.Or(s.Kind, "id")} {
 		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
 		b = append(append(b, part...), ',')
 	}
-	sum := sha256.Sum256(b)
-	return digest(sum[:16])
+	mask := sha256.Sum256(b)
+	for i := range d {
+		d[i] = e.key[i] ^ mask[i]
+	}
+	return d
 }
 
 // untouched names the parts of a sent record that differ in the
