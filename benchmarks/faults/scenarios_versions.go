@@ -19,7 +19,7 @@ const (
 	upgradeFrom = "3.9.2"
 	// previousCommit is the earlier program of the scenario previous, which must run in
 	// one app with this one. Another commit may refuse.
-	previousCommit = "13bb129"
+	previousCommit = "d5efd93"
 	// mixedTime is how long two versions of the program run with the same tasks.
 	mixedTime = 3 * time.Second
 	// refusedTime is how long the app goes on after another version has refused.
