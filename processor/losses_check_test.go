@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -188,14 +187,8 @@ func (l *losses) history(i *instance, partition int32) *oracle.History {
 // have in the repartition topic, because the oracle reads that.
 func enveloped(i *instance, r *kgo.Record) *kgo.Record {
 	key := sha256.Sum256(r.Key[2:])
-	var b []byte
-	for _, part := range []string{"signals", "id", string(key[:])} {
-		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
-		b = append(append(b, part...), ',')
-	}
-	sum := sha256.Sum256(b)
 	at := dedup.Position{Topic: i.App().Manifest.TopicNumber(r.Topic), Partition: r.Partition, Offset: r.Offset}
-	env := wire.Envelope{Route: []byte("signals"), Digest: dedup.Digest(sum[:16]), Key: key, EventTime: r.Timestamp.UnixMilli(), Timestamp: r.Timestamp.UnixMilli(), From: at, RecordKey: r.Key}
+	env := wire.Envelope{Route: []byte("signals"), Digest: i.App().Routes[0].OfKey(key)[0].Digest, Key: key, EventTime: r.Timestamp.UnixMilli(), Timestamp: r.Timestamp.UnixMilli(), From: at, RecordKey: r.Key}
 	wrapped := *r
 	wrapped.Key = env.Append(nil)
 	return &wrapped

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -297,7 +298,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "row encoding", routes: benchRoutes,
 			change: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion++ }) },
-			want:   []string{"row encoding 3", "run the build that wrote it"},
+			want:   []string{fmt.Sprint("row encoding ", dedup.ChangelogVersion+1), "run the build that wrote it"},
 			undo:   func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
 		},
 		{
