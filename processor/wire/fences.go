@@ -66,16 +66,14 @@ func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
 	return c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID]
 }
 
-// Fenced returns the time of a namespace id in the newest fence that has one.
-func (c *Checkpoint) Fenced(namespaceID uint8) (int64, bool) {
-	for _, f := range slices.Backward(c.Fences) {
+// FencedTimes returns, for each namespace id, the time in the newest fence that has one.
+func (c *Checkpoint) FencedTimes() (times streamTimes) {
+	for _, f := range c.Fences {
 		for _, e := range f.Latest {
-			if e.NamespaceID == namespaceID {
-				return e.At, true
-			}
+			times.At[e.NamespaceID], times.Has[e.NamespaceID] = e.At, true
 		}
 	}
-	return 0, false
+	return times
 }
 
 // RaiseFloor makes the newest fence that is due the floor. A fence is due when it and all
@@ -103,9 +101,9 @@ func (c *Checkpoint) AddFence(offset int64, rows *Checkpoint, horizons *[256]int
 		return // no row since
 	}
 	added := Fence{Offset: offset, Rows: rows.Rows}
+	before := c.FencedTimes()
 	for n := range 256 {
-		latest, ok := rows.Latest(uint8(n))
-		if before, has := c.Fenced(uint8(n)); ok && latest >= horizons[n] && (!has || latest != before) {
+		if latest, ok := rows.Latest(uint8(n)); ok && latest >= horizons[n] && (!before.Has[n] || latest != before.At[n]) {
 			added.Latest = append(added.Latest, FirstSeen{uint8(n), latest})
 		}
 	}
