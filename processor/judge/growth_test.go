@@ -45,9 +45,12 @@ func newGrowth(t *testing.T, namespaces int) *growth {
 // turn.
 func (g *growth) commitEvents(n int) {
 	for range n {
-		g.produce(&kgo.Record{Topic: fmt.Sprintf("t%d.raw", g.events%g.namespaces), Timestamp: time.UnixMilli(g.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, g.events)})
+		r := &kgo.Record{Topic: fmt.Sprintf("t%d.raw", g.events%g.namespaces), Timestamp: time.UnixMilli(g.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, g.events)}
+		g.append(r)
+		g.router.Process(g.emitter, []*kgo.Record{r})
 		g.events++
 	}
+	g.commit()
 	g.run()
 }
 
@@ -55,15 +58,15 @@ func (g *growth) changelog() []*kgo.Record {
 	return g.logOf[place(g.app.ChangelogOf(g.app.Topology.Repartition), 0)]
 }
 
-// bytesPerEvent returns the bytes of the changelog an event, from one whole checkpoint to a
-// later one. Of each namespace there are rows over all of its retention.
+// bytesPerEvent returns the bytes of the changelog an event, from one whole checkpoint to the
+// next one. Of each namespace there are rows over all of its retention.
 func (g *growth) bytesPerEvent(perTransaction int) float64 {
 	for g.events < 70*g.namespaces {
 		g.commitEvents(g.namespaces)
 		g.now += (2 * time.Hour).Milliseconds() / 64
 	}
 	wholes, bytes, events := 0, 0, 0
-	for read := len(g.changelog()); wholes < 3; {
+	for read := len(g.changelog()); wholes < 2; {
 		g.commitEvents(perTransaction)
 		g.now += 100
 		whole, size := false, batchBytes
