@@ -23,14 +23,14 @@ func (t *State) setFences() {
 // fenceDue reports whether a namespace has rows after the times of all fences, by a step
 // of its retention.
 func (t *State) fenceDue(horizons *[256]int64) bool {
-	before := t.Open.FencedTimes()
+	before, has := t.Open.FencedTimes()
 	for _, r := range t.App.Routes {
 		latest, ok := t.Committed.Latest(r.NamespaceID)
 		if !ok || latest < horizons[r.NamespaceID] {
 			continue
 		}
 		// Latest never decreases, so the difference of any two times fits.
-		if !before.Has[r.NamespaceID] || uint64(latest)-uint64(before.At[r.NamespaceID]) >= uint64(max(1, r.Span.Retention()/fenceSteps)) {
+		if !has[r.NamespaceID] || uint64(latest)-uint64(before[r.NamespaceID]) >= uint64(max(1, r.Span.Retention()/fenceSteps)) {
 			return true
 		}
 	}

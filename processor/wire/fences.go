@@ -66,14 +66,15 @@ func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
 	return c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID]
 }
 
-// FencedTimes returns, for each namespace id, the time in the newest fence that has one.
-func (c *Checkpoint) FencedTimes() (times streamTimes) {
+// FencedTimes returns, by namespace id, the time in the newest fence that has one, and whether
+// one has.
+func (c *Checkpoint) FencedTimes() (at [256]int64, has [256]bool) {
 	for _, f := range c.Fences {
 		for _, e := range f.Latest {
-			times.At[e.NamespaceID], times.Has[e.NamespaceID] = e.At, true
+			at[e.NamespaceID], has[e.NamespaceID] = e.At, true
 		}
 	}
-	return times
+	return at, has
 }
 
 // RaiseFloor makes the newest fence that is due the floor. A fence is due when it and all
@@ -101,9 +102,9 @@ func (c *Checkpoint) AddFence(offset int64, rows *Checkpoint, horizons *[256]int
 		return // no row since
 	}
 	added := Fence{Offset: offset, Rows: rows.Rows}
-	before := c.FencedTimes()
+	before, has := c.FencedTimes()
 	for n := range 256 {
-		if latest, ok := rows.Latest(uint8(n)); ok && latest >= horizons[n] && (!before.Has[n] || latest != before.At[n]) {
+		if latest, ok := rows.Latest(uint8(n)); ok && latest >= horizons[n] && (!has[n] || latest != before[n]) {
 			added.Latest = append(added.Latest, FirstSeen{uint8(n), latest})
 		}
 	}
