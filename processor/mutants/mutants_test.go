@@ -256,7 +256,8 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	defer cancel()
 	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
 	run.Dir = filepath.Join(module, s.pkg)
-	run.Env = append(os.Environ(), s.env...)
+	// Else a defect that a property finds would leave a file in the test data.
+	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true"), s.env...)
 	// A suite may leave child processes; they are killed too.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
