@@ -1,6 +1,7 @@
 # Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds the race detector,
-# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. Without them those parts are left out with a line that says so, except
-# with CI=true in the environment: there they must run.
+# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. curl, openssl, promtool, Redis and
+# PostgreSQL add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
+# there they must run.
 
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
@@ -46,7 +47,7 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 	./bin/oncebus demo --http
 
 .PHONY: test
-test: race-note kafka-note curl-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector, a real Kafka and schemathesis
+test: race-note kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector, a real Kafka and schemathesis
 	.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test $(RACE) -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
@@ -65,10 +66,16 @@ kafka-note:
 	@[ -n "$$ONCEBUS_TEST_BROKERS" ] || { command -v java && command -v mvn; } >/dev/null || \
 		echo 'test: no Java 17 or no Maven, and ONCEBUS_TEST_BROKERS names no cluster: the tests against a real Apache Kafka are skipped'
 
-.PHONY: curl-note
-curl-note:
+.PHONY: tools-note
+tools-note:
 	@{ command -v curl && command -v openssl; } >/dev/null || \
 		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
+	@command -v promtool >/dev/null || \
+		echo 'test: no promtool: the alert rules are not tested'
+	@command -v redis-server >/dev/null || \
+		echo 'test: no redis-server: the server of a peer in the benchmarks is not tested'
+	@{ command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || \
+		echo 'test: no initdb of PostgreSQL: the server of a peer in the benchmarks is not tested'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
