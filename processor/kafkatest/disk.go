@@ -24,10 +24,7 @@ func MountDisk(tb testing.TB, dir, size string) *Disk {
 		tb.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("CI") == "true" {
-			tb.Fatalf("mount a disk for the test: %v; run the tests as root, or with unshare -rm", err)
-		}
-		tb.Skipf("skipped: mount a disk for the test: %v; it takes root, or unshare -rm", err)
+		Lack(tb, "mount a disk for the test: %v; run the tests as root, or with unshare -rm", err)
 	}
 	tb.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {

@@ -105,10 +105,20 @@ func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 // unavailable skips or fails a test that has no broker.
 func unavailable(tb testing.TB, err error) {
 	tb.Helper()
-	if errors.Is(err, ErrUnavailable) && os.Getenv("CI") != "true" {
-		tb.Skipf("skipped: %v", err)
+	if errors.Is(err, ErrUnavailable) {
+		Lack(tb, "start Kafka: %v", err)
 	}
 	tb.Fatalf("start Kafka: %v", err)
+}
+
+// Lack skips a test for want of a tool or a right on this machine, with the reason. With CI=true
+// it fails the test: there nothing may be left out.
+func Lack(tb testing.TB, format string, args ...any) {
+	tb.Helper()
+	if os.Getenv("CI") == "true" {
+		tb.Fatalf(format, args...)
+	}
+	tb.Skipf("skipped: "+format, args...)
 }
 
 func logOnFailure(tb testing.TB, b *Broker) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 	"testing"
+
+	"oncebus/processor/kafkatest"
 )
 
 // TestServers starts each server, reads its usage and ends it. Its files are removed.
@@ -19,10 +21,7 @@ func TestServers(t *testing.T) {
 	} {
 		t.Run(c.debian, func(t *testing.T) {
 			if missing := Missing(c.debian); missing != "" {
-				if os.Getenv("CI") == "true" {
-					t.Fatal(missing)
-				}
-				t.Skip(missing)
+				kafkatest.Lack(t, "%s", missing)
 			}
 			s, err := c.start(t.Context())
 			if err != nil {
