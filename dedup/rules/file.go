@@ -2,7 +2,6 @@ package rules
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +17,10 @@ import (
 const routesBytesMax = 1 << 20
 
 // ParseRoutes decodes and validates a whole routes file; name is the file's name
-// in messages. The error joins every mistake, in the file's order, each as
-// "routes.yaml:12: routes[0].window: is required". Unknown and repeated keys are
-// mistakes.
+// in errors. The error joins every Mistake, in the file's order. Unknown and repeated
+// keys are mistakes.
 func ParseRoutes(name string, data []byte) (*Routes, error) {
-	d := &decoder{file: name}
+	d := &decoder{file: name, data: data}
 	root := d.load(data)
 	if root == nil {
 		return nil, d.err()
@@ -64,52 +62,36 @@ type draft struct {
 // decoder collects the mistakes of one file, and the warnings.
 type decoder struct {
 	file     string
-	mistakes []mistake
+	data     []byte
+	mistakes []*Mistake
 	warnings []warning
-}
-
-type mistake struct {
-	line int
-	err  error
 }
 
 // fail adds a mistake at a node. at is the path of the field, "" for the file.
 func (d *decoder) fail(n *yaml.Node, at, format string, args ...any) {
-	d.failLine(n.Line, at, format, args...)
+	d.failPlace(n.Line, n.Column, at, format, args...)
 }
 
-func (d *decoder) failLine(line int, at, format string, args ...any) {
-	where := fmt.Sprintf("%s:%d: ", d.file, max(line, 1))
-	if at != "" {
-		where += at + ": "
-	}
-	d.mistakes = append(d.mistakes, mistake{line, errors.New(where + fmt.Sprintf(format, args...))})
-}
-
-func (d *decoder) err() error {
-	slices.SortStableFunc(d.mistakes, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
-	errs := make([]error, len(d.mistakes))
-	for i, m := range d.mistakes {
-		errs[i] = m.err
-	}
-	return errors.Join(errs...)
+// failPlace adds a mistake at a place of the file, which begins with line 1 and column 1.
+func (d *decoder) failPlace(line, column int, at, format string, args ...any) {
+	d.mistakes = append(d.mistakes, &Mistake{File: d.file, Line: max(line, 1), Column: max(column, 1), Field: at, Problem: fmt.Sprintf(format, args...)})
 }
 
 // load parses the YAML and returns its root. After a mistake it returns nil.
 func (d *decoder) load(data []byte) *yaml.Node {
 	if len(data) > routesBytesMax {
-		d.failLine(1, "", "the file has %d bytes, at most %d are read", len(data), routesBytesMax)
+		d.failPlace(1, 1, "", "the file has %d bytes, at most %d are read", len(data), routesBytesMax)
 		return nil
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
-		d.failLine(1, "", "%v", err)
+		d.failPlace(1, 1, "", "%v", err)
 		return nil
 	}
 	var doc, second yaml.Node
 	switch err := loader.Load(&doc); {
 	case errors.Is(err, io.EOF):
-		d.failLine(1, "", "the file is empty: want routes: with at least one route")
+		d.failPlace(1, 1, "", "the file is empty: want routes: with at least one route")
 		return nil
 	case err != nil:
 		d.failSyntax(err)
@@ -131,14 +113,14 @@ func (d *decoder) load(data []byte) *yaml.Node {
 func (d *decoder) failSyntax(err error) {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
-		d.failLine(1, "", "not valid YAML: %v", err)
+		d.failPlace(1, 1, "", "not valid YAML: %v", err)
 		return
 	}
 	message := load.Message
 	if load.ContextMsg != "" && load.ContextMark.Line > 0 {
 		message += fmt.Sprintf(" (%s, begun in line %d)", load.ContextMsg, load.ContextMark.Line)
 	}
-	d.failLine(load.Mark.Line, "", "not valid YAML: %s", message)
+	d.failPlace(load.Mark.Line, load.Mark.Column, "", "not valid YAML: %s", message)
 }
 
 // refuseAliases refuses anchors and aliases, because a few lines of them can expand
@@ -193,7 +175,7 @@ func decodeObject[T any](d *decoder, n *yaml.Node, at string, t *T, fields []fie
 
 // unknownField reports a field that does not exist, with the one that is meant.
 func (d *decoder) unknownField(key *yaml.Node, at string, known []string) {
-	if name := nearest(key.Value, known); name != "" {
+	if name := Nearest(key.Value, known); name != "" {
 		d.fail(key, at, "unknown field %q; did you mean %s?", key.Value, name)
 		return
 	}

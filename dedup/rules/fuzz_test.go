@@ -202,7 +202,7 @@ func FuzzParseRoutes(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte("routes:\n- &a {name: x}\n- *a\n---\n? [x]\n: !!binary aGk=\n"))
-	where := regexp.MustCompile(`^r\.yaml:[1-9][0-9]*: `)
+	where := regexp.MustCompile(`^r\.yaml:[1-9][0-9]*:[1-9][0-9]*: `)
 	in := Input{Key: []byte("k"), Value: []byte(`{"id":"1","a":{"b":[1,"x"]},"t":1,"n":"1.5"}`), Headers: headerMap{}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rs, err := ParseRoutes("r.yaml", data)

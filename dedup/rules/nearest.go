@@ -2,10 +2,10 @@ package rules
 
 import "strings"
 
-// nearest returns the name that a mistyped one most likely means, or "": the
+// Nearest returns the name that a mistyped one most likely means, or "": the
 // one with the fewest edits, at most one for three letters, or else the only one
 // that contains it.
-func nearest(mistyped string, names []string) string {
+func Nearest(mistyped string, names []string) string {
 	best, edits := "", len(mistyped)/3+1
 	var containing []string
 	for _, name := range names {

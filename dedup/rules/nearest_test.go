@@ -8,7 +8,7 @@ func TestNearest(t *testing.T) {
 		"topic": "topics", "keys": "key", "windw": "window", "Window": "window", "missing_key": "on_missing_key",
 		"ouptut": "output", "outputs": "output", "": "", "c": "", "<<": "", "retries": "",
 	} {
-		if got := nearest(mistyped, names); got != want {
+		if got := Nearest(mistyped, names); got != want {
 			t.Errorf("%q: got %q, want %q", mistyped, got, want)
 		}
 	}

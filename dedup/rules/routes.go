@@ -112,7 +112,7 @@ func (rs *Routes) NeedsSecret() bool {
 // topics, namespaces and paths.
 func (d *decoder) validate(drafts []*draft) {
 	if len(drafts) == 0 && len(d.mistakes) == 0 {
-		d.failLine(1, "routes", "is required")
+		d.failPlace(1, 1, "routes", "is required")
 	}
 	for _, r := range drafts {
 		if r.nodes != nil {

@@ -254,7 +254,7 @@ func TestMistakesInRoutes(t *testing.T) {
 			if err == nil {
 				t.Fatalf("no mistake found in\n%s", v.file)
 			}
-			if rs != nil || err.Error() != v.want {
+			if rs != nil || withoutColumns(err) != v.want {
 				t.Errorf("got  %v\nwant %s\nin\n%s", err, v.want, v.file)
 			}
 		})
@@ -274,7 +274,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
     colour: red
 `))
 	var lines []string
-	for line := range strings.Lines(fmt.Sprint(err)) {
+	for line := range strings.Lines(withoutColumns(err)) {
 		lines = append(lines, strings.Join(strings.Fields(line)[:2], " "))
 	}
 	want := []string{
@@ -322,7 +322,7 @@ func TestTooManyNamespaces(t *testing.T) {
 	if _, err := ParseRoutes("r", file(255)); err != nil {
 		t.Error(err)
 	}
-	if _, err := ParseRoutes("r", file(256)); err == nil || err.Error() != "r:257: routes[255]: one namespace too many: at most 255" {
+	if _, err := ParseRoutes("r", file(256)); err == nil || withoutColumns(err) != "r:257: routes[255]: one namespace too many: at most 255" {
 		t.Error(err)
 	}
 }
