@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os/user"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
@@ -28,18 +29,25 @@ type acceptOptions struct {
 	why                          string
 }
 
-func runAccept(ctx context.Context, args []string, p cli.Process) int {
+// acceptCommand is 'oncebus accept'.
+func acceptCommand() cli.Command {
 	var o acceptOptions
-	fs := cli.NewFlags("accept", "[OPTIONS]", "Decides how a partition goes on that lost rows, records or offsets. Without a decision it lists\n"+
-		"the partitions that wait for one: what is known, and the ways on. The service follows a decision\n"+
-		"within seconds. The settings are those of 'oncebus run'.")
-	o.define(fs)
-	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
-		return code
+	return cli.Command{
+		Name: "accept", Synopsis: "[OPTIONS]", About: "decide how a partition goes on that lost rows, records or offsets",
+		Long: "Decides how a partition goes on that lost rows, records or offsets. Without a decision it lists\n" +
+			"the partitions that wait for one: what is known, and the ways on. The service follows a decision\n" +
+			"within seconds. The settings are those of 'oncebus run'.",
+		Example: "oncebus accept\n" +
+			"oncebus accept --task oncebus-repartition/3 --believe changelog --why 'the disk was replaced'",
+		Flags: o.define,
+		Run:   o.runCommand,
 	}
+}
+
+func (o *acceptOptions) runCommand(ctx context.Context, _ []string, p cli.Process) int {
 	decision, err := o.decision()
 	if err != nil {
-		return cli.UsageError(fs, p, err.Error())
+		return cli.UsageError(p, "accept", err.Error())
 	}
 	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
@@ -58,8 +66,8 @@ func runAccept(ctx context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-func (o *acceptOptions) define(fs *flag.FlagSet) {
-	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+func (o *acceptOptions) define(fs *pflag.FlagSet) {
+	cli.RoutesFlag(fs, &o.routesFile)
 	fs.StringVar(&o.task, "task", "", "decide on the task `TOPIC/PARTITION`")
 	fs.StringVar(&o.route, "route", "", "decide on the partition `TOPIC/PARTITION` of a routed input topic")
 	fs.BoolVar(&o.all, "all", false, "decide on every partition that waits")
@@ -70,7 +78,7 @@ func (o *acceptOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&o.from, "from", "", "read a routed partition from `WHERE`: mark, start, group, or an offset")
 	fs.StringVar(&o.topic, "recreated", "", "accept that this `TOPIC` was deleted and recreated; all processes must be stopped")
 	fs.StringVar(&o.why, "why", "", "the reason, for people")
-	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
+	cli.OutputFlag(fs, &o.asJSON)
 }
 
 // decision returns the decision of the options; the zero value to list.
@@ -125,6 +133,9 @@ func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.
 	if o.topic != "" {
 		if err := d.AcceptRecreated(ctx, o.topic); err != nil {
 			return err
+		}
+		if o.asJSON {
+			return json.NewEncoder(p.Stdout).Encode(map[string]string{"recreated": o.topic})
 		}
 		cli.Printf(p.Stdout, "accepted: topic %s was recreated; start the service\n", o.topic)
 		return nil

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"text/tabwriter"
+
+	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
@@ -12,52 +15,133 @@ import (
 	"oncebus/processor/ingress"
 )
 
-func runCheck(_ context.Context, args []string, p cli.Process) int {
-	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n"+
-		"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line\n"+
-		"and field; the exit code is then 2. It prints warnings of a valid file on standard error.")
-	schema := fs.Bool("schema", false, "print the JSON Schema of routes files and exit")
-	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of the HTTP endpoints in FILE and exit")
-	all := fs.Bool("settings", false, "also validate the settings in the environment, as 'oncebus run' does before it starts")
-	rest, code, done := cli.ParseFlags(fs, args, 1, p)
-	if done {
-		return code
+// checkOptions are the flags of 'oncebus check'.
+type checkOptions struct{ schema, openAPI, settings, json bool }
+
+// checkCommand is 'oncebus check'.
+func checkCommand() cli.Command {
+	var o checkOptions
+	return cli.Command{
+		Name: "check", Synopsis: "[OPTIONS] [FILE]", About: "validate the routes file, without a broker", ArgsMax: 1,
+		Long: "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n" +
+			"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line, column\n" +
+			"and field; the exit code is then 2. It prints warnings of a valid file on standard error.",
+		Example: "oncebus check deployments/routes/orders.yaml",
+		Flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&o.schema, "schema", false, "print the JSON Schema of routes files and exit")
+			fs.BoolVar(&o.openAPI, "openapi", false, "print the OpenAPI document of the HTTP endpoints in FILE and exit")
+			fs.BoolVar(&o.settings, "settings", false, "also validate the settings in the environment, as 'oncebus run' does before it starts")
+			cli.OutputFlag(fs, &o.json)
+		},
+		Run: o.run,
 	}
-	if *schema {
+}
+
+func (o *checkOptions) run(_ context.Context, args []string, p cli.Process) int {
+	if o.schema {
 		cli.Printf(p.Stdout, "%s", rules.RoutesSchema)
 		return cli.ExitStopped
 	}
-	s, settingsErr := settings.Parse(p.Environ)
-	if len(rest) == 1 {
-		s.Routes = rest[0]
+	path, routes, err := o.validate(args, p)
+	if o.json && !o.openAPI {
+		return printChecked(p, path, routes, err)
 	}
-	if *all {
-		settingsErr = errors.Join(settingsErr, s.Validate())
-	} else {
-		settingsErr = nil
-	}
-	routes, err := settings.ReadRoutes(s.Routes)
-	if *all && err == nil {
-		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
-		if s.Ingress.Addr != "" {
-			settingsErr = errors.Join(settingsErr, s.Ingress.ValidateRoutes(routes))
-		}
-	}
-	if err := errors.Join(settingsErr, err); err != nil {
+	if err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
 		return cli.ExitWrong
 	}
 	for _, w := range routes.Warnings {
 		cli.Printf(p.Stderr, "warning: %s\n", w)
 	}
-	if *openAPI {
+	if o.openAPI {
 		return printOpenAPI(p, routes)
 	}
-	if err := printRoutes(p.Stdout, s.Routes, routes); err != nil {
+	if err := printRoutes(p.Stdout, path, routes); err != nil {
 		cli.Printf(p.Stderr, "oncebus check: %v\n", err)
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
+}
+
+// validate reads the routes file at path. The error joins all mistakes.
+func (o *checkOptions) validate(args []string, p cli.Process) (path string, routes *rules.Routes, err error) {
+	s, settingsErr := settings.Parse(p.Environ)
+	if len(args) == 1 {
+		s.Routes = args[0]
+	}
+	if o.settings {
+		settingsErr = errors.Join(settingsErr, s.Validate())
+	} else {
+		settingsErr = nil
+	}
+	routes, err = settings.ReadRoutes(s.Routes)
+	if o.settings && err == nil {
+		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
+		if s.Ingress.Addr != "" {
+			settingsErr = errors.Join(settingsErr, s.Ingress.ValidateRoutes(routes))
+		}
+	}
+	return s.Routes, routes, errors.Join(settingsErr, err)
+}
+
+// shownCheck is printed as JSON. Its JSON names are an interface.
+type shownCheck struct {
+	File  string `json:"file"`
+	Valid bool   `json:"valid"`
+	// Mistakes are those of the file, Errors all others.
+	Mistakes []*rules.Mistake `json:"mistakes,omitempty"`
+	Errors   []string         `json:"errors,omitempty"`
+	Warnings []string         `json:"warnings,omitempty"`
+	Routes   []shownRoute     `json:"routes,omitempty"`
+	// NeedsSecret reports that a route needs ONCEBUS_KEY_SECRET.
+	NeedsSecret bool `json:"needs_secret"`
+}
+
+// shownRoute has the meaning of a route: the lines that 'oncebus check' prints, by name.
+type shownRoute struct {
+	Name    string            `json:"name"`
+	Meaning map[string]string `json:"meaning"`
+}
+
+// printChecked prints the result as JSON and returns the exit code.
+func printChecked(p cli.Process, path string, routes *rules.Routes, err error) int {
+	shown, code := shownCheck{File: path, Valid: err == nil, Mistakes: rules.Mistakes(err)}, cli.ExitStopped
+	if err != nil {
+		code = cli.ExitWrong
+	}
+	shown.Errors = otherErrors(err)
+	if routes != nil {
+		shown.Warnings, shown.NeedsSecret = routes.Warnings, routes.NeedsSecret()
+		for _, r := range routes.Routes {
+			meaning := map[string]string{}
+			for _, f := range describe(r) {
+				if f.value != "" {
+					meaning[f.name] = f.value
+				}
+			}
+			shown.Routes = append(shown.Routes, shownRoute{r.Name, meaning})
+		}
+	}
+	if err := json.NewEncoder(p.Stdout).Encode(shown); err != nil {
+		cli.Printf(p.Stderr, "oncebus check: %v\n", err)
+		return cli.ExitFailed
+	}
+	return code
+}
+
+// otherErrors returns the texts of the joined errors that are no mistakes of the file.
+func otherErrors(err error) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []string
+		for _, one := range joined.Unwrap() {
+			all = append(all, otherErrors(one)...)
+		}
+		return all
+	}
+	if err == nil || len(rules.Mistakes(err)) > 0 {
+		return nil
+	}
+	return []string{err.Error()}
 }
 
 // printRoutes prints the meaning of a routes file, with its defaults.

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -187,15 +188,53 @@ func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
 	if got.Code != cli.ExitWrong || got.Stdout != "" || len(lines) < 4 {
 		t.Fatalf("%+v", got)
 	}
-	for _, want := range []string{":6: ", ":7: routes[0].window", ":9: routes[1].", "routes[1].output"} {
+	for _, want := range []string{":6:5: routes[0]: ", "\n    6 |     windw: 24h\n      |     ^\n", ":7:13: routes[0].window", ":9:11: routes[1].", "routes[1].output"} {
 		if !strings.Contains(got.Stderr, want) {
 			t.Errorf("no mistake at %q in:\n%s", want, got.Stderr)
 		}
 	}
 	for _, line := range lines {
-		if !strings.HasPrefix(line, path+":") {
+		if !strings.HasPrefix(line, path+":") && !strings.Contains(line, " | ") {
 			t.Errorf("a mistake without file and line: %s", line)
 		}
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	type result struct {
+		File     string
+		Valid    bool
+		Mistakes []struct {
+			Line, Column         int
+			Field, Problem, Text string
+		}
+		Errors []string
+		Routes []struct {
+			Name    string
+			Meaning map[string]string
+		}
+		NeedsSecret bool `json:"needs_secret"`
+	}
+	check := func(want int, args ...string) (r result) {
+		t.Helper()
+		got := execute(t.Context(), nil, "", append([]string{"check", "-o", "json"}, args...)...)
+		if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || got.Code != want || got.Stderr != "" {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		return r
+	}
+	path := clitest.WriteFile(t, "routes.yaml", badRoutes)
+	bad := check(cli.ExitWrong, path)
+	if bad.Valid || bad.File != path || len(bad.Mistakes) < 4 || bad.Mistakes[1].Line != 7 || bad.Mistakes[1].Column != 13 ||
+		bad.Mistakes[1].Field != "routes[0].window" || bad.Mistakes[1].Text != "    window: soon" || bad.Mistakes[1].Problem == "" || bad.Errors != nil {
+		t.Errorf("%+v", bad)
+	}
+	if none := check(cli.ExitWrong, "--settings", "none.yaml"); none.Valid || len(none.Errors) != 2 || none.Mistakes != nil {
+		t.Errorf("%+v", none)
+	}
+	good := check(cli.ExitStopped, filepath.Join(moduleRoot, "deployments", "routes", "signals.yaml"))
+	if !good.Valid || len(good.Routes) != 1 || good.Routes[0].Name != "signals" || !strings.HasPrefix(good.Routes[0].Meaning["window"], "24h ") || good.Errors != nil {
+		t.Errorf("%+v", good)
 	}
 }
 
@@ -212,7 +251,7 @@ func TestCheckSettings(t *testing.T) {
 	if got.Code != cli.ExitWrong {
 		t.Errorf("exit code %d", got.Code)
 	}
-	for _, want := range []string{"ONCEBUS_WORKERS: ", "ONCEBUS_PARTITIONS: 0", "ONCEBUS_BROKERS: not set", path + ":6: "} {
+	for _, want := range []string{"ONCEBUS_WORKERS: ", "ONCEBUS_PARTITIONS: 0", "ONCEBUS_BROKERS: not set", path + ":6:5: "} {
 		if !strings.Contains(got.Stderr, want) {
 			t.Errorf("no mistake %q in:\n%s", want, got.Stderr)
 		}

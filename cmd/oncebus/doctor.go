@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor"
@@ -20,27 +22,40 @@ const doctorAbout = "Connects with the settings of 'oncebus run' and shows, one 
 	"to the cluster nor to the disk, and may run while the service runs. Exit codes: 0 works, 1 works,\n" +
 	"but something is at risk, 2 will not work."
 
-// runDoctor is 'oncebus doctor'.
-func runDoctor(ctx context.Context, args []string, p cli.Process) int {
-	fs := cli.NewFlags("doctor", "[OPTIONS]", doctorAbout)
-	var routesFile string
-	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	timeout := fs.Duration("timeout", 30*time.Second, "how long to wait for the brokers")
-	asJSON := fs.Bool("json", false, "print JSON")
-	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
-		return code
+// doctorOptions are the flags of 'oncebus doctor'.
+type doctorOptions struct {
+	routesFile string
+	timeout    time.Duration
+	json       bool
+}
+
+// doctorCommand is 'oncebus doctor'.
+func doctorCommand() cli.Command {
+	var o doctorOptions
+	return cli.Command{
+		Name: "doctor", Synopsis: "[OPTIONS]", About: "check everything that the service needs, and say what to do",
+		Long: doctorAbout, Example: "ONCEBUS_BROKERS=localhost:9092 oncebus doctor --routes routes.yaml",
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			fs.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for the brokers")
+			cli.OutputFlag(fs, &o.json)
+		},
+		Run: o.run,
 	}
-	s, routes, err := settings.Load(p.Environ, routesFile)
+}
+
+func (o *doctorOptions) run(ctx context.Context, _ []string, p cli.Process) int {
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus doctor: %v\n", err)
 		return cli.ExitWrong
 	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	log := cli.NewLogger(io.Discard, slog.LevelError, s.LogFormat) // the findings have the errors
 	findings, err := processor.Diagnose(ctx, s.Processor, routes, log, p.Clock())
 	if err == nil {
-		err = writeFindings(p.Stdout, findings, *asJSON)
+		err = writeFindings(p.Stdout, findings, o.json)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus doctor: %v\n", err)

@@ -2,13 +2,14 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"oncebus/dedup/rules"
 )
@@ -21,7 +22,7 @@ type eventFlags struct {
 	timestamp int64
 }
 
-func (e *eventFlags) register(fs *flag.FlagSet) {
+func (e *eventFlags) register(fs *pflag.FlagSet) {
 	fs.Func("record-key", "the record `key` of the event; default: null", func(s string) error { e.recordKey = &s; return nil })
 	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
 	// Not Int64Var: it would print the time of the help as the default.
@@ -45,6 +46,9 @@ func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 type headerList []struct{ name, value string }
 
 func (h *headerList) String() string { return "" }
+
+// Type implements pflag.Value.
+func (h *headerList) Type() string { return "header" }
 
 // Set adds one header, without the space after the colon.
 func (h *headerList) Set(s string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 
 	"oncebus/cmd/oncebus/cli"
@@ -21,15 +20,28 @@ func mayForget(routes *rules.Routes, route *rules.Route) error {
 		route.Name, routeNames(routes, inClaimMode))
 }
 
-func runForget(ctx context.Context, args []string, p cli.Process) int {
-	in, o, code, done := inspect(ctx, "forget", "Erases the row of an event's key, so that the event may run again. Only for routes in claim\n"+
-		"mode: it produces an outcome, and the service erases the row when it reads the outcome. The\n"+
-		"outcome names the attempt of the row, so it erases no later one.\n"+inspectAbout, args, p,
-		mayForget, func(*flag.FlagSet, *inspectOptions) {})
+// forgetCommand is 'oncebus forget'.
+func forgetCommand() cli.Command {
+	var o inspectOptions
+	return cli.Command{
+		Name: "forget", Synopsis: "--route NAME [OPTIONS] [FILE|-]", About: "erase the state of an event's key, in claim mode", ArgsMax: 1,
+		Long: "Erases the row of an event's key, so that the event may run again. Only for routes in claim\n" +
+			"mode: it produces an outcome, and the service erases the row when it reads the outcome. The\n" +
+			"outcome names the attempt of the row, so it erases no later one.\n" + inspectAbout,
+		Example: `echo '{"account":"a","requestId":"r1","operation":"grant"}' | oncebus forget --route operations`,
+		Flags:   o.define,
+		Words:   routeWords(&o.routesFile),
+		Run:     o.forget,
+	}
+}
+
+func (o *inspectOptions) forget(ctx context.Context, rest []string, p cli.Process) int {
+	in, code, done := o.inspect(ctx, "forget", rest, p, mayForget)
 	if done {
 		return code
 	}
 	erasure, err := in.inspector.Forget(ctx, &in.derived[0])
+	in.progress.End()
 	in.inspector.Close()
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus forget: %v\n", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
@@ -25,21 +25,34 @@ const getAbout = "Shows the row of an event's key, if there is one: first seen w
 	"size of the result, and until when an event with the key is a duplicate. Then it shows the\n" +
 	"first event itself, which it finds in the route's output. With --key it reads no event.\n"
 
-func registerGet(fs *flag.FlagSet, o *inspectOptions) {
-	fs.Func("key", "the dedup `key` of 64 hexadecimal digits, as in a response or log line, or the id that it was derived from", func(s string) error {
-		o.dedupKey = &s
-		return nil
-	})
-	fs.BoolVar(&o.event, "event", true, "find the first event in the output, which needs the right to Read it")
+// getCommand is 'oncebus get'.
+func getCommand() cli.Command {
+	var o inspectOptions
+	return cli.Command{
+		Name: "get", Synopsis: "--route NAME [OPTIONS] [FILE|-]", About: "show the state of an event's key, from the app's topics", ArgsMax: 1,
+		Long: getAbout + inspectAbout, Example: "oncebus get --route signals --key 46e9bc3476c92ea24fb17adac6cd9cdacff7a34a5c753100787da5a29984f836\n" +
+			`echo '{"traceId":"t-1"}' | oncebus get --route signals`,
+		Flags: func(fs *pflag.FlagSet) {
+			o.define(fs)
+			fs.Func("key", "the dedup `key` of 64 hexadecimal digits, as in a response or log line, or the id that it was derived from", func(s string) error {
+				o.dedupKey = &s
+				return nil
+			})
+			fs.BoolVar(&o.event, "event", true, "find the first event in the output, which needs the right to Read it")
+		},
+		Words: routeWords(&o.routesFile),
+		Run:   o.get,
+	}
 }
 
-func runGet(ctx context.Context, args []string, p cli.Process) int {
-	in, o, code, done := inspect(ctx, "get", getAbout+inspectAbout, args, p, func(*rules.Routes, *rules.Route) error { return nil }, registerGet)
+func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) int {
+	in, code, done := o.inspect(ctx, "get", rest, p, func(*rules.Routes, *rules.Route) error { return nil })
 	if done {
 		return code
 	}
 	defer in.inspector.Close()
 	failed := func(err error) int {
+		in.progress.End()
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return codeOf(err)
 	}
@@ -60,6 +73,7 @@ func runGet(ctx context.Context, args []string, p cli.Process) int {
 			shown.showEvent(derived.Route, rec, eventErr)
 		}
 	}
+	in.progress.End()
 	if o.json {
 		encoder := json.NewEncoder(p.Stdout)
 		encoder.SetEscapeHTML(false)

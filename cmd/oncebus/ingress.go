@@ -13,17 +13,19 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// runIngress is 'oncebus ingress': it accepts events, which processes of 'oncebus
+// ingressCommand is 'oncebus ingress': it accepts events, which processes of 'oncebus
 // run' judge.
-func runIngress(ctx context.Context, args []string, p cli.Process) int {
-	return service{name: "ingress", about: "Accepts events by HTTP at ONCEBUS_INGRESS_ADDR, produces them to Kafka, and responds with\n" +
-		"the verdict of 'oncebus run'. Both need the same routes file and ONCEBUS_KEY_SECRET. It has\n" +
-		"no options and no state. Its settings are environment variables; an empty one counts as\n" +
-		"unset. It ignores ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
-		"as requested, 1 failed while running, 2 wrong settings or routes\n" +
-		"(it contacted no broker and wrote nothing).",
-		load: settings.LoadIngress, serve: serveIngress,
-	}.run(ctx, args, p)
+func ingressCommand() cli.Command {
+	return service{Command: cli.Command{
+		Name: "ingress", About: "accept events by HTTP and respond with the verdict",
+		Long: "Accepts events by HTTP at ONCEBUS_INGRESS_ADDR, produces them to Kafka, and responds with\n" +
+			"the verdict of 'oncebus run'. Both need the same routes file and ONCEBUS_KEY_SECRET. It has\n" +
+			"no options and no state. Its settings are environment variables; an empty one counts as\n" +
+			"unset. It ignores ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
+			"as requested, 1 failed while running, 2 wrong settings or routes\n" +
+			"(it contacted no broker and wrote nothing).",
+		Example: "ONCEBUS_BROKERS=localhost:9092 ONCEBUS_INGRESS_ADDR=127.0.0.1:8081 oncebus ingress",
+	}, load: settings.LoadIngress, serve: serveIngress}.command()
 }
 
 func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {

@@ -5,11 +5,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
@@ -24,6 +25,7 @@ type inspection struct {
 	// derived is the key; of --key every key that it can mean.
 	derived   []rules.Derived
 	inspector *front.Inspector
+	progress  *cli.Progress
 }
 
 // inspectOptions are the flags of 'oncebus get' and 'oncebus forget'.
@@ -40,28 +42,25 @@ const inspectAbout = "It reads the event from FILE or standard input, of which o
 	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only\n" +
 	"topics, so it works on any machine, even if the service does not run.\n"
 
-// inspect parses the command line, derives the event's key and connects. fits
-// returns why the command cannot use a route. If the command has ended, done is
-// true and code is the exit code.
-func inspect(
-	ctx context.Context, name, about string, args []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error, more func(*flag.FlagSet, *inspectOptions),
-) (in inspection, o inspectOptions, code int, done bool) {
-	fs := cli.NewFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
-	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+// define defines the flags that get and forget share.
+func (o *inspectOptions) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
 	o.register(fs)
-	fs.BoolVar(&o.json, "json", false, "print JSON")
-	more(fs, &o)
-	rest, code, done := cli.ParseFlags(fs, args, 1, p)
-	if done {
-		return in, o, code, true
-	}
+	cli.RoutesFlag(fs, &o.routesFile)
+	cli.OutputFlag(fs, &o.json)
+}
+
+// inspect derives the event's key and connects. fits returns why the command cannot
+// use a route. If the command has ended, done is true and code is the exit code.
+func (o *inspectOptions) inspect(
+	ctx context.Context, name string, rest []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error,
+) (in inspection, code int, done bool) {
 	if o.route == "" {
-		return in, o, cli.UsageError(fs, p, "--route is missing, want the route that derives the key"), true
+		return in, cli.UsageError(p, name, "--route is missing, want the route that derives the key"), true
 	}
-	fail := func(code int, err error) (inspection, inspectOptions, int, bool) {
+	fail := func(code int, err error) (inspection, int, bool) {
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
-		return in, o, code, true
+		return in, code, true
 	}
 	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
@@ -81,7 +80,9 @@ func inspect(
 	if in.inspector, err = front.NewInspector(ctx, s.Processor.Config, routes, log); err != nil {
 		return fail(codeOf(err), err)
 	}
-	return in, o, 0, false
+	in.progress = cli.NewProgress(p, "offsets")
+	in.inspector.OnProgress(in.progress.Set)
+	return in, 0, false
 }
 
 // codeOf returns the exit code for an error of the inspector. Only the app's manifest
@@ -154,4 +155,26 @@ func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// routeWords returns the words that a shell completes: the names of the routes for
+// --route, and their input topics for --topic. file is the value of --routes.
+func routeWords(file *string) func(p cli.Process, flag string) []string {
+	return func(p cli.Process, flag string) []string {
+		s, _ := settings.Parse(p.Environ) // without a valid one there is no routes file, or the default
+		routes, err := settings.ReadRoutes(cmp.Or(*file, s.Routes))
+		if err != nil {
+			return nil
+		}
+		var words []string
+		for _, r := range routes.Routes {
+			switch flag {
+			case "route":
+				words = append(words, r.Name)
+			case "topic":
+				words = append(words, r.Topics...)
+			}
+		}
+		return words
+	}
 }

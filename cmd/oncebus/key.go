@@ -15,6 +15,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
@@ -34,26 +36,34 @@ type keyOptions struct {
 	lines      bool
 }
 
-func runKey(ctx context.Context, args []string, p cli.Process) int {
+// keyCommand is 'oncebus key'.
+func keyCommand() cli.Command {
 	var o keyOptions
-	fs := cli.NewFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and the bytes that it hashes, so\n"+
-		"that another tool can recompute the key. It reads the payload unchanged from FILE, or from\n"+
-		"standard input. A route with a secret takes it from ONCEBUS_KEY_SECRET or\n"+
-		"ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.")
-	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	fs.StringVar(&o.topic, "topic", "", "the input `topic` of the event; its routes are tried in order")
-	fs.StringVar(&o.route, "route", "", "the `name` of the route, instead of --topic")
-	o.register(fs)
-	fs.BoolVar(&o.json, "json", false, "print JSON, one line per event")
-	fs.BoolVar(&o.lines, "lines", false, "read every line of the input as an event, and print one line for each")
-	rest, code, done := cli.ParseFlags(fs, args, 1, p)
-	if done {
-		return code
+	return cli.Command{
+		Name: "key", Synopsis: "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", About: "print the dedup key that a route derives for an event, and how", ArgsMax: 1,
+		Long: "Prints the dedup key that a route derives for an event, and the bytes that it hashes, so\n" +
+			"that another tool can recompute the key. It reads the payload unchanged from FILE, or from\n" +
+			"standard input. A route with a secret takes it from ONCEBUS_KEY_SECRET or\n" +
+			"ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.",
+		Example: `echo '{"traceId":"t1"}' | oncebus key --routes deployments/routes/signals.yaml --route signals`,
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			fs.StringVar(&o.topic, "topic", "", "the input `topic` of the event; its routes are tried in order")
+			fs.StringVar(&o.route, "route", "", "the `name` of the route, instead of --topic")
+			o.register(fs)
+			fs.BoolVar(&o.lines, "lines", false, "read every line of the input as an event, and print one line for each")
+			cli.OutputFlag(fs, &o.json)
+		},
+		Words: routeWords(&o.routesFile),
+		Run:   o.run,
 	}
+}
+
+func (o *keyOptions) run(ctx context.Context, rest []string, p cli.Process) int {
 	if (o.topic == "") == (o.route == "") {
-		return cli.UsageError(fs, p, "want either --topic or --route")
+		return cli.UsageError(p, "key", "want either --topic or --route")
 	}
-	k, err := newKeyPrinter(o, p)
+	k, err := newKeyPrinter(*o, p)
 	if err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
 		return cli.ExitWrong

@@ -125,17 +125,9 @@ var now = regexp.MustCompile(` \(default \d{13}\)`)
 // helpTexts returns the help of all commands. The settings have their own page.
 func helpTexts(t *testing.T) string {
 	var b strings.Builder
-	names := []string{""}
-	for _, c := range main.Commands() {
-		names = append(names, c.Name)
-	}
-	for _, name := range names {
-		heading := "oncebus"
-		args := []string{"--help"}
-		if name != "" {
-			heading, args = "oncebus "+name, []string{name, "--help"}
-		}
-		got := execute(t.Context(), nil, "", args...)
+	for _, path := range append([][]string{nil}, main.Commands().Paths()...) {
+		heading := strings.Join(append([]string{"oncebus"}, path...), " ")
+		got := execute(t.Context(), nil, "", append(path, "--help")...)
 		text, _, _ := strings.Cut(now.ReplaceAllString(got.Stdout, ""), "\nSettings [default]:\n")
 		if got.Code != 0 || text == "" {
 			t.Fatalf("%s: exit code %d, %s%s", heading, got.Code, got.Stdout, got.Stderr)

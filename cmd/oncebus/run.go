@@ -11,14 +11,16 @@ import (
 	"oncebus/processor"
 )
 
-// runService is 'oncebus run'.
-func runService(ctx context.Context, args []string, p cli.Process) int {
-	return service{name: "run", about: "Runs the service. It has no options. Its settings are environment variables; an empty one\n" +
-		"counts as unset. With ONCEBUS_INGRESS_ADDR it also accepts events by HTTP, as 'oncebus\n" +
-		"ingress' does. Exit codes: 0 stopped as requested, 1 failed while running, 2 wrong settings\n" +
-		"or routes (it contacted no broker and wrote nothing).",
-		load: settings.LoadRun, serve: serve,
-	}.run(ctx, args, p)
+// runCommand is 'oncebus run'.
+func runCommand() cli.Command {
+	return service{Command: cli.Command{
+		Name: "run", About: "run the service; 'oncebus run --help' lists its settings",
+		Long: "Runs the service. It has no options. Its settings are environment variables; an empty one\n" +
+			"counts as unset. With ONCEBUS_INGRESS_ADDR it also accepts events by HTTP, as 'oncebus\n" +
+			"ingress' does. Exit codes: 0 stopped as requested, 1 failed while running, 2 wrong settings\n" +
+			"or routes (it contacted no broker and wrote nothing).",
+		Example: "ONCEBUS_BROKERS=localhost:9092 ONCEBUS_ROUTES=routes.yaml oncebus run",
+	}, load: settings.LoadRun, serve: serve}.command()
 }
 
 // serve runs the processor, the admin server, and the ingress if it has an address.

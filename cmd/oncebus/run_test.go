@@ -52,7 +52,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		`ONCEBUS_ADMIN_ADDR: "8080" is not host:port`,
 		"ONCEBUS_KEY_SECRET: 5 bytes are too few",
 		`ONCEBUS_START: "now" is unknown, want earliest or latest`,
-		routes + ":6: ",
+		routes + ":6:5: ",
 	} {
 		lines := strings.Split(got.Stderr, "\n")
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
@@ -114,7 +114,7 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	}
 	s.stop()
 	s.ended()
-	for _, want := range []string{"msg=starting", "settings.app_id=oncebus", "settings.key_secret=***", "unknown setting ignored", "variable=ONCEBUS_BROKER\n"} {
+	for _, want := range []string{"msg=starting", "settings.app_id=oncebus", "settings.key_secret=***", "unknown setting ignored", "variable=ONCEBUS_BROKER meant=ONCEBUS_BROKERS\n"} {
 		if !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("%q is not logged", want)
 		}
@@ -171,7 +171,7 @@ func TestWrongSettingsShowNoSecret(t *testing.T) {
 func TestMisspelledSettingIsNamed(t *testing.T) {
 	routes := clitest.WriteFile(t, "routes.yaml", testRoutes)
 	got := execute(t.Context(), []string{"ONCEBUS_BROKER=localhost:9092", "ONCEBUS_ROUTES=" + routes}, "", "run")
-	if got.Code != cli.ExitWrong || !strings.Contains(got.Stderr, "ONCEBUS_BROKERS: not set") || !strings.HasSuffix(got.Stderr, "\nONCEBUS_BROKER: no setting has this name\n") {
+	if got.Code != cli.ExitWrong || !strings.Contains(got.Stderr, "ONCEBUS_BROKERS: not set") || !strings.HasSuffix(got.Stderr, "\nONCEBUS_BROKER: no setting has this name; did you mean ONCEBUS_BROKERS?\n") {
 		t.Errorf("%+v", got)
 	}
 }

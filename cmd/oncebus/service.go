@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
+	"io"
 	"log/slog"
 	"net"
 
@@ -19,22 +19,19 @@ var errStopping = errors.New("stopping")
 // service is a command that runs until it is asked to stop. It has no flags; its
 // help lists the settings.
 type service struct {
-	name, about string
-	load        func(environ []string) (settings.Settings, *rules.Routes, error)
-	serve       func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
+	cli.Command
+	load  func(environ []string) (settings.Settings, *rules.Routes, error)
+	serve func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
 }
 
 // run validates settings and routes before it connects to a broker.
-func (c service) run(ctx context.Context, args []string, p cli.Process) int {
-	if _, code, done := cli.ParseFlags(c.flags(), args, 0, p); done {
-		return code
-	}
+func (c service) run(ctx context.Context, _ []string, p cli.Process) int {
 	s, routes, err := c.load(p.Environ)
 	if err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
 		if routes != nil { // they name further settings
 			for _, name := range settings.Unknown(p.Environ, routes) {
-				cli.Printf(p.Stderr, "%s: no setting has this name\n", name)
+				cli.Printf(p.Stderr, "%s: no setting has this name%s\n", name, meantSetting(name))
 			}
 		}
 		return cli.ExitWrong
@@ -43,7 +40,7 @@ func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
 		slog.GroupAttrs("settings", s.Attrs()...))
 	for _, name := range settings.Unknown(p.Environ, routes) {
-		log.Warn("unknown setting ignored", "variable", name)
+		log.Warn("unknown setting ignored", "variable", name, "meant", settings.Nearest(name))
 	}
 	running, ended := context.WithCancel(ctx)
 	defer ended()
@@ -51,15 +48,22 @@ func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	return c.serve(ctx, s, routes, log)
 }
 
-func (c service) flags() *flag.FlagSet {
-	fs := cli.NewFlags(c.name, "", c.about)
-	usage := fs.Usage
-	fs.Usage = func() {
-		usage()
-		cli.Printf(fs.Output(), "\nSettings [default]:\n")
-		settings.Print(fs.Output())
+// meantSetting returns a question for the setting that a variable may mean; "" for none.
+func meantSetting(variable string) string {
+	if name := settings.Nearest(variable); name != "" {
+		return "; did you mean " + name + "?"
 	}
-	return fs
+	return ""
+}
+
+// command returns the command, whose help lists the settings.
+func (c service) command() cli.Command {
+	c.Run = c.run
+	c.More = func(w io.Writer) {
+		cli.Printf(w, "\nSettings [default]:\n")
+		settings.Print(w)
+	}
+	return c.Command
 }
 
 // work is a service that supervise runs.

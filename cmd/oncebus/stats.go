@@ -14,6 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
@@ -22,27 +24,40 @@ import (
 	"oncebus/processor/front"
 )
 
-func runStats(ctx context.Context, args []string, p cli.Process) int {
-	var routesFile string
-	var asJSON bool
-	fs := cli.NewFlags("stats", "[OPTIONS]", "Shows how many keys the app retains, by namespace and status, the age of the oldest, and how\n"+
-		"many events were duplicates. Active keys are within their window. Expired keys are retained for\n"+
-		"late events and then evicted. The settings are those of 'oncebus run'. It reads only the app's\n"+
-		"topics, so it works on any machine, even if the service does not run. The numbers are as of the\n"+
-		"last transaction of each task.")
-	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	fs.BoolVar(&asJSON, "json", false, "print JSON, including the numbers of each task")
-	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
-		return code
+// statsOptions are the flags of 'oncebus stats'.
+type statsOptions struct {
+	routesFile string
+	json       bool
+}
+
+// statsCommand is 'oncebus stats'.
+func statsCommand() cli.Command {
+	var o statsOptions
+	return cli.Command{
+		Name: "stats", Synopsis: "[OPTIONS]", About: "show how many keys the app retains, from its topics",
+		Long: "Shows how many keys the app retains, by namespace and status, the age of the oldest, and how\n" +
+			"many events were duplicates. Active keys are within their window. Expired keys are retained for\n" +
+			"late events and then evicted. The settings are those of 'oncebus run'. It reads only the app's\n" +
+			"topics, so it works on any machine, even if the service does not run. The numbers are as of the\n" +
+			"last transaction of each task. JSON has the numbers of each task, too.",
+		Example: "oncebus stats",
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			cli.OutputFlag(fs, &o.json)
+		},
+		Run: o.run,
 	}
-	s, routes, err := settings.Load(p.Environ, routesFile)
+}
+
+func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
 		return cli.ExitWrong
 	}
-	tasks, err := readStats(ctx, s.Processor, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	tasks, err := readStats(ctx, s.Processor, routes, p, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, asJSON)
+		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, o.json)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
@@ -51,12 +66,15 @@ func runStats(ctx context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]front.TaskKeys, error) {
+func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, p cli.Process, log *slog.Logger) ([]front.TaskKeys, error) {
 	inspector, err := front.NewInspector(ctx, cfg.Config, routes, log)
 	if err != nil {
 		return nil, err
 	}
+	progress := cli.NewProgress(p, "tasks")
+	inspector.OnProgress(progress.Set)
 	tasks, err := inspector.Stats(ctx)
+	progress.End()
 	inspector.Close()
 	return tasks, err
 }

@@ -2,17 +2,36 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"runtime/debug"
+
+	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
 )
 
-func runVersion(_ context.Context, args []string, p cli.Process) int {
-	if _, code, done := cli.ParseFlags(cli.NewFlags("version", "", "Prints the version of the build."), args, 0, p); done {
-		return code
+// versionCommand is 'oncebus version', and 'oncebus --version'.
+func versionCommand() cli.Command {
+	var asJSON bool
+	return cli.Command{
+		Name: "version", About: "print the version", Long: "Prints the version of the build.", Example: "oncebus version",
+		Flags: func(fs *pflag.FlagSet) { cli.OutputFlag(fs, &asJSON) },
+		Run: func(_ context.Context, _ []string, p cli.Process) int {
+			if asJSON {
+				if err := json.NewEncoder(p.Stdout).Encode(shownVersion{version()}); err != nil {
+					return cli.ExitFailed
+				}
+				return cli.ExitStopped
+			}
+			cli.Printf(p.Stdout, "oncebus %s\n", version())
+			return cli.ExitStopped
+		},
 	}
-	cli.Printf(p.Stdout, "oncebus %s\n", version())
-	return cli.ExitStopped
+}
+
+// shownVersion is printed as JSON. Its JSON names are an interface.
+type shownVersion struct {
+	Version string `json:"version"`
 }
 
 // version returns the module version, or the commit that the binary was built from.

@@ -10,7 +10,7 @@ import (
 )
 
 // Mistake is one mistake in a routes file. Its JSON names are an interface.
-type Mistake struct {
+type Mistake struct { //nolint:errname // pages and commands call it a mistake
 	File    string `json:"file"`
 	Line    int    `json:"line"`            // from 1
 	Column  int    `json:"column"`          // from 1, in characters

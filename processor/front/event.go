@@ -48,10 +48,10 @@ func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry
 		if o, ok := after.Lookup(route.Output, partition); ok && o.Err == nil && o.Offset >= 0 {
 			middle = min(max(o.Offset, start), end)
 		}
-		if err := reader.Read(ctx, middle, end, search.look); err != nil {
+		if err := reader.Read(ctx, middle, end, i.progress.tracked(middle, end, search.look)); err != nil {
 			return search.result(err)
 		}
-		earlier = append(earlier, func() error { return reader.Read(ctx, start, middle, search.look) })
+		earlier = append(earlier, func() error { return reader.Read(ctx, start, middle, i.progress.tracked(start, middle, search.look)) })
 	}
 	for _, read := range earlier {
 		if err := read(); err != nil {

@@ -31,6 +31,8 @@ type Inspector struct {
 	redact *security.Redactor
 	client *kgo.Client
 	rt     *app.App
+	// progress is of all reads of the inspector.
+	progress readProgress
 	// unknown has the names of the routes with which the app has never run.
 	unknown []string
 }
@@ -269,14 +271,14 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 	if err != nil {
 		return err
 	}
-	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	err = reader.Read(ctx, start, end, i.progress.tracked(start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if err := each(rec); err != nil {
 				return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
 			}
 		}
 		return nil
-	})
+	}))
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return i.changelog(ctx, topic, partition, each)
 	}
@@ -338,6 +340,10 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	}
 	leaders := kafka.NewLeaders(i.client)
 	var all []TaskKeys
+	tasks := int64(0)
+	for _, topic := range i.rt.Topology.TaskTopics() {
+		tasks += int64(i.rt.Topology.Topics[topic].Partitions)
+	}
 	for _, topic := range i.rt.Topology.TaskTopics() {
 		for partition := range i.rt.Topology.Topics[topic].Partitions {
 			name := app.ChangelogName(i.rt.Topology.App, topic)
@@ -353,6 +359,9 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}
 			all = append(all, TaskKeys{app.TaskID{Topic: topic, Partition: partition}.String(), counts.List(i.rt, &c)})
+			if i.progress.show != nil {
+				i.progress.show(int64(len(all)), tasks)
+			}
 		}
 	}
 	return all, nil

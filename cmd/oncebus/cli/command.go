@@ -2,27 +2,38 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Command is one subcommand of oncebus.
 type Command struct {
-	Name  string
-	About string // one line of the list of commands
-	// Run takes the arguments after the name and returns the exit code.
-	Run func(ctx context.Context, args []string, p Process) int
+	Name     string
+	Synopsis string // what follows the name in the first line of the help
+	About    string // one line in the list of commands
+	Long     string // what the command does, in whole sentences
+	Example  string // command lines, one a line
+	ArgsMax  int    // most arguments that are not flags
+
+	Flags func(*pflag.FlagSet) // defines the flags; nil for none
+	More  func(io.Writer)      // prints what follows the options in the help; nil for nothing
+	// Words returns the words that a shell completes: for the flag of that name, or for
+	// an argument if flag is "". It is nil for a command whose arguments are files.
+	Words func(p Process, flag string) []string
+	// Run gets the arguments that are not flags and returns the exit code. It is nil for a
+	// command that only groups Commands.
+	Run      func(ctx context.Context, args []string, p Process) int
+	Commands Commands
 }
 
-// Help returns what 'oncebus NAME --help' prints.
-func (c Command) Help() string {
-	var help strings.Builder
-	c.Run(context.Background(), []string{"--help"}, Process{Stdin: strings.NewReader(""), Stdout: &help, Stderr: io.Discard})
-	return help.String()
-}
-
-// Commands are the subcommands of oncebus.
-type Commands []Command
+// Commands are subcommands, in the order of the help. Functions make them, because
+// the flags of a command write into the variables of one run.
+type Commands []func() Command
 
 // Run executes one command line and returns the exit code. It fails if standard
 // output could not be written, because a reader must not mistake half a result for
@@ -30,7 +41,7 @@ type Commands []Command
 func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	stdout := newOutput(p.Stdout)
 	p.Stdout, p.Stderr = stdout, newOutput(p.Stderr)
-	code := cs.dispatch(ctx, args, p)
+	code := cs.execute(ctx, args, p)
 	if err := stdout.failed(); err != nil && code == ExitStopped {
 		Printf(p.Stderr, "oncebus: standard output: %v\n", err)
 		return ExitFailed
@@ -38,31 +49,110 @@ func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	return code
 }
 
-// dispatch runs the command that args name.
-func (cs Commands) dispatch(ctx context.Context, args []string, p Process) int {
-	if len(args) == 0 {
-		cs.printUsage(p.Stderr)
-		return ExitWrong
-	}
-	switch args[0] {
-	case "help", "-h", "-help", "--help":
-		cs.printUsage(p.Stdout)
-		return ExitStopped
-	}
-	for _, c := range cs {
-		if c.Name == args[0] {
-			return c.Run(ctx, args[1:], p)
+// execute runs the command that args name. 'help NAME' is 'NAME --help', and --version
+// is the command version.
+func (cs Commands) execute(ctx context.Context, args []string, p Process) int {
+	if len(args) > 0 {
+		switch args[0] { // cobra's own help command would print another text
+		case "help":
+			args = append(args[1:len(args):len(args)], "--help")
+		case "--version":
+			args = append([]string{"version"}, args[1:]...)
 		}
 	}
-	Printf(p.Stderr, "oncebus: unknown command %q\n\n", args[0])
-	cs.printUsage(p.Stderr)
-	return ExitWrong
+	r := &run{p: p}
+	root := r.group(&Command{Name: program, Long: programAbout, Commands: append(cs[:len(cs):len(cs)], r.completionCommand)})
+	r.root = root
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetArgs(args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	if cmd, err := root.ExecuteContextC(ctx); err != nil {
+		return r.usageError(cmd, err)
+	}
+	return r.code
 }
 
-func (cs Commands) printUsage(w io.Writer) {
-	Printf(w, "oncebus removes duplicates from Kafka topics: every event comes out exactly once.\n\nUsage: oncebus COMMAND [OPTIONS]\n\n")
-	for _, c := range cs {
-		Printf(w, "  %-8s %s\n", c.Name, c.About)
+// Help returns what 'oncebus PATH --help' prints.
+func (cs Commands) Help(path ...string) string {
+	var help strings.Builder
+	cs.Run(context.Background(), append(path[:len(path):len(path)], "--help"), Process{Stdin: strings.NewReader(""), Stdout: &help, Stderr: io.Discard})
+	return help.String()
+}
+
+// Paths returns the names of every command, with those of its subcommands after it.
+func (cs Commands) Paths() [][]string {
+	var all [][]string
+	for _, command := range cs {
+		c := command()
+		all = append(all, []string{c.Name})
+		for _, path := range c.Commands.Paths() {
+			all = append(all, append([]string{c.Name}, path...))
+		}
 	}
-	Printf(w, "\n'oncebus COMMAND --help' describes a command.\n")
+	return all
+}
+
+// run is one command line that is executed by cobra.
+type run struct {
+	p    Process
+	root *cobra.Command
+	code int // the exit code
+}
+
+// errShown ends a command whose mistake is already on standard error.
+var errShown = errors.New("shown")
+
+// group returns a command with its subcommands.
+func (r *run) group(c *Command) *cobra.Command {
+	cmd := r.command(c)
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			r.unknownCommand(cmd, args[0])
+		} else {
+			r.printHelp(cmd, c, r.p.Stderr)
+		}
+		return errShown
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		if name := cmd.Flags().Arg(0); name != "" {
+			r.unknownCommand(cmd, name)
+			r.code = ExitWrong
+			return
+		}
+		r.printHelp(cmd, c, r.p.Stdout)
+	})
+	for _, sub := range c.Commands {
+		s := sub()
+		if len(s.Commands) > 0 {
+			cmd.AddCommand(r.group(&s))
+		} else {
+			cmd.AddCommand(r.command(&s))
+		}
+	}
+	return cmd
+}
+
+// command returns a command as cobra runs it.
+func (r *run) command(c *Command) *cobra.Command {
+	cmd := &cobra.Command{Use: c.Name, Short: c.About, SilenceErrors: true, SilenceUsage: true}
+	if c.Flags != nil {
+		c.Flags(cmd.Flags())
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { r.printHelp(cmd, c, r.p.Stdout) })
+	cmd.SetFlagErrorFunc(explainFlag)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > c.ArgsMax {
+			return fmt.Errorf("unexpected argument %q", args[c.ArgsMax])
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.code = c.Run(cmd.Context(), args, r.p)
+		return nil
+	}
+	r.completeWords(cmd, c)
+	return cmd
 }

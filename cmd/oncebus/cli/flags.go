@@ -1,59 +1,56 @@
 package cli
 
 import (
-	"errors"
-	"flag"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
-// NewFlags returns the flag set of a command. Its help shows synopsis (the text after
-// the command name), about and the flags.
-func NewFlags(name, synopsis, about string) *flag.FlagSet {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // ParseFlags sets the output for help
-	fs.Usage = func() {
-		line := strings.TrimSpace("oncebus " + name + " " + synopsis)
-		Printf(fs.Output(), "Usage: %s\n\n%s\n", line, strings.TrimSpace(about))
-		flags := false
-		fs.VisitAll(func(*flag.Flag) { flags = true })
-		if flags {
-			Printf(fs.Output(), "\nOptions:\n")
-			fs.PrintDefaults()
-		}
-	}
-	return fs
+const outputFlag = "output"
+
+// The formats of --output.
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
+var formats = []string{formatText, formatJSON}
+
+// OutputFlag defines -o, --output and its older name --json. It sets asJSON to whether the
+// command prints JSON.
+func OutputFlag(fs *pflag.FlagSet, asJSON *bool) {
+	fs.VarP(format{asJSON}, outputFlag, "o", "`format` of what is printed: text or json")
+	fs.BoolVar(asJSON, "json", false, "the same as --output json")
+	// Scripts use it, and no reader needs two ways.
+	fs.Lookup("json").Hidden = true
 }
 
-// ParseFlags parses args and returns the arguments that are not flags, at most
-// argsMax. Flags may come before and after them. If args ask for help or are
-// wrong, ParseFlags prints the help or the mistake; done is then true and code is
-// the exit code.
-func ParseFlags(fs *flag.FlagSet, args []string, argsMax int, p Process) (rest []string, code int, done bool) {
-	for {
-		if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-			fs.SetOutput(p.Stdout)
-			fs.Usage()
-			return nil, ExitStopped, true
-		} else if err != nil {
-			return nil, UsageError(fs, p, err.Error()), true
-		}
-		if fs.NArg() == 0 {
-			break
-		}
-		rest = append(rest, fs.Arg(0))
-		args = fs.Args()[1:]
+// format is the value of --output.
+type format struct{ asJSON *bool }
+
+// String implements pflag.Value.
+func (f format) String() string {
+	if f.asJSON != nil && *f.asJSON {
+		return formatJSON
 	}
-	if len(rest) > argsMax {
-		return nil, UsageError(fs, p, fmt.Sprintf("unexpected argument %q", rest[argsMax])), true
-	}
-	return rest, 0, false
+	return formatText
 }
 
-// UsageError prints a mistake in the arguments of a command and returns the exit
-// code.
-func UsageError(fs *flag.FlagSet, p Process, message string) int {
-	Printf(p.Stderr, "oncebus %s: %s\n'oncebus %s --help' lists its options.\n", fs.Name(), message, fs.Name())
-	return ExitWrong
+// Set implements pflag.Value.
+func (f format) Set(text string) error {
+	if !slices.Contains(formats, text) {
+		return fmt.Errorf("want %s", strings.Join(formats, " or "))
+	}
+	*f.asJSON = text == formatJSON
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f format) Type() string { return "format" }
+
+// RoutesFlag defines --routes.
+func RoutesFlag(fs *pflag.FlagSet, path *string) {
+	fs.StringVar(path, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 }

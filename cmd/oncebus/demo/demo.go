@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -33,6 +34,7 @@ const (
 	processCount   = 2
 	workerCount    = 2 // of each process
 	partitionCount = 6 // of the repartition topic
+	eventsDefault  = 20_000
 	eventsMin      = 100
 	eventsMax      = 2_000_000 // the ledger has all of them in memory
 	// livePercent of the records are live traffic; the rest are duplicates
@@ -62,6 +64,7 @@ type options struct {
 	verbose bool
 	http    string // address to accept requests at; "" for generated records
 	secret  string // of signatures, random; only with http
+	given   func(flag string) bool
 }
 
 // summary is the result of a demo.
@@ -87,37 +90,47 @@ func (r result) verified() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
 }
 
-// Run is 'oncebus demo'. It returns ExitStopped only if the result is verified.
-func Run(ctx context.Context, args []string, p cli.Process) int {
-	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks, with duplicates among them, through oncebus\n"+
-		"on an embedded broker, reads the output and compares it with the records it produced.\n"+
-		"The last line on standard output is the result as JSON. The exit code is 0 only if no\n"+
-		"record is missing, extra or altered. With --http you send the requests: it prints curl\n"+
-		"commands to try, and verifies the result when you stop it with Ctrl-C.")
-	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 chooses one and prints it")
-	events := fs.Int("events", 20_000, "how many `records` to produce, including duplicates")
-	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` instead of the embedded broker,\n"+
+// Command is 'oncebus demo'.
+func Command() cli.Command {
+	var o options
+	return cli.Command{
+		Name: "demo", Synopsis: "[OPTIONS]", About: "send sample traffic through an embedded broker and verify the result",
+		Long: "Sends generated trade signals and webhooks, with duplicates among them, through oncebus\n" +
+			"on an embedded broker, reads the output and compares it with the records it produced.\n" +
+			"The last line on standard output is the result as JSON. The exit code is 0 only if no\n" +
+			"record is missing, extra or altered. With --http you send the requests: it prints curl\n" +
+			"commands to try, and verifies the result when you stop it with Ctrl-C.",
+		Example: "oncebus demo --events 5000 --seed 7",
+		Flags:   o.define,
+		Run:     o.run,
+	}
+}
+
+func (o *options) define(fs *pflag.FlagSet) {
+	fs.Uint64Var(&o.seed, "seed", 0, "generate the events from this `number`; 0 chooses one and prints it")
+	fs.IntVar(&o.events, "events", eventsDefault, "how many `records` to produce, including duplicates")
+	fs.StringSliceVar(&o.brokers, "brokers", nil, "use the Kafka at these comma separated `addresses` instead of the embedded broker,\n"+
 		"with ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR;\nthe demo removes its topics and groups at the end")
-	verbose := fs.Bool("verbose", false, "write the log of oncebus to standard error")
-	var requests httpFlag
-	fs.Var(&requests, "http", "accept requests by HTTP instead of generating records: --http at "+httpAddrDefault+", or --http=`host:port`")
-	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
-		return code
+	fs.BoolVar(&o.verbose, "verbose", false, "write the log of oncebus to standard error")
+	fs.Var((*httpFlag)(&o.http), "http", "accept requests by HTTP instead of generating records: --http at "+httpAddrDefault+", or --http=`host:port`")
+	fs.Lookup("http").NoOptDefVal = httpAddrDefault
+	o.given = fs.Changed
+}
+
+// run returns ExitStopped only if the result is verified.
+func (o *options) run(ctx context.Context, _ []string, p cli.Process) int {
+	if o.events < eventsMin || o.events > eventsMax {
+		return cli.UsageError(p, "demo", fmt.Sprintf("--events %d is out of range, want %d to %d", o.events, eventsMin, eventsMax))
 	}
-	if *events < eventsMin || *events > eventsMax {
-		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, eventsMin, eventsMax))
-	}
-	if name := generating(fs); name != "" && requests != "" {
-		return cli.UsageError(fs, p, fmt.Sprintf("--%s applies to generated records, but --http generates none", name))
-	}
-	o := options{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
-	if *brokers != "" {
-		o.brokers = strings.Split(*brokers, ",")
+	for _, name := range []string{"seed", "events"} {
+		if o.http != "" && o.given(name) {
+			return cli.UsageError(p, "demo", fmt.Sprintf("--%s applies to generated records, but --http generates none", name))
+		}
 	}
 	for o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
 	}
-	result, err := demonstrate(ctx, o, p)
+	result, err := demonstrate(ctx, *o, p)
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus demo: %v\n", err)
 		return cli.ExitFailed

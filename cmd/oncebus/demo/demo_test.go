@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 
 // commands contains only the demo.
-var commands = cli.Commands{{Name: "demo", Run: Run}}
+var commands = cli.Commands{Command}
 
 // execute runs 'oncebus demo' with environ as the whole environment.
 func execute(ctx context.Context, environ []string, args ...string) clitest.Result {

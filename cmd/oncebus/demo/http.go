@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"net"
@@ -42,34 +41,20 @@ var allTopics = append([]string{
 // httpFlag is the address of --http or --http=ADDR, or "".
 type httpFlag string
 
-func (f *httpFlag) String() string   { return string(*f) }
-func (f *httpFlag) IsBoolFlag() bool { return true } // --http needs no value
+// String implements pflag.Value.
+func (f *httpFlag) String() string { return string(*f) }
 
+// Type implements pflag.Value.
+func (f *httpFlag) Type() string { return "host:port" }
+
+// Set implements pflag.Value.
 func (f *httpFlag) Set(text string) error {
-	switch text {
-	case "true":
-		text = httpAddrDefault
-	case "false":
-		text = ""
-	default:
-		_, port, err := net.SplitHostPort(text)
-		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-			return fmt.Errorf("%q is not host:port", text)
-		}
+	_, port, err := net.SplitHostPort(text)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		return fmt.Errorf("%q is not host:port", text)
 	}
 	*f = httpFlag(text)
 	return nil
-}
-
-// generating returns the name of a given flag that applies only to generated records,
-// or "".
-func generating(fs *flag.FlagSet) (name string) {
-	fs.Visit(func(f *flag.Flag) {
-		if f.Name == "seed" || f.Name == "events" {
-			name = f.Name
-		}
-	})
-	return name
 }
 
 // httpSettings returns the settings of the demo's ingress.

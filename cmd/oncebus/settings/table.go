@@ -125,3 +125,18 @@ func Unknown(environ []string, routes *rules.Routes) []string {
 	slices.Sort(unknown)
 	return unknown
 }
+
+// Nearest returns the setting that a misspelled variable most likely means; "" for none.
+func Nearest(variable string) string {
+	var names []string
+	for _, s := range table() {
+		names = append(names, strings.TrimPrefix(s.Name, Prefix))
+		if s.Secret {
+			names = append(names, strings.TrimPrefix(s.Name, Prefix)+"_FILE")
+		}
+	}
+	if name := rules.Nearest(strings.TrimPrefix(variable, Prefix), names); name != "" {
+		return Prefix + name
+	}
+	return ""
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"oncebus/dedup/rules"
+)
+
+const (
+	program      = "oncebus"
+	programAbout = "oncebus removes duplicates from Kafka topics: every event comes out exactly once."
+)
+
+// printHelp prints the help of a command.
+func (r *run) printHelp(cmd *cobra.Command, c *Command, w io.Writer) {
+	if len(c.Commands) > 0 {
+		printGroup(cmd, c, w)
+		return
+	}
+	Printf(w, "Usage: %s\n\n%s\n", strings.TrimSpace(cmd.CommandPath()+" "+c.Synopsis), strings.TrimSpace(c.Long))
+	if c.Flags != nil {
+		fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError) // without cobra's --help
+		fs.SortFlags = false
+		c.Flags(fs)
+		Printf(w, "\nOptions:\n%s", fs.FlagUsages())
+	}
+	if c.Example != "" {
+		Printf(w, "\nExample:\n")
+		for line := range strings.Lines(strings.TrimSpace(c.Example)) {
+			Printf(w, "  %s", line)
+		}
+		Printf(w, "\n")
+	}
+	if c.More != nil {
+		c.More(w)
+	}
+}
+
+// printGroup prints the subcommands of a command.
+func printGroup(cmd *cobra.Command, c *Command, w io.Writer) {
+	Printf(w, "%s\n\nUsage: %s COMMAND [OPTIONS]\n\n", strings.TrimSpace(c.Long), cmd.CommandPath())
+	width := 0
+	for _, sub := range c.Commands {
+		width = max(width, len(sub().Name))
+	}
+	for _, sub := range c.Commands {
+		s := sub()
+		Printf(w, "  %-*s  %s\n", width, s.Name, s.About)
+	}
+	Printf(w, "\n'%s COMMAND --help' describes a command.\n", cmd.CommandPath())
+}
+
+// usageError prints the mistake in a command line and returns the exit code.
+func (r *run) usageError(cmd *cobra.Command, err error) int {
+	if !errors.Is(err, errShown) {
+		return UsageError(r.p, strings.TrimPrefix(cmd.CommandPath(), program+" "), err.Error())
+	}
+	return ExitWrong
+}
+
+// UsageError prints a mistake in the arguments of the command of that name and returns
+// the exit code.
+func UsageError(p Process, name, message string) int {
+	Printf(p.Stderr, "%s %s: %s\n'%s %s --help' lists its options.\n", program, name, message, program, name)
+	return ExitWrong
+}
+
+// unknownCommand prints that a group has no command of that name.
+func (r *run) unknownCommand(group *cobra.Command, name string) {
+	var names []string
+	for _, sub := range group.Commands() {
+		names = append(names, sub.Name())
+	}
+	path := group.CommandPath()
+	Printf(r.p.Stderr, "%s: unknown command %q%s\n'%s --help' lists the commands.\n", path, name, meant(name, names, ""), path)
+}
+
+// explainFlag adds the flag that is meant to the error of an unknown one.
+func explainFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	// -name is a group of short flags for pflag, and a mistyped --name for people.
+	given := "--" + unknown.GetSpecifiedName()
+	if group := unknown.GetSpecifiedShortnames(); group != "" {
+		given = "-" + group
+	}
+	return errors.New("unknown option " + given + meant(strings.TrimLeft(given, "-"), names, "--"))
+}
+
+// meant returns a question for the name that a mistyped one most likely means; "" for none.
+func meant(mistyped string, names []string, before string) string {
+	mistyped, _, _ = strings.Cut(mistyped, "=")
+	if name := rules.Nearest(mistyped, names); name != "" {
+		return "; did you mean " + before + name + "?"
+	}
+	return ""
+}
