@@ -58,6 +58,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 	}{
 		{nil, "oncebus removes duplicates"},
 		{[]string{"serve"}, `oncebus: unknown command "serve"`},
+		{[]string{"-x"}, "oncebus: unknown option -x\n'oncebus --help'"},
 		{[]string{"stast"}, `oncebus: unknown command "stast"; did you mean stats?`},
 		{[]string{"help", "dokter"}, `oncebus: unknown command "dokter"; did you mean doctor?`},
 		{[]string{"run", "--port", "1"}, "oncebus run: unknown option --port\n'oncebus run --help'"},

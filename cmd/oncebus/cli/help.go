@@ -58,7 +58,7 @@ func printGroup(cmd *cobra.Command, c *Command, w io.Writer) {
 // usageError prints the mistake in a command line and returns the exit code.
 func (r *run) usageError(cmd *cobra.Command, err error) int {
 	if !errors.Is(err, errShown) {
-		return UsageError(r.p, strings.TrimPrefix(cmd.CommandPath(), program+" "), err.Error())
+		printUsageError(r.p, cmd.CommandPath(), err.Error())
 	}
 	return ExitWrong
 }
@@ -66,8 +66,13 @@ func (r *run) usageError(cmd *cobra.Command, err error) int {
 // UsageError prints a mistake in the arguments of the command of that name and returns
 // the exit code.
 func UsageError(p Process, name, message string) int {
-	Printf(p.Stderr, "%s %s: %s\n'%s %s --help' lists its options.\n", program, name, message, program, name)
+	printUsageError(p, program+" "+name, message)
 	return ExitWrong
+}
+
+// printUsageError prints a mistake in the arguments of the command with this path.
+func printUsageError(p Process, path, message string) {
+	Printf(p.Stderr, "%s: %s\n'%s --help' lists its options.\n", path, message, path)
 }
 
 // unknownCommand prints that a group has no command of that name.
