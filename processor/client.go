@@ -70,6 +70,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
 		kgo.UnknownTopicRetries(-1),
 		kgo.WithHooks(failpointHooks()...),
+		w.counted[w.stage],
 		w.endOption(transactionVersion),
 	)
 }

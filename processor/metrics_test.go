@@ -75,6 +75,18 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 			t.Errorf("stage %s: %v transactions committed, %v timed", stage, commits, timed)
 		}
 	}
+	// Rows and verdicts are packed, so these figures have a lower bound only.
+	for series, least := range map[string]float64{
+		`oncebus_kafka_fetch_records_total{client="route"}`:     133,
+		`oncebus_kafka_produce_records_total{client="route"}`:   1,
+		`oncebus_kafka_fetch_records_total{client="dedup"}`:     1,
+		`oncebus_kafka_produce_records_total{client="dedup"}`:   131,
+		`oncebus_kafka_produce_records_total{client="process"}`: 1, // the manifest
+	} {
+		if got[series] < least {
+			t.Errorf("%s is %v, want %v or more", series, got[series], least)
+		}
+	}
 	if err := i.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,12 +67,15 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		redact: redact, refused: make(chan error, 1),
+	}
+	for _, kind := range []string{app.StageRoute, app.StageDedup, security.ClientProcess} {
+		p.counted[kind] = security.ClientMetrics(reg, kind)
 	}
 	reg.MustRegister(newKeyCounts(p.board))
 	registerClock(reg, p.clock)
@@ -97,7 +101,7 @@ func (p *Processor) run(ctx context.Context) error {
 	defer unlock()
 	// This client may write a record twice. An idempotent one would never write
 	// again after its first InitProducerID had failed.
-	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.baseOptions...)...)
+	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.processOptions()...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -195,9 +199,14 @@ func (p *Processor) setUp(ctx context.Context) error {
 // 6.3 to 9.8 (benchmarks/growth -only starts, 2026-11-24).
 func openingsMax(processors int) int { return max(min(2, processors), processors-1) }
 
+// processOptions are those of every client that is not a worker's.
+func (p *Processor) processOptions() []kgo.Opt {
+	return append(slices.Clone(p.baseOptions), p.counted[security.ClientProcess])
+}
+
 // conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {
-	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
+	return app.Conn{Client: p.client, Admin: p.admin, Options: p.processOptions(), Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

@@ -24,7 +24,8 @@ type shared struct {
 	cfg         Config
 	routes      *rules.Routes
 	log         *slog.Logger
-	baseOptions []kgo.Opt // of every client
+	baseOptions []kgo.Opt          // of every client
+	counted     map[string]kgo.Opt // the metrics of a client, by its kind
 	budget      *kafka.Budget
 	admin       *kadm.Client
 	rt          *app.App

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,11 +29,32 @@ const (
 	httpHeaderBytes   = 16 << 10
 )
 
-// newRegistry returns a registry with the metrics of the Go runtime and the process.
+// newRegistry returns a registry with the metrics of the build, the Go runtime and the process.
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registerBuild(reg)
+	registerRuntime(reg)
 	return reg
+}
+
+// registerBuild exports what the binary was built from.
+func registerBuild(reg prometheus.Registerer) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_build_info",
+		Help:        "Always 1, with the build in its labels. Processes that differ for longer than a rolling update takes were left out of it.",
+		ConstLabels: prometheus.Labels{"version": version(), "commit": commit(), "go": runtime.Version()}}, func() float64 { return 1 }))
+}
+
+// runtimeMetrics matches what the Go runtime measures in addition to the collector's own
+// choice: how long goroutines wait for a processor, how long the garbage collector stops
+// all of them and how much CPU it takes, and how long they wait for mutexes. Its other
+// hundred say nothing that an operator could act on.
+var runtimeMetrics = regexp.MustCompile(`^/(sched/(latencies|pauses/total/gc):seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`)
+
+// registerRuntime exports the metrics of the Go runtime and the process.
+func registerRuntime(reg prometheus.Registerer) {
+	reg.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: runtimeMetrics})),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
 // newHandler serves

@@ -1,4 +1,8 @@
 package main
 
-// Commands is the program's command table, for the tests of package main_test.
-var Commands = commands
+// For the tests of package main_test: the program's command table, and what every process exports.
+var (
+	Commands        = commands
+	RegisterBuild   = registerBuild
+	RegisterRuntime = registerRuntime
+)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
+
+	main "oncebus/cmd/oncebus"
 )
 
 // inventory is a registry that also keeps the collectors, for their descriptors: a vector without a series is in no scrape.
@@ -48,10 +51,11 @@ var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]
 // labelName is the name of a label with one value for the process.
 var labelName = regexp.MustCompile(`(\w+)="`)
 
-// exported lists the metrics that the processor and the ingress register.
+// exported lists the metrics of oncebus: of the build, the processor with its Kafka clients, and the ingress.
 func exported(t *testing.T) []metric {
 	t.Helper()
 	registry := &inventory{Registry: prometheus.NewRegistry()}
+	main.RegisterBuild(registry)
 	s, routes, err := settings.Load([]string{"ONCEBUS_BROKERS=127.0.0.1:1", "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=pages",
 		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=secret-of-the-pages"}, filepath.Join(moduleRoot, "deployments", "routes", "signals.yaml"))
 	if err != nil {
@@ -64,15 +68,35 @@ func exported(t *testing.T) []metric {
 	if _, err := ingress.New(s.Ingress, routes, nil, registry, log); err != nil {
 		t.Fatal(err)
 	}
+	list := registry.list(t)
+	for _, m := range list {
+		if !strings.HasPrefix(m.name, "oncebus_") {
+			t.Errorf("metric %s does not have the prefix oncebus_", m.name)
+		}
+	}
+	return list
+}
+
+// exportedByRuntime lists the metrics of the Go runtime and the process.
+func exportedByRuntime(t *testing.T) []metric {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("skipped: the metrics of the process are those of Linux")
+	}
+	registry := &inventory{Registry: prometheus.NewRegistry()}
+	main.RegisterRuntime(registry)
+	return registry.list(t)
+}
+
+// list returns the metrics of the registered collectors, by name.
+func (i *inventory) list(t *testing.T) []metric {
+	t.Helper()
 	list := map[string]metric{}
-	for _, c := range registry.collectors {
+	for _, c := range i.collectors {
 		for desc := range collect(c.Describe) {
 			m := descriptor.FindStringSubmatch(desc.String())
 			if m == nil {
 				t.Fatalf("cannot read %s", desc)
-			}
-			if !strings.HasPrefix(m[1], "oncebus_") {
-				t.Errorf("metric %s does not have the prefix oncebus_", m[1])
 			}
 			help, labels := "", strings.FieldsFunc(m[4], func(r rune) bool { return r == ',' })
 			for _, constant := range labelName.FindAllStringSubmatch(m[3], -1) {
@@ -126,6 +150,8 @@ func kindOf(t *testing.T, c prometheus.Collector, desc *prometheus.Desc) string 
 			return "counter"
 		case text.Histogram != nil:
 			return "histogram"
+		case text.Summary != nil:
+			return "summary"
 		}
 		return "gauge"
 	}
@@ -147,6 +173,15 @@ func metricRows(t *testing.T) string {
 			}
 		}
 		rows.row(code(m.name), m.kind, m.labels, m.help, strings.Join(serves, ", "))
+	}
+	return rows.String()
+}
+
+func runtimeRows(t *testing.T) string {
+	rows := newTable("metric", "type", "labels", "meaning")
+	for _, m := range exportedByRuntime(t) {
+		help, _, _ := strings.Cut(m.help, ". ") // the rest says which figures of the runtime it has
+		rows.row(code(m.name), m.kind, m.labels, strings.TrimSuffix(help, ".")+".")
 	}
 	return rows.String()
 }

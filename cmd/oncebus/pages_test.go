@@ -43,6 +43,7 @@ var generated = []struct {
 	{"deployments/SECURITY.md", "rights", rightRows},
 	{"deployments/METRICS.md", "alerts", alertRows},
 	{"deployments/METRICS.md", "metrics", metricRows},
+	{"deployments/METRICS.md", "runtime metrics", runtimeRows},
 	{"processor/HEADERS.md", "headers", headerRows},
 }
 

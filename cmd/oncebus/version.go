@@ -59,3 +59,15 @@ func version() string {
 	}
 	return revision + modified
 }
+
+// commit returns the commit that the binary was built from; "" if the build does not say.
+func commit() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return ""
+}

@@ -12,6 +12,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
+	"oncebus/processor/security"
 )
 
 // Service is a Server with its listener and the ingress client that produces its
@@ -28,7 +29,7 @@ type Service struct {
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
-	front, err := front.NewIngressClient(app, routes, log)
+	front, err := front.NewIngressClient(app, routes, log, security.ClientMetrics(registry, security.ClientIngress))
 	if err != nil {
 		return nil, err
 	}

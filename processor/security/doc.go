@@ -8,6 +8,7 @@
 //     secrets in log lines and errors of libraries, brokers and token endpoints.
 //   - Reloaded loads files again while their content is in use. If a load fails,
 //     the last valid content stays in use.
+//   - ClientMetrics counts requests, batches and bytes of one kind of clients.
 //
 // It may import package kafka. Its outside systems are franz-go, HTTP for the
 // token endpoint, files and metrics.

@@ -1,0 +1,99 @@
+package security
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kprom"
+)
+
+// Kinds of Kafka clients, in addition to the stages of the workers: values of the label client.
+const (
+	ClientProcess = "process" // setup, restores, probes and deletions of a process
+	ClientIngress = "ingress" // the producer and the reader of the HTTP ingress
+)
+
+// ClientMetrics registers the metrics of one kind of Kafka clients, and returns the option
+// that such a client needs. All clients of a kind share the series: so a client that
+// replaces another one goes on counting, and the number of series depends on kinds and
+// brokers, not on workers and topics. The hooks run for each request and each batch.
+func ClientMetrics(reg prometheus.Registerer, kind string) kgo.Opt {
+	return kgo.WithHooks(newClientHooks(reg, kind))
+}
+
+func newClientHooks(reg prometheus.Registerer, kind string) *clientHooks {
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"client": kind}, reg)
+	h := &clientHooks{
+		Metrics: kprom.NewMetrics("oncebus",
+			kprom.Subsystem("kafka"),
+			kprom.Registerer(vectors{reg}),
+			kprom.FetchAndProduceDetail(kprom.Batches, kprom.Records, kprom.CompressedBytes, kprom.UncompressedBytes, kprom.ConsistentNaming),
+		),
+		clients: map[*kgo.Client]bool{},
+		throttled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_kafka_throttled_seconds_total",
+			Help: "Time for which brokers throttled requests because of a quota, by client and broker. Raise the quota if it rises."}, []string{"node_id"}),
+	}
+	h.Metrics.OnNewClient(nil) // makes the vectors; only the gauges that vectors leaves out need a client
+	reg.MustRegister(h.throttled,
+		h.sum("oncebus_kafka_buffered_produce_records", "Records that the clients have buffered and brokers have not acknowledged.", (*kgo.Client).BufferedProduceRecords),
+		h.sum("oncebus_kafka_buffered_produce_bytes", "Size of the records that the clients have buffered and brokers have not acknowledged.", (*kgo.Client).BufferedProduceBytes),
+		h.sum("oncebus_kafka_buffered_fetch_records", "Records that the clients have fetched and the process has not polled.", (*kgo.Client).BufferedFetchRecords),
+		h.sum("oncebus_kafka_buffered_fetch_bytes", "Size of the records that the clients have fetched and the process has not polled.", (*kgo.Client).BufferedFetchBytes))
+	return h
+}
+
+// vectors registers the counters by broker of kprom. Its gauges belong to one client, and its
+// histograms are off.
+type vectors struct{ prometheus.Registerer }
+
+// MustRegister implements prometheus.Registerer.
+func (v vectors) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if counters, ok := c.(*prometheus.CounterVec); ok {
+			v.Registerer.MustRegister(counters)
+		}
+	}
+}
+
+// clientHooks counts what the clients of one kind do. Everything but the clients themselves
+// is kprom's.
+type clientHooks struct {
+	*kprom.Metrics
+	throttled *prometheus.CounterVec
+
+	mu      sync.Mutex
+	clients map[*kgo.Client]bool // that are open
+}
+
+// OnNewClient implements kgo.HookNewClient.
+func (h *clientHooks) OnNewClient(client *kgo.Client) {
+	h.mu.Lock()
+	h.clients[client] = true
+	h.mu.Unlock()
+}
+
+// OnClientClosed implements kgo.HookClientClosed.
+func (h *clientHooks) OnClientClosed(client *kgo.Client) {
+	h.mu.Lock()
+	delete(h.clients, client)
+	h.mu.Unlock()
+}
+
+// OnBrokerThrottle implements kgo.HookBrokerThrottle.
+func (h *clientHooks) OnBrokerThrottle(broker kgo.BrokerMetadata, interval time.Duration, _ bool) {
+	h.throttled.WithLabelValues(kgo.NodeName(broker.NodeID)).Add(interval.Seconds())
+}
+
+// sum returns a gauge with the sum of a figure of the open clients.
+func (h *clientHooks) sum(name, help string, of func(*kgo.Client) int64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for client := range h.clients {
+			sum += float64(of(client))
+		}
+		return sum
+	})
+}
