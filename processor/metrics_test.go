@@ -42,6 +42,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		`oncebus_events_total{route="signals",verdict="after_window"}`: 0,
 		`oncebus_events_total{route="signals",verdict="late"}`:         0,
 		`oncebus_events_total{route="signals",verdict="invalid"}`:      0,
+		`oncebus_dead_letters_total{route="signals"}`:                  1,
 		`oncebus_transactions_total{outcome="aborted",stage="route"}`:  0,
 		`oncebus_transactions_total{outcome="aborted",stage="dedup"}`:  0,
 		`oncebus_transactions_total{outcome="unknown",stage="route"}`:  0,

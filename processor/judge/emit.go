@@ -162,6 +162,9 @@ func (e *Emitter) emit(ev *event, topic string) bool {
 	r := e.build(ev, topic)
 	reason, forms := e.refused(ev.from, topic)
 	misfit := cmp.Or(e.misfit(r, ev.brokerTime), reason)
+	if topic == ev.route.DeadLetter {
+		e.count(ev.route, deadLetters)
+	}
 	if misfit == "" {
 		e.produce(r, ev.from)
 		ev.emitted = topic == ev.route.Output

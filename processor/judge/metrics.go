@@ -10,6 +10,7 @@ import (
 // Metrics are the series of judging and routing.
 type Metrics struct {
 	Events               *prometheus.CounterVec
+	deadLetters          *prometheus.CounterVec
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
 	unanswered           *prometheus.CounterVec
@@ -26,6 +27,8 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		routes: routes.Routes,
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
+		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_dead_letters_total",
+			Help: "Records produced to the dead-letter topic in committed transactions, by route. Their header oncebus-reason says why; oncebus_events_total has their verdicts."}, []string{"route"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice), refused (old token, too late, unreadable), conflicting (refused: its attempt has another result) or superseded (answer to a start or renewal)."}, []string{"route", "kind", "result"}),
 		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
@@ -41,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
-	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
+	reg.MustRegister(m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
 		m.counters = append(m.counters, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
 	}
@@ -63,12 +66,13 @@ func (m *Metrics) Publish(counts []uint64) {
 	}
 }
 
-// A counterIndex is the index of a counter of a route: verdicts, then outcomes by kind
-// and result, then the others. The counters change when a transaction is committed.
+// A counterIndex is the index of a counter of a route: verdicts, dead letters, then outcomes
+// by kind and result, then the others. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
-	firstOutcome       = counterIndex(len(dedup.Verdicts))
+	deadLetters        = counterIndex(len(dedup.Verdicts))
+	firstOutcome       = deadLetters + 1
 	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	leaseExpirations   = unreadableOutcomes + 1
 	unansweredLease    = leaseExpirations + 1
@@ -94,12 +98,14 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 const unreadableOutcome = "unreadable"
 
 // countersOf returns the counters of a route in the order of counterIndex. A plain route has
-// those of verdicts only: with hundreds of routes all others would be most of a scrape.
+// those of verdicts and dead letters only: with hundreds of routes all others would be
+// most of a scrape.
 func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
 		all = append(all, m.Events.WithLabelValues(route, v.String()))
 	}
+	all = append(all, m.deadLetters.WithLabelValues(route))
 	if !claims {
 		return all
 	}
