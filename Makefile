@@ -1,5 +1,5 @@
 # Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds the race detector,
-# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. curl, openssl, promtool, Redis and
+# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. curl, openssl, Prometheus, Redis and
 # PostgreSQL add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
 # there they must run.
 
@@ -70,8 +70,8 @@ kafka-note:
 tools-note:
 	@{ command -v curl && command -v openssl; } >/dev/null || \
 		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
-	@command -v promtool >/dev/null || \
-		echo 'test: no promtool: the alert rules are not tested'
+	@{ command -v promtool && command -v prometheus; } >/dev/null || \
+		echo 'test: no prometheus and promtool: alert rules and dashboard are not tested'
 	@command -v redis-server >/dev/null || \
 		echo 'test: no redis-server: the server of a peer in the benchmarks is not tested'
 	@{ command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || \

@@ -56,7 +56,7 @@ func readCompose(t *testing.T) compose {
 	t.Helper()
 	var c compose
 	readYAML(t, "compose.yaml", &c)
-	for _, name := range []string{"kafka", "oncebus", "ingress", "prometheus"} {
+	for _, name := range []string{"kafka", "oncebus", "ingress", "prometheus", "grafana"} {
 		if _, ok := c.Services[name]; !ok {
 			t.Fatalf("compose.yaml has no service %s", name)
 		}
@@ -216,6 +216,47 @@ func TestPrometheusScrapesCompose(t *testing.T) {
 		}
 	}
 	t.Errorf("no target oncebus:%s in %+v", port, p)
+}
+
+// TestGrafanaShowsDashboard: the Grafana of compose.yaml gets its data from the Prometheus there, finds the dashboard where its
+// provisioning looks, and is open to this machine's viewers alone.
+func TestGrafanaShowsDashboard(t *testing.T) {
+	var sources struct {
+		Datasources []struct{ Type, URL string }
+	}
+	var dashboards struct {
+		Providers []struct {
+			Type    string
+			Options struct{ Path string }
+		}
+	}
+	readYAML(t, "grafana/datasources.yml", &sources)
+	readYAML(t, "grafana/dashboards.yml", &dashboards)
+	c := readCompose(t)
+	if len(sources.Datasources) != 1 || len(dashboards.Providers) != 1 {
+		t.Fatalf("want one data source and one provider, have %+v and %+v", sources, dashboards)
+	}
+	source, provider, grafana := sources.Datasources[0], dashboards.Providers[0], c.Services["grafana"]
+	_, port, _ := strings.Cut(c.Services["prometheus"].Ports[0], "127.0.0.1:")
+	_, port, _ = strings.Cut(port, ":")
+	if want := "http://prometheus:" + port; source.Type != "prometheus" || source.URL != want {
+		t.Errorf("data source %+v, want %s", source, want)
+	}
+	for _, want := range []string{
+		"./grafana/dashboard.json:" + provider.Options.Path + "/oncebus.json:ro",
+		"./grafana/datasources.yml:/etc/grafana/provisioning/datasources/oncebus.yml:ro",
+		"./grafana/dashboards.yml:/etc/grafana/provisioning/dashboards/oncebus.yml:ro",
+	} {
+		if !slices.Contains(grafana.Volumes, want) {
+			t.Errorf("grafana does not mount %s", want)
+		}
+	}
+	if home := grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]; provider.Type != "file" || home != provider.Options.Path+"/oncebus.json" {
+		t.Errorf("the first page is %s, the dashboard is in %+v", home, provider)
+	}
+	if role := grafana.Environment["GF_AUTH_ANONYMOUS_ORG_ROLE"]; role != "Viewer" || len(grafana.Ports) != 1 || !strings.HasPrefix(grafana.Ports[0], "127.0.0.1:") {
+		t.Errorf("anyone is %s at %v, want a Viewer on loopback", role, grafana.Ports)
+	}
 }
 
 func readDockerfile(t *testing.T) string {

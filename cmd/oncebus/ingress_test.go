@@ -100,13 +100,21 @@ func (s *served) until(what string, holds func() bool) {
 
 var ingressListening = regexp.MustCompile(`msg="ingress listening" addr=(\S+)`)
 
+// adminAddr returns the address of the admin server; "" before it listens.
+func (s *served) adminAddr() string {
+	if m := listening.FindStringSubmatch(s.stderr.String()); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // page gets a page of the admin server; the status is 0 before it listens.
 func (s *served) page(path string) (int, string) {
-	m := listening.FindStringSubmatch(s.stderr.String())
-	if m == nil {
+	addr := s.adminAddr()
+	if addr == "" {
 		return 0, ""
 	}
-	status, body, err := clitest.Get(s.t.Context(), s.client, "http://"+m[1]+path)
+	status, body, err := clitest.Get(s.t.Context(), s.client, "http://"+addr+path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
