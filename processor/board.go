@@ -75,6 +75,9 @@ type TaskState struct {
 	Since      time.Time `json:"since"`            // of the state, or of the last commit
 	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
+	// LagSeconds is how long the oldest record of the lag has waited, in broker time: at most
+	// since the record before it. 0 without lag, -1 while not known.
+	LagSeconds float64 `json:"lag_seconds"`
 	// Keys counts the task's keys, by namespace and status; absent in a brief state, and
 	// while the task restores.
 	Keys []app.KeyCount `json:"keys,omitempty"`
@@ -82,11 +85,12 @@ type TaskState struct {
 	Store *state.Stats `json:"store,omitempty"`
 
 	id    app.TaskID
+	waits int64 // broker time, in ms, since when the lag waits
 	floor int64 // of the changelog, in the committed checkpoint
 }
 
 func (t *task) describe(worker string) TaskState {
-	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID}
+	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID, waits: t.waitsSince}
 	if t.unknown != nil {
 		d.Reason = t.unknown.Error()
 	}
@@ -96,6 +100,17 @@ func (t *task) describe(worker string) TaskState {
 		d.floor = t.TrimTo()
 	}
 	return d
+}
+
+// lagSeconds returns LagSeconds at a broker time in ms. It goes on rising while the task makes
+// no progress and publishes nothing.
+func (s *TaskState) lagSeconds(now int64) float64 {
+	switch {
+	case s.Lag <= 0:
+		return float64(s.Lag)
+	default:
+		return float64(max(0, now-s.waits)) / 1000
+	}
 }
 
 // board has what the workers publish. Ready, State and the metrics of keys read it.

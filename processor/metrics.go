@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/processor/app"
@@ -160,5 +162,35 @@ func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(k.total, prometheus.GaugeValue, float64(n.Total), n.Namespace, n.Status)
 		to <- prometheus.MustNewConstMetric(k.active, prometheus.GaugeValue, float64(n.Active), n.Namespace, n.Status)
 		to <- prometheus.MustNewConstMetric(k.oldest, prometheus.GaugeValue, float64(n.OldestMS)/1000, n.Namespace, n.Status)
+	}
+}
+
+// lagTimes exports how long the lag of each task has waited, as of the scrape: a task that
+// makes no progress publishes nothing.
+type lagTimes struct {
+	board *board
+	clock *app.BrokerClock
+	desc  *prometheus.Desc
+}
+
+func newLagTimes(b *board, clock *app.BrokerClock) *lagTimes {
+	return &lagTimes{board: b, clock: clock, desc: prometheus.NewDesc("oncebus_task_lag_seconds",
+		"How long the oldest record that a task has not processed has waited, in broker time; 0 without lag, -1 until first read. In a prepartitioned topic it is measured from the records' own timestamps.",
+		[]string{"topic", "partition"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (l *lagTimes) Describe(to chan<- *prometheus.Desc) { to <- l.desc }
+
+// Collect implements prometheus.Collector. While a partition moves between two workers of
+// the process, both may publish its task.
+func (l *lagTimes) Collect(to chan<- prometheus.Metric) {
+	now, seen := l.clock.Now(), map[app.TaskID]bool{}
+	for _, t := range l.board.unsortedTasks() {
+		if seen[t.id] {
+			continue
+		}
+		seen[t.id] = true
+		to <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, t.lagSeconds(now), t.id.Topic, strconv.Itoa(int(t.id.Partition)))
 	}
 }

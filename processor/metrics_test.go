@@ -56,6 +56,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		`oncebus_tasks{state="created"}`:                               0,
 		`oncebus_restore_remaining_records` + task:                     0,
 		`oncebus_task_lag_records` + task:                              0,
+		`oncebus_task_lag_seconds` + task:                              0,
 		`oncebus_restored_rows_total`:                                  0,
 		`oncebus_restore_seconds`:                                      1,
 		`oncebus_key_derivation_seconds`:                               2,
@@ -113,8 +114,8 @@ func TestSeriesOfATaskGoWithIt(t *testing.T) {
 		}
 		return n
 	}
-	if n := perTask(); n != 8 {
-		t.Errorf("%d series of 4 tasks, want lag and remaining records of each", n)
+	if n := perTask(); n != 12 {
+		t.Errorf("%d series of 4 tasks, want both lags and remaining records of each", n)
 	}
 	if err := i.stop(); err != nil {
 		t.Fatal(err)

@@ -39,14 +39,14 @@ func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
 	m := newMetrics(reg)
 	judge.NewMetrics(reg, rs)
 	board := newBoard()
-	reg.MustRegister(newKeyCounts(board))
+	reg.MustRegister(newKeyCounts(board), newLagTimes(board, app.NewBrokerClock()))
 	var states []TaskState
 	for n := range tasks {
 		id := app.TaskID{Topic: rt.Topology.Repartition, Partition: n}
 		m.lag.WithLabelValues(id.Topic, fmt.Sprint(n)).Set(12345)
 		counts := app.NewCounts(rt)
 		states = append(states, TaskState{
-			Task: id.String(), Worker: "w", State: running.String(), Since: time.Unix(1_700_000_000, 0), NextOffset: 1 << 40, Store: &state.Stats{Rows: 1 << 30, DiskBytes: 1 << 40},
+			id: id, Task: id.String(), Worker: "w", State: running.String(), Since: time.Unix(1_700_000_000, 0), NextOffset: 1 << 40, Store: &state.Stats{Rows: 1 << 30, DiskBytes: 1 << 40},
 			Keys: counts.List(rt, &wire.Checkpoint{}),
 		})
 	}

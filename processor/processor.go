@@ -77,7 +77,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	for _, kind := range []string{app.StageRoute, app.StageDedup, security.ClientProcess} {
 		p.counted[kind] = security.ClientMetrics(reg, kind)
 	}
-	reg.MustRegister(newKeyCounts(p.board))
+	reg.MustRegister(newKeyCounts(p.board), newLagTimes(p.board, p.clock))
 	registerClock(reg, p.clock)
 	RegisterBudget(reg, budget)
 	p.clock.OnStep = func(by time.Duration) {
@@ -257,6 +257,10 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 func (p *Processor) State() State {
 	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
 	s.Keys = sumKeys(s.Tasks)
+	now := p.clock.Now()
+	for i := range s.Tasks {
+		s.Tasks[i].LagSeconds = s.Tasks[i].lagSeconds(now)
+	}
 	if err := p.Ready(); err != nil {
 		s.Ready, s.Reason = false, err.Error()
 	}

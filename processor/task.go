@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
@@ -68,6 +70,10 @@ type task struct {
 	// records then skip control records and aborted records only.
 	stable bool
 	since  time.Time
+	// waitsSince is the broker time, in ms, of the oldest input record that no transaction has
+	// committed, or of the record before it; 0 before the first fetch. processedTo is that of
+	// the last record of the open transaction.
+	waitsSince, processedTo int64
 
 	unknown  *judge.UnknownRouteError // why the task waits; nil if it does not
 	storeErr error                    // why the store is unusable; nil if it is usable
@@ -137,6 +143,25 @@ func (t *task) lag() int64 {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
+}
+
+// processes stores the times of records that the task is to process, before it does so.
+func (t *task) processes(records []*kgo.Record) {
+	if len(records) > 0 && !t.InTransaction {
+		t.waitsSince = records[0].Timestamp.UnixMilli()
+		t.processedTo = t.waitsSince
+	}
+}
+
+// processed stores the time of the last of these records below an offset. From then on the
+// open transaction has it.
+func (t *task) processed(records []*kgo.Record, below int64) {
+	for i := len(records) - 1; i >= 0; i-- {
+		if records[i].Offset < below {
+			t.processedTo = records[i].Timestamp.UnixMilli()
+			return
+		}
+	}
 }
 
 // While a rolling update adds or removes a route, a process may own a task with records

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -235,9 +236,11 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	if err := s.compareClock(t, fetched); err != nil {
 		return err
 	}
+	t.processes(fetched.Records)
 	err := t.Process(s.judging, fetched.Records)
 	var unknown *judge.UnknownRouteError
 	if errors.As(err, &unknown) {
+		t.processed(fetched.Records, unknown.Offset)
 		s.awaitRoute(client, t, unknown)
 		return nil
 	}
@@ -249,6 +252,7 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		t.storeErr = err
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
 	}
+	t.processed(fetched.Records, math.MaxInt64)
 	return err
 }
 
@@ -359,7 +363,7 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 			continue
 		}
 		failpoint.Hit(failpoint.BetweenApplies)
-		t.since = time.Now()
+		t.since, t.waitsSince = time.Now(), t.processedTo
 		t.groupOffset = t.Committed.Next
 		t.setLagGauge()
 	}

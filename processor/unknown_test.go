@@ -163,6 +163,37 @@ func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 	}
 }
 
+// TestLagInSecondsIsThatOfTheOldestRecord: it is measured from the broker's time of the record
+// that waits, and rises while the task publishes nothing.
+func TestLagInSecondsIsThatOfTheOldestRecord(t *testing.T) {
+	t.Parallel()
+	u := roll(t)
+	u.meet()
+	var appended time.Time
+	for _, r := range u.read("app-repartition") {
+		if r.Partition == u.waits && r.Offset == 2 {
+			appended = r.Timestamp
+		}
+	}
+	series := fmt.Sprintf(`oncebus_task_lag_seconds{partition="%d",topic="app-repartition"}`, u.waits)
+	u.wait("the lag to be known", func() bool { return u.old.taskOf(u.waits).Lag > 0 })
+	before := time.Since(appended)
+	inState, inMetrics := u.old.taskOf(u.waits).LagSeconds, gather(t, u.old)[series]
+	after := time.Since(appended)
+	const tolerance = 1 // of the estimate of broker time, on a busy machine
+	for _, seconds := range []float64{inState, inMetrics} {
+		if seconds < before.Seconds()-tolerance || seconds > after.Seconds()+tolerance {
+			t.Errorf("lag %v s, want %v to %v", seconds, before, after)
+		}
+	}
+	u.wait("the lag in seconds to rise", func() bool { return gather(t, u.old)[series] > inMetrics+0.2 })
+	for partition := range int32(4) {
+		if task := u.old.taskOf(partition); partition != u.waits && task.Lag == 0 && task.LagSeconds != 0 {
+			t.Errorf("task %d has no lag, but %v s of it", partition, task.LagSeconds)
+		}
+	}
+}
+
 // TestWaitingTaskContinuesAfterARestartWithTheRoute: the rolling update reaches the old
 // process. Every event comes out once.
 func TestWaitingTaskContinuesAfterARestartWithTheRoute(t *testing.T) {
