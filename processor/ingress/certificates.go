@@ -14,15 +14,12 @@ func loadCertificates(c Config) (*security.Certificates, error) {
 		security.File{Variable: prefix + "KEY_FILE", Path: c.TLSKeyFile}, security.File{Variable: prefix + "CLIENT_CA_FILE", Path: c.TLSClientCAFile})
 }
 
-// certificates is the server's TLS configuration, made from files. A new
-// connection gets the current one; open connections keep theirs.
-type certificates struct {
-	security.Reloaded[*security.Certificates]
-	clientAuth bool
-}
-
-func newCertificates(cfg Config, m *metrics, log *slog.Logger) (*certificates, error) {
-	c := &certificates{clientAuth: cfg.TLSClientCAFile != ""}
+// newCertificates returns the TLS configuration of the ingress.
+func newCertificates(cfg Config, m *metrics, log *slog.Logger) (*security.ServerCertificates, error) {
+	c := &security.ServerCertificates{}
+	if cfg.TLSClientCAFile != "" {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
 	reloads := m.reloadCounters(reloadCertificates)
 	c.Reloaded = security.Reloaded[*security.Certificates]{
 		Load:     func() (*security.Certificates, error) { return loadCertificates(cfg) },
@@ -44,26 +41,4 @@ func newCertificates(cfg Config, m *metrics, log *slog.Logger) (*certificates, e
 	}
 	files.ShowExpiry(m.expiry)
 	return c, nil
-}
-
-// config returns the configuration for a listener.
-func (c *certificates) config() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, SessionTicketsDisabled: c.clientAuth,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			files, _ := c.Current()
-			return c.configFor(files), nil
-		},
-	}
-}
-
-// configFor returns the configuration for a new connection.
-func (c *certificates) configFor(files *security.Certificates) *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*files.Pair}, NextProtos: []string{"h2", "http/1.1"}}
-	if c.clientAuth {
-		config.ClientCAs, config.ClientAuth = files.Pool, tls.RequireAndVerifyClientCert
-		// A resumed session was verified against the authorities of its time.
-		config.SessionTicketsDisabled = true
-	}
-	return config
 }

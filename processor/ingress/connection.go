@@ -57,7 +57,7 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 // certificates.
 func (s *Server) watch(l net.Listener) net.Listener {
 	if s.certificates != nil {
-		l = tls.NewListener(l, s.certificates.config())
+		l = tls.NewListener(l, s.certificates.Config())
 	}
 	return &watchedListener{l, s}
 }

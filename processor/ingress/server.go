@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
+	"oncebus/processor/security"
 )
 
 // Server receives requests.
@@ -30,8 +31,8 @@ type Server struct {
 	// must not block it.
 	events, outcomes *requestLimits
 
-	certificates *certificates // nil without TLS
-	handler      http.Handler  // the server itself, possibly wrapped
+	certificates *security.ServerCertificates // nil without TLS
+	handler      http.Handler                 // the server itself, possibly wrapped
 }
 
 // New checks settings and routes and prepares a server. It opens no listener. front
