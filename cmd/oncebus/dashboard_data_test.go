@@ -37,12 +37,17 @@ type prometheusServer struct {
 
 var prometheusListens = regexp.MustCompile(`msg="?Listening on"? .*address=(\S+)`)
 
-// startPrometheus runs the server until the test ends.
-func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
+// needPrometheus ends a test for want of Prometheus, before it starts anything.
+func needPrometheus(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		kafkatest.Lack(t, "prometheus is not installed: the queries of the dashboard are not tested (.ci/run fetches it)")
 	}
+}
+
+// startPrometheus runs the server until the test ends.
+func startPrometheus(t *testing.T, targets ...string) *prometheusServer {
+	t.Helper()
 	// The job is that of prometheus.yml, whose name is the app in the dashboard.
 	config := clitest.WriteFile(t, "prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s}\n"+
 		"scrape_configs:\n  - job_name: oncebus\n    static_configs: [{targets: [%s]}]\n", strings.Join(targets, ", ")))
@@ -245,6 +250,7 @@ var (
 // panel has data. A query that says 0 for want of a fault also has data without that 0, so its labels match.
 func TestDashboardHasData(t *testing.T) {
 	t.Parallel()
+	needPrometheus(t)
 	cluster := embedded.Start(t)
 	routes := clitest.WriteFile(t, "routes.yaml", dashboardRoutes)
 	environ := ingressEnviron(t, cluster, "ONCEBUS_ROUTES="+routes)
