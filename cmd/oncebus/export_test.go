@@ -1,8 +1,10 @@
 package main
 
-// For the tests of package main_test: the program's command table, and what every process exports.
+// For the tests of package main_test: the program's command table, what it stores, and what every process exports.
 var (
 	Commands        = commands
+	Encodings       = encodings
+	Versions        = versions
 	RegisterBuild   = registerBuild
 	RegisterRuntime = registerRuntime
 )

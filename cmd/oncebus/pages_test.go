@@ -45,6 +45,7 @@ var generated = []struct {
 	{"deployments/METRICS.md", "metrics", metricRows},
 	{"deployments/METRICS.md", "runtime metrics", runtimeRows},
 	{"processor/HEADERS.md", "headers", headerRows},
+	{"deployments/OPERATIONS.md", "encodings", encodingRows},
 }
 
 // TestPages compares the generated sections of the pages with the code.
@@ -105,6 +106,14 @@ func exitCodeRows(*testing.T) string {
 	rows := newTable("code", "meaning")
 	for _, c := range cli.ExitCodes() {
 		rows.row(strconv.Itoa(c.Code), c.Meaning)
+	}
+	return rows.String()
+}
+
+func encodingRows(*testing.T) string {
+	rows := newTable("encoding", "writes", "reads", "in")
+	for _, e := range main.Encodings() {
+		rows.row(e.Name, main.Versions(e.Writes), main.Versions(e.Reads), strings.ReplaceAll(e.Place, "<app>-manifest", "`<app>-manifest`"))
 	}
 	return rows.String()
 }

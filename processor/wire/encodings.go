@@ -1,0 +1,13 @@
+package wire
+
+import "oncebus/dedup"
+
+// Encodings lists the encodings of records that this package writes.
+func Encodings() []dedup.Encoding {
+	checkpoints := []int{checkpointVersion, checkpointVersionClaims}
+	return []dedup.Encoding{
+		{Name: "envelope", Place: "keys of the repartition topic, pinned by the manifest", Writes: []int{EnvelopeVersion}, Reads: []int{EnvelopeVersion}},
+		{Name: "checkpoint", Place: "changelogs: the position of a task", Writes: checkpoints, Reads: checkpoints},
+		{Name: "partial checkpoint", Place: "changelogs: what changed in a checkpoint", Writes: []int{partialVersion}, Reads: []int{partialVersion}},
+	}
+}
