@@ -254,6 +254,20 @@ vuln: ## known vulnerabilities in what the code calls, where their database can 
 pages: ## write the generated sections of the pages (*.md) and openapi.json from the code
 	$(GO) test -count=1 -run '^(TestPages|TestShippedOpenAPI)$$' ./cmd/oncebus ./processor/ingress -rewrite
 
+# For which platforms: make release RELEASE_PLATFORMS='linux/amd64 darwin/arm64'; host is this machine. REBUILD=true compiles everything
+# again, without the build cache. The toolchain is the one that go.mod names; Go fetches it where another one is installed.
+RELEASE_PLATFORMS ?=
+REBUILD ?= false
+RELEASE_GO := GOTOOLCHAIN=$(shell awk '$$1 == "toolchain" { print $$2 }' go.mod) $(GO)
+
+.PHONY: release
+release: ## archives, bills of materials, image and sums of the commit in bin/release (a minute for each platform the first time)
+	$(RELEASE_GO) run ./deployments/release -go '$(GO)' -platforms '$(RELEASE_PLATFORMS)' -rebuild=$(REBUILD) -out bin/release
+
+.PHONY: release-check
+release-check: ## two releases of the commit for this machine are equal, and the image runs the demo (2 min)
+	$(RELEASE_GO) test -tags release -vet=off -count=1 -timeout 30m -v -run '^TestRelease' ./deployments/release
+
 .PHONY: clean
 clean: ## remove what the build made
 	rm -rf bin
