@@ -3,12 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -100,5 +105,22 @@ func TestEncodingsAreListed(t *testing.T) {
 	}
 	if seen["changelog"].Writes[0] != dedup.ChangelogVersion || seen["envelope"].Writes[0] != wire.EnvelopeVersion {
 		t.Errorf("%+v", seen)
+	}
+}
+
+// TestChangelogHasTheEncodings: a change of what topics contain is announced, because
+// processes of two versions then cannot work in one app.
+func TestChangelogHasTheEncodings(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range slices.Concat(app.Encodings(), dedup.Encodings()[:1], wire.Encodings()) {
+		name := strings.ToUpper(e.Name[:1]) + e.Name[1:]
+		// Sections are from newest to oldest: the first line of an encoding counts.
+		line := regexp.MustCompile(`(?m)^- ` + name + ` (\d+): `).FindSubmatch(text)
+		if want := fmt.Sprint(slices.Max(e.Writes)); line == nil || string(line[1]) != want {
+			t.Errorf("CHANGELOG.md: no line '- %s %s: WHAT CHANGED' below a heading 'Encodings' that is newer than %q", name, want, line)
+		}
 	}
 }
