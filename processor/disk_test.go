@@ -89,6 +89,9 @@ func TestDiskThatFills(t *testing.T) {
 	if !diskPaused(i) {
 		t.Error("work went on at the level itself")
 	}
+	if below := gather(t, i)["oncebus_disk_pause_bytes"]; below != 100e6 {
+		t.Errorf("the metric says that tasks pause below %v bytes, want 100 MB", below)
+	}
 	if now := b.dedupOffsets(); len(now) != 4 || committed() != transactions {
 		t.Errorf("%v transactions while paused; offsets %v, before %v", committed()-transactions, now, before)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -260,13 +261,13 @@ func TestIngressClientRefusesForeignRoutes(t *testing.T) {
 	b.ready(b.start(b.config("one")))
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
 	b.openHTTP()
-	client, err := front.NewIngressClient(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
+	client, err := front.NewIngressClient(b.config("front").Config, b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	if err := client.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
 		t.Errorf("got %v", err)
 	}
 	b.useRoutes(benchRoutes)
-	if _, err := front.NewIngressClient(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
+	if _, err := front.NewIngressClient(b.config("front").Config, b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -55,7 +56,7 @@ func (b *bench) startIngress(instance string, extra ...kgo.Opt) *runningIngress 
 func (b *bench) startIngressWith(instance string, prepare func(*front.IngressClient), extra ...kgo.Opt) *runningIngress {
 	b.t.Helper()
 	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("ingress_client", instance)
-	client, err := front.NewIngressClient(b.config(instance).Config, b.routes, log, extra...)
+	client, err := front.NewIngressClient(b.config(instance).Config, b.routes, prometheus.NewRegistry(), log, extra...)
 	must(b.t, err)
 	prepare(client)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -66,7 +66,7 @@ func (s *sim) launchIngress() {
 	cfg.Partitions, cfg.TransactionTimeout = s.set.partitions, s.set.txn
 	n := newSimNet(s.vn.DialContext, s.set.latency)
 	log := slog.New(slog.NewTextHandler(s.logs, nil)).With("instance", cfg.InstanceID)
-	client, err := front.NewIngressClient(cfg.Config, s.routes, log, kgo.Dialer(n.dial), kgo.DisableClientMetrics())
+	client, err := front.NewIngressClient(cfg.Config, s.routes, prometheus.NewRegistry(), log, kgo.Dialer(n.dial), kgo.DisableClientMetrics())
 	if err != nil {
 		s.t.Fatal(err)
 	}

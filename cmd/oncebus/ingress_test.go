@@ -189,6 +189,9 @@ func TestIngressAndRun(t *testing.T) {
 	if _, body := acceptor.page("/metrics"); !strings.Contains(body, `oncebus_http_requests_total{code="409",response="duplicate",route="signals"} 1`) {
 		t.Errorf("/metrics:\n%s", body)
 	}
+	if _, body := acceptor.page("/metrics"); !strings.Contains(body, "\noncebus_client_certificate_expiry_timestamp_seconds 0\n") || !strings.Contains(body, "\noncebus_kafka_produce_records_total{client=\"ingress\"} 2\n") {
+		t.Errorf("/metrics lacks the credentials or the two records of the ingress's Kafka clients:\n%s", body)
+	}
 	if _, body := acceptor.page("/state"); !strings.Contains(body, `"ready": true`) {
 		t.Errorf("/state: %s", body)
 	}

@@ -76,9 +76,10 @@ type clientState struct {
 	next      int64    // offset to read next; Run's goroutine owns it
 }
 
-// NewIngressClient checks the settings and returns a client. It connects to nothing.
-// extra follows the options of every Kafka client.
-func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
+// NewIngressClient checks the settings and returns a client. It connects to nothing. It
+// registers the metrics of its credentials and its Kafka clients with reg. extra follows the
+// options of every Kafka client.
+func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -90,13 +91,13 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 	}
 	redact := security.NewRedactor(cfg.Config)
 	log = slog.New(redact.Handler(log.Handler()))
-	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	opts, err := security.ClientOptions(cfg.Config, reg, log, redact)
 	if err != nil {
 		return nil, err
 	}
 	f := &IngressClient{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax, BytesMax: bytesMax,
-		buffer: newBuffer(routes), baseOptions: append(append(opts, cfg.FetchOptions()...), extra...),
+		buffer: newBuffer(routes), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
 		broken: make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }

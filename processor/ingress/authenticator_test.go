@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
 )
@@ -77,7 +79,7 @@ func TestSignedRequestIsForwardedOnce(t *testing.T) {
 		"scheme: none", "scheme: hmac, header: X-Sig, timestamp_header: X-Time, secret: A, tolerance: 5s").Replace(signalRoutes))
 	signed := time.Now().Truncate(time.Second).Add(-time.Minute)
 	var now atomic.Int64 // ns
-	front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
+	front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, prometheus.NewRegistry(), b.logger())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -314,7 +315,7 @@ func TestBeforeTheClientIsReady(t *testing.T) {
 	t.Parallel()
 	for _, choice := range []string{"reject", "wait"} {
 		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
-		front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
+		front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, prometheus.NewRegistry(), b.logger())
 		if err != nil {
 			t.Fatal(err)
 		}

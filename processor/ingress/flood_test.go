@@ -232,7 +232,7 @@ var stuckRoutes = floodRoutes + `  - name: stuck
 // serveBuffer starts a server that may have this many events wait for Kafka.
 func (b *bench) serveBuffer(records, bytes int) *instance {
 	b.t.Helper()
-	f, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
+	f, err := front.NewIngressClient(b.config("ingress").Config, b.routes, prometheus.NewRegistry(), b.logger())
 	if err != nil {
 		b.t.Fatal(err)
 	}

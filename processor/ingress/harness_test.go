@@ -160,7 +160,7 @@ func (b *bench) serve(change func(*Config)) *instance {
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	front, err := front.NewIngressClient(b.config(name).Config, b.routes, b.logger(), extra...)
+	front, err := front.NewIngressClient(b.config(name).Config, b.routes, prometheus.NewRegistry(), b.logger(), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
-	"oncebus/processor/security"
 )
 
 // Service is a Server with its listener and the ingress client that produces its
@@ -29,7 +28,7 @@ type Service struct {
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
-	front, err := front.NewIngressClient(app, routes, log, security.ClientMetrics(registry, security.ClientIngress))
+	front, err := front.NewIngressClient(app, routes, registry, log)
 	if err != nil {
 		return nil, err
 	}

@@ -97,6 +97,7 @@ func (g *DiskGuard) checkSpace() {
 	g.checkFailed = false
 	g.metrics.DiskFree.Set(float64(s.Free))
 	_, least := g.cfg.Levels(s)
+	g.metrics.diskPause.Set(float64(least))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch paused := g.reason != ""; {

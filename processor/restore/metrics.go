@@ -15,6 +15,7 @@ type Metrics struct {
 	restoreTime prometheus.Histogram
 	Quarantined prometheus.Counter
 	DiskFree    prometheus.Gauge
+	diskPause   prometheus.Gauge
 	DiskPaused  prometheus.Gauge
 	stalled     *prometheus.GaugeVec
 	refused     *prometheus.GaugeVec
@@ -35,6 +36,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Local stores quarantined as corrupt, foreign or out of step with the changelog, and rebuilt from it. Should stay 0: look at the disk."}),
 		DiskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
 			Help: "Free space on the disk of the state directory, at the last check."}),
+		diskPause: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_pause_bytes",
+			Help: "Free space of that disk below which tasks pause: ONCEBUS_DISK_MIN_FREE_PERCENT of it, or ONCEBUS_DISK_MIN_FREE_BYTES."}),
 		DiskPaused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_paused",
 			Help: "1 while tasks are paused because that disk fills; they resume by themselves when it has space."}),
 		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
@@ -42,7 +45,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.refused = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_refused_partitions",
 		Help: "Partitions that wait for a decision of an operator, by problem; 'oncebus accept' lists them."}, []string{"problem"})
-	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
+	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.diskPause, m.DiskPaused, m.stalled)
 	return m
 }
 

@@ -1,6 +1,10 @@
 package security
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Values of the label credential.
 const (
@@ -23,12 +27,27 @@ func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_client_certificate_expiry_timestamp_seconds",
 			Help: "When the client certificate in use expires, in Unix time; 0 without one. Alert days before."}),
 	}
-	reg.MustRegister(m.reloads, m.expiry)
+	m.reloads, m.expiry = registerOnce(reg, m.reloads), registerOnce(reg, m.expiry)
 	for _, c := range []string{credentialCertificates, credentialPassword, credentialToken, credentialClientSecret} {
 		m.reloads.WithLabelValues(c, "loaded")
 		m.reloads.WithLabelValues(c, "failed")
 	}
 	return m
+}
+
+// registerOnce registers a collector, or returns the one that is registered already: the
+// processor and the ingress of one process have the same credentials.
+func registerOnce[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if same, ok := known.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		panic(err) // two metrics of one name
+	}
+	return c
 }
 
 func (m *securityMetrics) reloaded(credential string) {

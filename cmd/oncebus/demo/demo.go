@@ -280,6 +280,11 @@ func (d *demo) run(ctx context.Context) (result, error) {
 	return result, nil
 }
 
+// registererOf returns the registerer of one process: its series have the label process.
+func (d *demo) registererOf(instance string) prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"process": instance}, d.registry)
+}
+
 // withProcesses runs work while the processes of oncebus run, which share the app
 // like processes on several machines. It returns when all have stopped.
 func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
@@ -290,9 +295,8 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 		config := d.config
 		config.InstanceID += "-" + strconv.Itoa(i+1)
 		config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
-		registerer := prometheus.WrapRegistererWith(prometheus.Labels{"process": config.InstanceID}, d.registry)
 		var err error
-		if procs[i], err = processor.New(config, d.routes, registerer, d.log.With("process", config.InstanceID)); err != nil {
+		if procs[i], err = processor.New(config, d.routes, d.registererOf(config.InstanceID), d.log.With("process", config.InstanceID)); err != nil {
 			return err
 		}
 	}

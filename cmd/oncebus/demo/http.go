@@ -123,7 +123,7 @@ func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Se
 	config := d.config
 	config.InstanceID += "-http"
 	config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
-	requests, err := ingress.NewService(d.ingress, config.Config, d.routes, d.registry, d.log)
+	requests, err := ingress.NewService(d.ingress, config.Config, d.routes, d.registererOf(config.InstanceID), d.log)
 	if err != nil {
 		return nil, err
 	}
