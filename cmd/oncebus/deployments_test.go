@@ -335,14 +335,53 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestAlertRules runs the cases of alerts_test.yml. TestPages finds metrics that do
+// alertTests are the files with the cases of alerts.yml.
+var alertTests = []string{"alerts_test.yml", "alerts_week_test.yml"}
+
+// TestEveryAlertHasBothCases: for each alert there is a case in which it fires, and one in which it does not.
+func TestEveryAlertHasBothCases(t *testing.T) {
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, file := range alertTests {
+		var cases struct {
+			Tests []struct {
+				Alerts []struct {
+					Name     string `yaml:"alertname"`
+					Expected []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		readYAML(t, "prometheus/"+file, &cases)
+		for _, test := range cases.Tests {
+			for _, a := range test.Alerts {
+				if len(a.Expected) > 0 {
+					fires[a.Name] = true
+				} else {
+					silent[a.Name] = true
+				}
+			}
+		}
+	}
+	rules := alertRules(t)
+	for _, rule := range rules {
+		if !fires[rule.Alert] || !silent[rule.Alert] {
+			t.Errorf("alert %s has a case that fires: %v, and one that does not: %v", rule.Alert, fires[rule.Alert], silent[rule.Alert])
+		}
+		delete(fires, rule.Alert)
+		delete(silent, rule.Alert)
+	}
+	if len(rules) == 0 || len(fires)+len(silent) > 0 {
+		t.Errorf("%d alerts; cases of alerts that do not exist: %v %v", len(rules), fires, silent)
+	}
+}
+
+// TestAlertRules runs the cases of alertTests. TestPages finds metrics that do
 // not exist.
 func TestAlertRules(t *testing.T) {
 	dir := filepath.Join(deployments, "prometheus")
 	if _, err := exec.LookPath("promtool"); err != nil {
 		kafkatest.Lack(t, "promtool is not installed: the alert rules are not tested (.ci/run fetches it)")
 	}
-	for _, args := range [][]string{{"test", "rules", "alerts_test.yml"}, {"check", "config", "prometheus.yml"}} {
+	for _, args := range [][]string{append([]string{"test", "rules"}, alertTests...), {"check", "config", "prometheus.yml"}} {
 		cmd := exec.Command("promtool", args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {

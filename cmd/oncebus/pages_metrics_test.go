@@ -222,12 +222,19 @@ func alertRules(t *testing.T) []alertRule {
 // braces matches the placeholders of an alert's summary.
 var braces = regexp.MustCompile(`\{\{ (?:\$labels\.|\$)(\w+)(?: \| \w+)? \}\}`)
 
+// alertHeading matches the heading of an alert's section.
+var alertHeading = regexp.MustCompile(`(?m)^### (Oncebus\w+)$`)
+
 func alertRows(t *testing.T) string {
 	known := exported(t)
 	rows := newTable("alert", "severity", "summary")
 	page, err := os.ReadFile(filepath.Join(moduleRoot, "deployments", "METRICS.md"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	var sections []string // without an alert
+	for _, heading := range alertHeading.FindAllStringSubmatch(string(page), -1) {
+		sections = append(sections, heading[1])
 	}
 	for _, a := range alertRules(t) {
 		for _, name := range a.metrics() {
@@ -247,6 +254,13 @@ func alertRows(t *testing.T) string {
 				t.Errorf("METRICS.md does not say under %s: %s", a.Alert, item)
 			}
 		}
+		if !strings.Contains(section, "](OPERATIONS.md#") {
+			t.Errorf("METRICS.md has no link from %s to what to do in OPERATIONS.md", a.Alert)
+		}
+		sections = slices.DeleteFunc(sections, func(name string) bool { return name == a.Alert })
+	}
+	for _, name := range sections {
+		t.Errorf("METRICS.md describes %s, which is no alert", name)
 	}
 	return rows.String()
 }
