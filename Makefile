@@ -10,6 +10,11 @@ GO ?= go
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 SCHEMATHESIS := schemathesis==4.32.5
+HELM := helm.sh/helm/v3/cmd/helm@v3.21.4
+KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
+# The modules have the schemas of ServiceMonitor, PrometheusRule and ScaledObject.
+PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+KEDA := github.com/kedacore/keda/v2@v2.21.0
 
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
@@ -72,6 +77,8 @@ tools-note:
 		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
 	@{ command -v promtool && command -v prometheus; } >/dev/null || \
 		echo 'test: no prometheus and promtool: alert rules and dashboard are not tested'
+	@GOPROXY="file://$$($(GO) env GOMODCACHE)/cache/download" $(GO) run $(HELM) version >/dev/null 2>&1 || \
+		echo 'test: no helm in the module cache (make check-deployments): the chart is not rendered, and its roll not tested'
 	@command -v redis-server >/dev/null || \
 		echo 'test: no redis-server: the server of a peer in the benchmarks is not tested'
 	@{ command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || \
@@ -236,6 +243,11 @@ length: ## no Go file outside tests is longer than a reader's patience
 		'END { if (FNR > max) { printf "length: %s has %d lines, at most %d are allowed\n", FILENAME, FNR, max; exit 1 } }' {} \; \
 		| { ! grep . >&2; }
 
+# Not part of make check: helm and kubectl-validate take minutes to build, once.
+.PHONY: check-deployments
+check-deployments: ## the Helm chart: helm lint and template with three value files, kubectl-validate of the result
+	@.ci/deployments '$(HELM)' '$(KUBECTL_VALIDATE)' '$(PROMETHEUS_OPERATOR)' '$(KEDA)'
+
 # make mutants takes minutes and runs last in CI; this takes seconds.
 .PHONY: edits
 edits: ## the text that each mutant replaces is in the code
@@ -252,7 +264,7 @@ vuln: ## known vulnerabilities in what the code calls, where their database can 
 
 .PHONY: pages
 pages: ## write the generated sections of the pages (*.md) and openapi.json from the code
-	$(GO) test -count=1 -run '^(TestPages|TestShippedOpenAPI)$$' ./cmd/oncebus ./processor/ingress -rewrite
+	$(GO) test -count=1 -run '^(TestPages|TestShippedOpenAPI|TestChartAlerts)$$' ./cmd/oncebus ./processor/ingress -rewrite
 
 # For which platforms: make release RELEASE_PLATFORMS='linux/amd64 darwin/arm64'; host is this machine. REBUILD=true compiles everything
 # again, without the build cache. The toolchain is the one that go.mod names; Go fetches it where another one is installed.
