@@ -26,7 +26,8 @@ import (
 	"oncebus/processor/kafkatest/golden"
 )
 
-// These tests hold the Helm chart to the program and to itself. make check-deployments holds it to the schemas of Kubernetes.
+// These tests hold the Helm chart to the program and to itself. make check-deployments holds it to the schemas of Kubernetes;
+// TestRealRoll starts what it says.
 
 // chart is the directory of the chart.
 const chart = deployments + "/helm/oncebus"
@@ -440,9 +441,13 @@ func checkRights(t *testing.T, o *object) {
 	if token := spec.AutomountServiceAccountToken; token == nil || *token {
 		t.Errorf("%s: the token of the service account is mounted", o.Kind)
 	}
-	for path, p := range map[string]probe{"/healthz": c.StartupProbe, "/healthz ": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
-		if p.HTTPGet.Path != strings.TrimSpace(path) || p.HTTPGet.Port != "admin" || p.PeriodSeconds == 0 || p.FailureThreshold == 0 || p.TimeoutSeconds == 0 {
-			t.Errorf("%s: a probe of %s is %+v", o.Kind, path, p)
+	for _, want := range []struct {
+		path string
+		probe
+	}{{"/healthz", c.StartupProbe}, {"/healthz", c.LivenessProbe}, {"/readyz", c.ReadinessProbe}} {
+		p := want.probe
+		if p.HTTPGet.Path != want.path || p.HTTPGet.Port != "admin" || p.PeriodSeconds == 0 || p.FailureThreshold == 0 || p.TimeoutSeconds == 0 {
+			t.Errorf("%s: a probe of %s is %+v", o.Kind, want.path, p)
 		}
 	}
 	for _, mount := range c.VolumeMounts {

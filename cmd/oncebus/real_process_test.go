@@ -32,8 +32,17 @@ func (w *world) start(instance string, settings ...string) *service {
 func (w *world) startAs(command, instance string, settings ...string) *service {
 	w.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), command)
-	cmd.Env = append(w.environ(instance, settings...), "GORACE=halt_on_error=1")
-	proc, err := program.Start(instance, cmd, filepath.Join(w.dir, instance+".log"))
+	cmd.Env = w.environ(instance, settings...)
+	s := w.launch(instance, cmd)
+	s.await(program.ListensHTTP)
+	return s
+}
+
+// launch starts a process that ends with the test, which shows its log if it fails.
+func (w *world) launch(name string, cmd *exec.Cmd) *service {
+	w.t.Helper()
+	cmd.Env = append([]string{"GORACE=halt_on_error=1"}, cmd.Env...)
+	proc, err := program.Start(name, cmd, filepath.Join(w.dir, name+".log"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -48,7 +57,6 @@ func (w *world) startAs(command, instance string, settings ...string) *service {
 			w.t.Logf("log of process %s:\n%s\nits warnings:\n%s", s.Name, lastLines(text, 30), lastLines(complaints(text), 20))
 		}
 	})
-	s.await(program.ListensHTTP)
 	return s
 }
 
