@@ -83,13 +83,15 @@ func (cs Commands) Help(path ...string) string {
 
 // Paths returns the names of every command, with those of its subcommands after it.
 func (cs Commands) Paths() [][]string {
+	return append(cs[:len(cs):len(cs)], (&run{}).completionCommand).paths(nil)
+}
+
+func (cs Commands) paths(group []string) [][]string {
 	var all [][]string
 	for _, command := range cs {
 		c := command()
-		all = append(all, []string{c.Name})
-		for _, path := range c.Commands.Paths() {
-			all = append(all, append([]string{c.Name}, path...))
-		}
+		path := append(group[:len(group):len(group)], c.Name)
+		all = append(append(all, path), c.Commands.paths(path)...)
 	}
 	return all
 }

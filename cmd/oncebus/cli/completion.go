@@ -16,7 +16,7 @@ func (r *run) completionCommand() Command {
 	return Command{
 		Name: "completion", Synopsis: strings.Join(shells, " | "), About: "print the script with which a shell completes command lines", ArgsMax: 1,
 		Long: "Prints a script for a shell. With it the Tab key completes commands, options, the names\n" +
-			"of routes, and files.",
+			"of routes, and files. bash needs the package bash-completion for it.",
 		Example: "source <(oncebus completion bash)\n" +
 			"oncebus completion fish > ~/.config/fish/completions/oncebus.fish",
 		Words: func(Process, string) []string { return shells },
