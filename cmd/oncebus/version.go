@@ -32,7 +32,7 @@ func versionCommand() cli.Command {
 		Example: "oncebus version",
 		Flags:   func(fs *pflag.FlagSet) { cli.OutputFlag(fs, &asJSON) },
 		Run: func(_ context.Context, _ []string, p cli.Process) int {
-			writeVersion(p.Stdout, newShownVersion(buildInfo()), asJSON)
+			_ = writeVersion(p.Stdout, newShownVersion(buildInfo()), asJSON) // Commands.Run reports what standard output refused
 			return cli.ExitStopped
 		},
 	}
@@ -79,11 +79,9 @@ func encodings() []dedup.Encoding {
 	return slices.Concat(app.Encodings(), dedup.Encodings(), wire.Encodings(), state.Encodings())
 }
 
-// writeVersion drops errors of w: Commands.Run reports what standard output refused.
-func writeVersion(w io.Writer, v shownVersion, asJSON bool) {
+func writeVersion(w io.Writer, v shownVersion, asJSON bool) error {
 	if asJSON {
-		_ = json.NewEncoder(w).Encode(v)
-		return
+		return json.NewEncoder(w).Encode(v)
 	}
 	cli.Printf(w, "oncebus %s\n", v.Version)
 	rows := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -95,17 +93,21 @@ func writeVersion(w io.Writer, v shownVersion, asJSON bool) {
 		cli.Printf(rows, "commit\t%s, %s%s\n", v.Commit, v.CommitTime, modified)
 	}
 	cli.Printf(rows, "go\t%s %s/%s\n", v.Go, v.OS, v.Arch)
-	_ = rows.Flush()
+	if err := rows.Flush(); err != nil {
+		return err
+	}
 	cli.Printf(rows, "\nencoding\twrites\treads\tin\n")
 	for _, e := range v.Encodings {
 		cli.Printf(rows, "%s\t%s\t%s\t%s\n", e.Name, versions(e.Writes), versions(e.Reads), e.Place)
 	}
-	_ = rows.Flush()
+	if err := rows.Flush(); err != nil {
+		return err
+	}
 	cli.Printf(rows, "\nlibrary\tversion\n")
 	for _, l := range v.Libraries {
 		cli.Printf(rows, "%s\t%s\n", l.Name, l.Version)
 	}
-	_ = rows.Flush()
+	return rows.Flush()
 }
 
 // versions returns numbers as text.

@@ -58,7 +58,9 @@ func TestVersionShowsTheBuild(t *testing.T) {
 		{Path: "example.com/old", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"}},
 	}
 	var text, data bytes.Buffer
-	writeVersion(&text, newShownVersion(info), false)
+	if err := writeVersion(&text, newShownVersion(info), false); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{
 		"oncebus v0.1.0\n", "commit  f7600c3f3b2c, 2026-11-25T10:00:00Z, modified\n", "go      go1.26.8 " + runtime.GOOS + "/" + runtime.GOARCH + "\n",
 		"github.com/twmb/franz-go  v1.22.2\n", "example.com/fork          v1.0.1\n",
@@ -67,7 +69,9 @@ func TestVersionShowsTheBuild(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
-	writeVersion(&data, newShownVersion(info), true)
+	if err := writeVersion(&data, newShownVersion(info), true); err != nil {
+		t.Fatal(err)
+	}
 	var got struct {
 		Version, Commit, Go, OS, Arch string
 		CommitTime                    string `json:"commit_time"`
@@ -119,7 +123,7 @@ func TestChangelogHasTheEncodings(t *testing.T) {
 		name := strings.ToUpper(e.Name[:1]) + e.Name[1:]
 		// Sections are from newest to oldest: the first line of an encoding counts.
 		line := regexp.MustCompile(`(?m)^- ` + name + ` (\d+): `).FindSubmatch(text)
-		if want := fmt.Sprint(slices.Max(e.Writes)); line == nil || string(line[1]) != want {
+		if want := fmt.Sprint(slices.Max(e.Writes)); len(line) < 2 || string(line[1]) != want {
 			t.Errorf("CHANGELOG.md: no line '- %s %s: WHAT CHANGED' below a heading 'Encodings' that is newer than %q", name, want, line)
 		}
 	}
