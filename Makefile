@@ -276,6 +276,7 @@ RELEASE_GO := GOTOOLCHAIN=$(shell awk '$$1 == "toolchain" { print $$2 }' go.mod)
 release: ## archives, bills of materials, image and sums of the commit in bin/release (a minute for each platform the first time)
 	$(RELEASE_GO) run ./deployments/release -go '$(GO)' -platforms '$(RELEASE_PLATFORMS)' -rebuild=$(REBUILD) -out bin/release
 
+# Root runs the image: by buildah where it is installed and works, else by chroot.
 .PHONY: release-check
 release-check: ## two releases of the commit for this machine are equal, and the image runs the demo (2 min)
 	$(RELEASE_GO) test -tags release -vet=off -count=1 -timeout 30m -v -run '^TestRelease' ./deployments/release
