@@ -487,6 +487,8 @@ func TestChartRefuses(t *testing.T) {
 		{production("--set", "keda.maxReplicas=37"), "keda.maxReplicas is 37, more than the 36 partitions"},
 		{production("--set", "keda.maxReplicas=5"), "keda.maxReplicas is 5, less than run.replicas (6)"},
 		{production("--set", "keda.serverAddress="), "keda.serverAddress is empty"},
+		{production("--set", "run.resources.requests.cpu=null"), "run.resources.requests.cpu, which is not set"},
+		{production("--set", "keda.threshold=0"), "exclusiveMinimum"},
 		{production("--set", "serviceMonitor.enabled=false"), "keda.query is empty"},
 		{production("--set", "networkPolicy.brokers=null"), "networkPolicy.brokers is empty"},
 	} {
@@ -639,7 +641,8 @@ func TestChartAlerts(t *testing.T) {
 func TestChartScaling(t *testing.T) {
 	objects := render(t, valuesFile("production")...)
 	scaled := one(t, objects, "ScaledObject", "")
-	query := scaled.Spec.Triggers[0].Metadata["query"]
+	trigger := scaled.Spec.Triggers[len(scaled.Spec.Triggers)-1]
+	query := trigger.Metadata["query"]
 	name := regexp.MustCompile(`oncebus_\w+`).FindString(query)
 	if !slices.ContainsFunc(exported(t), func(m metric) bool { return m.name == name && m.kind == "gauge" }) {
 		t.Errorf("the query %s is of %q, which is no gauge of oncebus", query, name)
@@ -688,7 +691,8 @@ func TestChartNumbers(t *testing.T) {
 			t.Errorf("%s=%s", e.Name, e.Value)
 		}
 	}
-	if have := one(t, objects, "ScaledObject", "").Spec.Triggers[0].Metadata["threshold"]; have != "5000000" {
+	triggers := one(t, objects, "ScaledObject", "").Spec.Triggers
+	if have := triggers[len(triggers)-1].Metadata["threshold"]; have != "5000000" {
 		t.Errorf("threshold %s", have)
 	}
 }

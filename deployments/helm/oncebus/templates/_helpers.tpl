@@ -67,6 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if not .Values.keda.serverAddress -}}
 {{- fail "keda.serverAddress is empty: name the Prometheus that scrapes the pods" -}}
 {{- end -}}
+{{- if and .Values.keda.cpuUtilization (not (dig "requests" "cpu" "" .Values.run.resources)) -}}
+{{- fail "keda.cpuUtilization is a percentage of run.resources.requests.cpu, which is not set" -}}
+{{- end -}}
 {{- if not (or .Values.keda.query .Values.serviceMonitor.enabled) -}}
 {{- fail "keda.query is empty and serviceMonitor.enabled is false: the query of the chart needs the labels that the ServiceMonitor gives" -}}
 {{- end -}}
