@@ -737,3 +737,24 @@ func TestPageHelm(t *testing.T) {
 		t.Error("no page has a helm command")
 	}
 }
+
+// TestChartVersion: the tag of the image is the newest release of CHANGELOG.md.
+func TestChartVersion(t *testing.T) {
+	changes, err := os.ReadFile(filepath.Join(moduleRoot, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := regexp.MustCompile(`(?m)^## ([0-9]\S*)`).FindSubmatch(changes)
+	if released == nil {
+		t.Fatal("CHANGELOG.md has no release")
+	}
+	b, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct{ AppVersion string }
+	convert(t, b, &c)
+	if c.AppVersion != string(released[1]) {
+		t.Errorf("appVersion of Chart.yaml is %s, the newest release is %s", c.AppVersion, released[1])
+	}
+}
