@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"oncebus/cmd/oncebus/page"
 )
 
 // Limits of the admin server, so that no client occupies a connection or a
@@ -63,11 +65,17 @@ func registerRuntime(reg prometheus.Registerer) {
 //	/healthz  200 while the process responds
 //	/readyz   200 when ready returns nil, else 503 and its error
 //	/state    the result of state, as JSON; of a brief one without ?keys=tasks
-func newHandler(metrics *prometheus.Registry, ready func() error, state func(brief bool) any, log *slog.Logger) http.Handler {
+//	/         the live page, with /live and /snapshot, unless live is nil
+//
+// protect is wrapped around what holds figures.
+func newHandler(metrics *prometheus.Registry, ready func() error, state func(brief bool) any, live *page.Page, protect func(http.Handler) http.Handler, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(metrics, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+	if live != nil {
+		live.Register(mux, protect)
+	}
+	mux.Handle("GET /metrics", protect(promhttp.InstrumentMetricHandler(metrics, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
-	})))
+	}))))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusOK, "alive")
 	})
@@ -78,7 +86,7 @@ func newHandler(metrics *prometheus.Registry, ready func() error, state func(bri
 		}
 		writeText(w, http.StatusOK, "ready")
 	})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("GET /state", protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := json.MarshalIndent(state(r.URL.Query().Get("keys") != "tasks"), "", "  ")
 		if err != nil {
 			log.Error("encode state failed", "error", err)
@@ -88,7 +96,7 @@ func newHandler(metrics *prometheus.Registry, ready func() error, state func(bri
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		_, _ = w.Write(append(body, '\n')) // fails only if the client disconnected
-	})
+	})))
 	return mux
 }
 

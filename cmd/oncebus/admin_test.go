@@ -32,7 +32,7 @@ func TestHandler(t *testing.T) {
 	h := newHandler(registry, func() error { return notReady }, func(brief bool) any {
 		briefly = brief
 		return state
-	}, slog.New(slog.DiscardHandler))
+	}, nil, func(h http.Handler) http.Handler { return h }, slog.New(slog.DiscardHandler))
 
 	if w := get(t, h, "GET", "/healthz"); w.Code != 200 || w.Body.String() != "alive\n" {
 		t.Errorf("/healthz: %d %q", w.Code, w.Body)

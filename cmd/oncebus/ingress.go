@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/page"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -28,7 +29,7 @@ func ingressCommand() cli.Command {
 	}, load: settings.LoadIngress, serve: serveIngress}.command()
 }
 
-func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
+func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, kept *page.Log, log *slog.Logger) int {
 	registry := newRegistry()
 	s.Processor.Config = s.Processor.WithBudget()
 	processor.RegisterBudget(registry, s.Processor.Budget())
@@ -37,7 +38,10 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 		return code
 	}
 	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
-	return supervise(ctx, s, registry, log, work{ready: requests.Ready, state: func(bool) any { return requests.State() }, run: requests.Run})
+	return supervise(ctx, s, registry, log, work{
+		ready: requests.Ready, state: func(bool) any { return requests.State() }, run: requests.Run,
+		page: page.Source{Role: page.RoleIngress, Routes: routes.Routes, Log: kept},
+	})
 }
 
 // openIngress returns an ingress that listens, or nil and the exit code.

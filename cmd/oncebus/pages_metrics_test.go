@@ -18,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v4"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -66,6 +67,9 @@ func exported(t *testing.T) []metric {
 		t.Fatal(err)
 	}
 	if _, err := ingress.New(s.Ingress, routes, nil, registry, log); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := access.New(s.Admin, registry, log); err != nil {
 		t.Fatal(err)
 	}
 	list := registry.list(t)

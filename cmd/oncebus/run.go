@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/page"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -24,7 +25,7 @@ func runCommand() cli.Command {
 }
 
 // serve runs the processor, the admin server, and the ingress if it has an address.
-func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
+func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, kept *page.Log, log *slog.Logger) int {
 	registry := newRegistry()
 	s.Processor.Config = s.Processor.WithBudget() // one for the processor and the ingress
 	proc, err := processor.New(s.Processor, routes, registry, log)
@@ -38,8 +39,9 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *
 		}
 		return proc.State()
 	}
+	source := page.Source{Role: page.RoleRun, States: func() []processor.State { return []processor.State{proc.State()} }, Routes: routes.Routes, Log: kept}
 	if s.Ingress.Addr == "" {
-		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: state, run: proc.Run})
+		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: state, run: proc.Run, page: source})
 	}
 	requests, code := openIngress(ctx, s, routes, registry, log)
 	if requests == nil {
@@ -49,6 +51,7 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *
 	return supervise(ctx, s, registry, log, work{
 		ready: func() error { return errors.Join(proc.Ready(), requests.Ready()) },
 		state: state,
+		page:  source,
 		run: func(ctx context.Context) error {
 			// In-flight requests wait for verdicts, so the processor stops after
 			// the ingress has sent the last response.

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/page"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 )
@@ -21,7 +25,7 @@ var errStopping = errors.New("stopping")
 type service struct {
 	cli.Command
 	load  func(environ []string) (settings.Settings, *rules.Routes, error)
-	serve func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
+	serve func(context.Context, settings.Settings, *rules.Routes, *page.Log, *slog.Logger) int
 }
 
 // run validates settings and routes before it connects to a broker.
@@ -36,7 +40,8 @@ func (c service) run(ctx context.Context, _ []string, p cli.Process) int {
 		}
 		return cli.ExitWrong
 	}
-	log := cli.NewLogger(p.Stderr, s.LogLevel, s.LogFormat)
+	kept := &page.Log{}
+	log := slog.New(kept.Handler(cli.NewLogger(p.Stderr, s.LogLevel, s.LogFormat).Handler()))
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
 		slog.GroupAttrs("settings", s.Attrs()...))
 	for _, name := range settings.Unknown(p.Environ, routes) {
@@ -45,7 +50,7 @@ func (c service) run(ctx context.Context, _ []string, p cli.Process) int {
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	go boundHeap(running, p.Environ)
-	return c.serve(ctx, s, routes, log)
+	return c.serve(ctx, s, routes, kept, log)
 }
 
 // meantSetting returns a question for the setting that a variable may mean; "" for none.
@@ -71,6 +76,7 @@ type work struct {
 	ready func() error
 	state func(brief bool) any
 	run   func(context.Context) error // returns when its context is done
+	page  page.Source                 // without what supervise knows
 }
 
 // supervise runs a service and the admin server, and returns the exit code. The
@@ -90,7 +96,11 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 		}
 		return what.ready()
 	}
-	server := serveHTTP(listener, newHandler(registry, ready, what.state, log), log, fail)
+	server, err := serveAdmin(ctx, listener, s, registry, log, ready, what, fail)
+	if err != nil {
+		log.Error("wrong settings", "error", errors.Join(err, listener.Close()))
+		return cli.ExitWrong
+	}
 	log.Info("http listening", "addr", listener.Addr().String())
 
 	runErr := what.run(running)
@@ -108,4 +118,43 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 	}
 	log.Info("stopped")
 	return cli.ExitStopped
+}
+
+// admin is the admin server with the live page, which is nil if it is off.
+type admin struct {
+	*httpServer
+
+	page    *page.Page
+	endPage context.CancelFunc
+	pageRun sync.WaitGroup
+}
+
+// serveAdmin starts the admin server on a listener. It calls failed if the server ends before
+// stop.
+func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, ready func() error, what work, failed func(error)) (*admin, error) {
+	guard, err := access.New(s.Admin, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &admin{endPage: func() {}}
+	if s.Admin.Page {
+		source := what.page
+		source.Version, source.App, source.Instance, source.Metrics, source.Ready = version(), s.Processor.AppID, s.Processor.InstanceID, registry, ready
+		a.page = page.New(source)
+		var running context.Context
+		running, a.endPage = context.WithCancel(context.WithoutCancel(ctx))
+		a.pageRun.Go(func() { a.page.Run(running) })
+	}
+	if config := guard.TLS(); config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	a.httpServer = serveHTTP(listener, newHandler(registry, ready, what.state, a.page, guard.Protect, log), log, failed)
+	return a, nil
+}
+
+// stop ends the streams of the page, and then the server.
+func (a *admin) stop(ctx context.Context) error {
+	a.endPage()
+	a.pageRun.Wait()
+	return a.httpServer.stop(ctx)
 }

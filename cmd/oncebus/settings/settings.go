@@ -12,6 +12,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -24,7 +25,9 @@ type Settings struct {
 	Routes string `env:"ROUTES" envDefault:"routes.yaml" help:"path of the routes file"`
 	// AdminAddr is the address of the admin server; with port 0 the server takes a
 	// free port and logs it.
-	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"address of /metrics, /healthz, /readyz and /state, as host:port"`
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"address of /metrics, /healthz, /readyz and /state, and of the live page, as host:port"`
+	// Admin says who may read there.
+	Admin access.Config `envPrefix:"ADMIN_"`
 	// LogLevel is the lowest level that is logged.
 	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
 	// LogFormat is cli.LogText or cli.LogJSON.
@@ -103,7 +106,7 @@ func (s Settings) Validate() error {
 	if s.LogFormat != cli.LogText && s.LogFormat != cli.LogJSON {
 		errs = append(errs, fmt.Errorf("ONCEBUS_LOG_FORMAT: %q is unknown, want %s or %s", s.LogFormat, cli.LogText, cli.LogJSON))
 	}
-	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Processor.Validate(), s.Ingress.Validate())...)
+	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Admin.Validate(), s.Processor.Validate(), s.Ingress.Validate())...)
 }
 
 // Attrs returns the settings as log attributes. A secret shows only whether it is

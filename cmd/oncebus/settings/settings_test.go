@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/dedup/rules"
@@ -91,7 +92,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Settings{
-		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
+		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", Admin: access.Config{Page: true}, LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
 			Config: app.Config{
 				Config: security.Config{

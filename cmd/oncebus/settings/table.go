@@ -10,6 +10,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -44,6 +45,7 @@ type Setting struct {
 // another struct belong to the group of the enclosing struct.
 var groups = map[reflect.Type]string{
 	reflect.TypeFor[Settings]():         "Process",
+	reflect.TypeFor[access.Config]():    "Admin server",
 	reflect.TypeFor[security.Config]():  "App and brokers",
 	reflect.TypeFor[security.TLS]():     "TLS",
 	reflect.TypeFor[security.SASL]():    "SASL",

@@ -1,0 +1,191 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/processor/security"
+)
+
+const (
+	// tokenBytesMin is the shortest token: 16 random bytes cannot be guessed.
+	tokenBytesMin = 16
+	// reloadInterval is how often files are read again, at most, while requests need them.
+	reloadInterval = 2 * time.Second
+)
+
+// Config are the settings of the admin server, except its address.
+type Config struct {
+	// Page says whether the server has the live page.
+	Page bool `env:"PAGE" envDefault:"true" help:"serve the live page at / of ONCEBUS_ADMIN_ADDR, with /live and /snapshot"`
+	// Token is the bearer token of every request but those of probes; "" for none.
+	Token security.Secret `env:"TOKEN" file:"TokenFile" help:"bearer token, at least 16 bytes, for the live page, /metrics and /state; its file is read again when it changes"`
+	// TokenFile is set together with Token.
+	TokenFile security.SecretPath
+	// TLSCertFile is the server's certificate with its intermediates, TLSKeyFile its private
+	// key, both in PEM. Without them there is no TLS.
+	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the admin server's certificate; without it there is no TLS; the files are read again when they change"`
+	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of that certificate"`
+	// TLSClientCAFile has the authorities that must have signed a client's certificate.
+	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which the live page, /metrics and /state then require"`
+}
+
+// Validate returns every mistake in c, joined by errors.Join.
+func (c Config) Validate() error {
+	var errs []error
+	if n := len(c.Token); c.Token != "" && n < tokenBytesMin {
+		errs = append(errs, fmt.Errorf("ONCEBUS_ADMIN_TOKEN: has %d bytes, want at least %d, from a random generator", n, tokenBytesMin))
+	}
+	switch {
+	case c.TLSCertFile == "" && c.TLSKeyFile == "" && c.TLSClientCAFile != "":
+		errs = append(errs, errors.New("ONCEBUS_ADMIN_TLS_CLIENT_CA_FILE: set without ONCEBUS_ADMIN_TLS_CERT_FILE: without TLS clients send no certificates"))
+	case c.TLSCertFile != "" || c.TLSKeyFile != "":
+		if _, err := c.certificates(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// certificates reads the files that the settings name.
+func (c Config) certificates() (*security.Certificates, error) {
+	const prefix = "ONCEBUS_ADMIN_TLS_"
+	return security.LoadCertificates(security.File{Variable: prefix + "CERT_FILE", Path: c.TLSCertFile},
+		security.File{Variable: prefix + "KEY_FILE", Path: c.TLSKeyFile}, security.File{Variable: prefix + "CLIENT_CA_FILE", Path: c.TLSClientCAFile})
+}
+
+// Guard enforces the settings.
+type Guard struct {
+	token        *security.Reloaded[string]   // nil without a token
+	certificates *security.ServerCertificates // nil without TLS
+	clients      bool                         // need a certificate
+	refused      *prometheus.CounterVec
+}
+
+// Why a request was refused: label values.
+const (
+	refusedToken       = "token"
+	refusedCertificate = "certificate"
+)
+
+// New returns the guard of valid settings.
+func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Guard, error) {
+	g := &Guard{
+		clients: cfg.TLSClientCAFile != "",
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_admin_refused_total",
+			Help: "Requests to the admin server without a valid token or client certificate, by what was wrong."}, []string{"reason"}),
+	}
+	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_admin_reloads_total",
+		Help: "Changed token and certificates of the admin server that were read again, by outcome. After a failure the old ones stay in use."}, []string{"what", "outcome"})
+	expiry := prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_admin_certificate_expiry_timestamp_seconds",
+		Help: "When the admin server's certificate in use expires, in Unix time; 0 without one. Alert days before."})
+	reg.MustRegister(g.refused, reloads, expiry)
+	for _, reason := range []string{refusedToken, refusedCertificate} {
+		g.refused.WithLabelValues(reason)
+	}
+	if cfg.Token != "" {
+		g.token = newToken(cfg, reloads, log)
+		if _, err := g.token.Start(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.TLSCertFile == "" {
+		return g, nil
+	}
+	g.certificates = &security.ServerCertificates{}
+	if g.clients {
+		g.certificates.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	g.certificates.Reloaded = security.Reloaded[*security.Certificates]{
+		Load: cfg.certificates, Equal: (*security.Certificates).Equal, Interval: reloadInterval,
+		Changed: func(files *security.Certificates) {
+			reloads.WithLabelValues("certificates", "ok").Inc()
+			log.Info("admin certificates reloaded")
+			files.ShowExpiry(expiry)
+		},
+		Failed: func(err error) {
+			reloads.WithLabelValues("certificates", "failed").Inc()
+			log.Error("certificates reload failed", "error", err)
+		},
+	}
+	files, err := g.certificates.Start()
+	if err != nil {
+		return nil, err
+	}
+	files.ShowExpiry(expiry)
+	return g, nil
+}
+
+// newToken returns the token, which is read from its file again if it has one.
+func newToken(cfg Config, reloads *prometheus.CounterVec, log *slog.Logger) *security.Reloaded[string] {
+	t := &security.Reloaded[string]{
+		Load: func() (string, error) {
+			if cfg.TokenFile == "" {
+				return string(cfg.Token.Bytes()), nil
+			}
+			value, err := security.ReadSecret(string(cfg.TokenFile))
+			if err == nil && len(value) < tokenBytesMin {
+				err = fmt.Errorf("%s has %d bytes, want at least %d", cfg.TokenFile, len(value), tokenBytesMin)
+			}
+			return value, err
+		},
+		Equal:    func(a, b string) bool { return a == b },
+		Interval: reloadInterval,
+		Changed: func(string) {
+			reloads.WithLabelValues("token", "ok").Inc()
+			log.Info("admin token reloaded")
+		},
+		Failed: func(err error) {
+			reloads.WithLabelValues("token", "failed").Inc()
+			log.Error("secret reload failed", "secret", "admin token", "error", err)
+		},
+	}
+	return t
+}
+
+// TLS returns the configuration of the listener; nil without TLS.
+func (g *Guard) TLS() *tls.Config {
+	if g.certificates == nil {
+		return nil
+	}
+	return g.certificates.Config()
+}
+
+// Protect serves a request with next if it may be served, else it responds with 401 or 403.
+func (g *Guard) Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case g.clients && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0):
+			g.refuse(w, http.StatusForbidden, refusedCertificate, "a client certificate of ONCEBUS_ADMIN_TLS_CLIENT_CA_FILE is required")
+		case g.token != nil && !g.hasToken(r):
+			w.Header().Set("WWW-Authenticate", `Bearer realm="oncebus"`)
+			g.refuse(w, http.StatusUnauthorized, refusedToken, "the bearer token of ONCEBUS_ADMIN_TOKEN is required: Authorization: Bearer TOKEN")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (g *Guard) refuse(w http.ResponseWriter, status int, reason, text string) {
+	g.refused.WithLabelValues(reason).Inc()
+	w.Header().Set("Cache-Control", "no-store")
+	http.Error(w, text, status)
+}
+
+// hasToken reports whether a request has the token. Digests have one length, so the time of
+// the comparison says nothing about the token.
+func (g *Guard) hasToken(r *http.Request) bool {
+	scheme, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	want, _ := g.token.Current()
+	a, b := sha256.Sum256([]byte(strings.TrimSpace(sent))), sha256.Sum256([]byte(want))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}

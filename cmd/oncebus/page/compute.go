@@ -1,0 +1,186 @@
+package page
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+)
+
+// compute makes the snapshot of a reading. before is an earlier reading that rates refer to,
+// minute one that commit times refer to; each may be the reading itself, at the start.
+func (p *Page) compute(now, before, minute *reading) *Snapshot {
+	s := &Snapshot{
+		Time: now.at, Role: p.source.Role, Version: p.source.Version, App: p.source.App, Instance: p.source.Instance,
+		Started: time.UnixMilli(int64(now.started * 1000)), Ready: true, BrokerUp: now.brokerUp,
+		Lag: now.lag(), Tasks: p.tasks(now, before), Commits: []Commit{}, Senders: senders(now, before), Log: p.source.Log.Entries(),
+	}
+	if err := p.source.Ready(); err != nil {
+		s.Ready, s.Reason = false, err.Error()
+	}
+	seconds := now.at.Sub(before.at).Seconds()
+	var all, earlier counts
+	for route, c := range now.events {
+		all.add(c)
+		earlier.add(before.events[route])
+	}
+	s.Events = eventsOf(&all, &earlier, seconds)
+	s.Routes = make([]Route, len(p.source.Routes))
+	for i, r := range p.source.Routes {
+		s.Routes[i] = describeRoute(r)
+		c := now.events[r.Name]
+		if c == nil {
+			c = new(counts)
+		}
+		s.Routes[i].Events = eventsOf(c, before.events[r.Name], seconds)
+	}
+	for _, stage := range slices.Sorted(maps.Keys(now.commits)) {
+		all := now.commits[stage]
+		recent := all.since(minute.commits[stage])
+		if recent.count == 0 {
+			recent = all
+		}
+		s.Commits = append(s.Commits, Commit{Stage: stage, Total: float64(all.count),
+			PerSecond: perSecond(float64(all.count), float64(before.commits[stage].count), seconds), P50: recent.quantile(0.5), P99: recent.quantile(0.99)})
+	}
+	if now.free != nil {
+		s.Disk = &Disk{StateBytes: now.state, FreeBytes: *now.free, Paused: now.paused}
+	}
+	if now.hasHTTP {
+		s.HTTP = httpOf(now, before, minute)
+	}
+	s.Process = Process{CPU: perSecond(now.cpu, before.cpu, seconds), ResidentBytes: now.resident, Goroutines: now.goroutines}
+	return s
+}
+
+// perSecond is the rate of a counter; 0 without time.
+func perSecond(now, before, seconds float64) float64 {
+	if seconds <= 0 || now < before {
+		return 0
+	}
+	return (now - before) / seconds
+}
+
+// eventsOf describes counts; earlier are those before a number of seconds, nil for none.
+func eventsOf(now, earlier *counts, seconds float64) Events {
+	recent := now.since(earlier)
+	e := Events{
+		Total: now.total(), PerSecond: perSecond(recent.total(), 0, seconds), Duplicates: now.duplicates(),
+		DuplicateShare: ratio(recent.duplicates(), recent.total()), Verdicts: []Verdict{},
+	}
+	if recent.total() <= 0 {
+		e.DuplicateShare = ratio(now.duplicates(), now.total())
+	}
+	for i, v := range dedup.Verdicts {
+		if now[i] > 0 {
+			e.Verdicts = append(e.Verdicts, Verdict{Verdict: v.String(), Total: now[i], PerSecond: perSecond(recent[i], 0, seconds)})
+		}
+	}
+	return e
+}
+
+func describeRoute(r *rules.Route) Route {
+	keys := make([]string, len(r.Keys))
+	for i := range r.Keys {
+		keys[i] = r.Keys[i].String()
+	}
+	mode := "plain"
+	if r.Mode == rules.ClaimMode {
+		mode = "claim"
+	}
+	return Route{
+		Name: r.Name, Namespace: r.Namespace, Mode: mode, Topics: r.Topics, Output: r.Output, DeadLetter: r.DeadLetter,
+		Window: r.Window.String(), Key: strings.Join(keys, "; else "),
+	}
+}
+
+// tasks lists the tasks of all processes that the page shows.
+func (p *Page) tasks(now, before *reading) []Task {
+	all := []Task{}
+	if p.source.States == nil {
+		return all
+	}
+	seconds := now.at.Sub(before.at).Seconds()
+	states := p.source.States()
+	for i := range states {
+		for j := range states[i].Tasks {
+			all = append(all, taskOf(&states[i], &states[i].Tasks[j], len(states) > 1, now, before, seconds))
+		}
+	}
+	slices.SortFunc(all, compareTasks)
+	return all
+}
+
+// taskOf describes one task. In a registry that processes share, its series have the label
+// process.
+func taskOf(s *processor.State, t *processor.TaskState, shared bool, now, before *reading, seconds float64) Task {
+	topic, partition := splitTask(t.Task)
+	k := taskKey{topic: topic, partition: partition}
+	if shared {
+		k.process = s.Instance
+	}
+	m, known := now.tasks[k]
+	if !known {
+		m.lagRecords, m.lagSeconds = -1, -1
+	}
+	task := Task{
+		Task: t.Task, Process: s.Instance, Worker: t.Worker, State: t.State, Reason: t.Reason, Since: t.Since,
+		LagRecords: m.lagRecords, LagSeconds: m.lagSeconds,
+	}
+	for _, c := range t.Keys {
+		task.Keys += c.Total
+	}
+	if t.Store != nil {
+		task.DiskBytes = t.Store.DiskBytes
+	} else if t.State == stateRestoring {
+		task.Restore = &Restore{RemainingRecords: m.remaining, Stalled: m.stalled}
+		if earlier, ok := before.tasks[k]; ok && earlier.remaining > m.remaining && seconds > 0 {
+			task.Restore.PerSecond = (earlier.remaining - m.remaining) / seconds
+			eta := m.remaining / task.Restore.PerSecond
+			task.Restore.ETASeconds = &eta
+		}
+	}
+	return task
+}
+
+// stateRestoring is the state of a task that restores, as /state has it.
+const stateRestoring = "restoring"
+
+// sendersMax is how many senders a snapshot names.
+const sendersMax = 10
+
+func senders(now, before *reading) []Sender {
+	if !now.hasSenders {
+		return nil
+	}
+	seconds := now.at.Sub(before.at).Seconds()
+	all := []Sender{}
+	for k, n := range now.senders {
+		all = append(all, Sender{Route: k[0], Sender: k[1], Duplicates: n, PerSecond: perSecond(n, before.senders[k], seconds)})
+	}
+	slices.SortFunc(all, func(a, b Sender) int {
+		return cmp.Or(cmp.Compare(b.Duplicates, a.Duplicates), strings.Compare(a.Route, b.Route), strings.Compare(a.Sender, b.Sender))
+	})
+	return all[:min(len(all), sendersMax)]
+}
+
+func httpOf(now, before, minute *reading) *HTTP {
+	seconds := now.at.Sub(before.at).Seconds()
+	recent := now.responses.since(minute.responses)
+	if recent.count == 0 {
+		recent = now.responses
+	}
+	h := &HTTP{
+		Total: sum(now.codes), PerSecond: perSecond(sum(now.codes), sum(before.codes), seconds), InFlight: now.inFlight,
+		P50: recent.quantile(0.5), P99: recent.quantile(0.99), Codes: []Code{},
+	}
+	for _, code := range slices.Sorted(maps.Keys(now.codes)) {
+		h.Codes = append(h.Codes, Code{Code: code, Total: now.codes[code], PerSecond: perSecond(now.codes[code], before.codes[code], seconds)})
+	}
+	return h
+}
