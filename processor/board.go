@@ -85,12 +85,12 @@ type TaskState struct {
 	Store *state.Stats `json:"store,omitempty"`
 
 	id    app.TaskID
-	waits int64 // broker time, in ms, since when the lag waits
+	clock *lagClock
 	floor int64 // of the changelog, in the committed checkpoint
 }
 
 func (t *task) describe(worker string) TaskState {
-	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID, waits: t.waitsSince}
+	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID, clock: t.lagClock}
 	if t.unknown != nil {
 		d.Reason = t.unknown.Error()
 	}
@@ -100,17 +100,6 @@ func (t *task) describe(worker string) TaskState {
 		d.floor = t.TrimTo()
 	}
 	return d
-}
-
-// lagSeconds returns LagSeconds at a broker time in ms. It goes on rising while the task makes
-// no progress and publishes nothing.
-func (s *TaskState) lagSeconds(now int64) float64 {
-	switch {
-	case s.Lag <= 0:
-		return float64(s.Lag)
-	default:
-		return float64(max(0, now-s.waits)) / 1000
-	}
 }
 
 // board has what the workers publish. Ready, State and the metrics of keys read it.

@@ -191,6 +191,6 @@ func (l *lagTimes) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		seen[t.id] = true
-		to <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, t.lagSeconds(now), t.id.Topic, strconv.Itoa(int(t.id.Partition)))
+		to <- prometheus.MustNewConstMetric(l.desc, prometheus.GaugeValue, t.clock.seconds(now), t.id.Topic, strconv.Itoa(int(t.id.Partition)))
 	}
 }

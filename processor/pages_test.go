@@ -46,7 +46,7 @@ func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
 		m.lag.WithLabelValues(id.Topic, fmt.Sprint(n)).Set(12345)
 		counts := app.NewCounts(rt)
 		states = append(states, TaskState{
-			id: id, Task: id.String(), Worker: "w", State: running.String(), Since: time.Unix(1_700_000_000, 0), NextOffset: 1 << 40, Store: &state.Stats{Rows: 1 << 30, DiskBytes: 1 << 40},
+			id: id, clock: &lagClock{}, Task: id.String(), Worker: "w", State: running.String(), Since: time.Unix(1_700_000_000, 0), NextOffset: 1 << 40, Store: &state.Stats{Rows: 1 << 30, DiskBytes: 1 << 40},
 			Keys: counts.List(rt, &wire.Checkpoint{}),
 		})
 	}

@@ -259,7 +259,7 @@ func (p *Processor) State() State {
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {
-		s.Tasks[i].LagSeconds = s.Tasks[i].lagSeconds(now)
+		s.Tasks[i].LagSeconds = s.Tasks[i].clock.seconds(now)
 	}
 	if err := p.Ready(); err != nil {
 		s.Ready, s.Reason = false, err.Error()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -74,6 +75,7 @@ type task struct {
 	// committed, or of the record before it; 0 before the first fetch. processedTo is that of
 	// the last record of the open transaction.
 	waitsSince, processedTo int64
+	lagClock                *lagClock // of the last setLagGauge
 
 	unknown  *judge.UnknownRouteError // why the task waits; nil if it does not
 	storeErr error                    // why the store is unusable; nil if it is usable
@@ -131,7 +133,33 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 }
 
 func (t *task) setLagGauge() {
-	t.metrics.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(t.lag()))
+	lag := t.lag()
+	t.metrics.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(lag))
+	t.lagClock.set(lag, t.waitsSince)
+}
+
+// lagClock has the lag of a task and the broker time, in ms, since when it waits. Scrapes read
+// it at any time.
+type lagClock struct {
+	mu         sync.Mutex
+	lag, since int64
+}
+
+func (c *lagClock) set(lag, since int64) {
+	c.mu.Lock()
+	c.lag, c.since = lag, since
+	c.mu.Unlock()
+}
+
+// seconds returns the lag in seconds at a broker time in ms: 0 without lag, -1 while it is not
+// known. It goes on rising while the task makes no progress.
+func (c *lagClock) seconds(now int64) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lag <= 0 {
+		return float64(c.lag)
+	}
+	return float64(max(0, now-c.since)) / 1000
 }
 
 // lag is the number of input records after the last committed one.

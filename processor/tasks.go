@@ -177,7 +177,7 @@ func (s *taskSet) create(a assignment) *task {
 			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt, Log: s.log.With("task", a.id.String()), SweepAfter: s.sweepAfter},
 			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.shared.judging,
 		},
-		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), metrics: s.metrics,
+		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), metrics: s.metrics, lagClock: &lagClock{lag: -1},
 		release: func() { s.stores.Release(a.id) },
 	}
 	t.metrics.tasks.WithLabelValues(created.String()).Inc()
