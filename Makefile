@@ -1,6 +1,6 @@
 # Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds the race detector,
-# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. curl, openssl, Prometheus, Redis and
-# PostgreSQL add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
+# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. curl, openssl, Prometheus, Redis,
+# PostgreSQL and Chromium with npm add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
 # there they must run.
 
 SHELL := /bin/bash -o pipefail
@@ -15,6 +15,7 @@ KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
 # The modules have the schemas of ServiceMonitor, PrometheusRule and ScaledObject.
 PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
 KEDA := github.com/kedacore/keda/v2@v2.21.0
+AXE := axe-core@4.14.1
 
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
@@ -44,8 +45,8 @@ build: ## build the static binary bin/oncebus
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o bin/oncebus ./cmd/oncebus
 
 .PHONY: demo
-demo: build ## deduplicate sample traffic on an embedded broker and check the result
-	./bin/oncebus demo
+demo: build ## deduplicate sample traffic on an embedded broker and check the result; DEMO_FLAGS=--stay goes on until Ctrl-C, to look at the live page
+	./bin/oncebus demo $(DEMO_FLAGS)
 
 .PHONY: demo-http
 demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
@@ -53,7 +54,7 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 
 .PHONY: test
 test: race-note kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector, a real Kafka and schemathesis
-	.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test $(RACE) -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test $(RACE) -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
 race-note:
@@ -73,6 +74,8 @@ kafka-note:
 
 .PHONY: tools-note
 tools-note:
+	@command -v chromium >/dev/null || \
+		echo 'test: no chromium: the live page is not tested in a browser'
 	@{ command -v curl && command -v openssl; } >/dev/null || \
 		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
 	@{ command -v promtool && command -v prometheus; } >/dev/null || \
@@ -280,6 +283,12 @@ release: ## archives, bills of materials, image and sums of the commit in bin/re
 .PHONY: release-check
 release-check: ## two releases of the commit for this machine are equal, and the image runs the demo (2 min)
 	$(RELEASE_GO) test -tags release -vet=off -count=1 -timeout 30m -v -run '^TestRelease' ./deployments/release
+
+# They show the page after a minute of traffic. The test that takes them is the one that checks the page.
+.PHONY: screenshots
+screenshots: ## take the pictures of the live page in deployments/screenshots (two minutes; needs Chromium and npm)
+	mkdir -p deployments/screenshots
+	CI=true ONCEBUS_TEST_SCREENSHOTS=$(CURDIR)/deployments/screenshots .ci/axe '$(AXE)' $(GO) test -vet=off -count=1 -v -run '^TestPageInChromium$$' ./cmd/oncebus
 
 .PHONY: clean
 clean: ## remove what the build made

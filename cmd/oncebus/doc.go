@@ -9,6 +9,7 @@
 //	cli       the command line: commands, flags, output, log, exit codes
 //	settings  the environment as settings, and the routes file
 //	demo      'oncebus demo': embedded broker, sample traffic, verification
+//	page      the live page, its figures and its stream; access: who may read them
 //
 // Here is one file per command: run, ingress, check, doctor, key, get, forget, stats
 // and version. service.go starts run and ingress and supervises them, admin.go has

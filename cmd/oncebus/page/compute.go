@@ -20,6 +20,9 @@ func (p *Page) compute(now, before, minute *reading) *Snapshot {
 		Started: time.UnixMilli(int64(now.started * 1000)), Ready: true, BrokerUp: now.brokerUp,
 		Lag: now.lag(), Tasks: p.tasks(now, before), Commits: []Commit{}, Senders: senders(now, before), Log: p.source.Log.Entries(),
 	}
+	if now.started == 0 {
+		s.Started = p.began
+	}
 	if err := p.source.Ready(); err != nil {
 		s.Ready, s.Reason = false, err.Error()
 	}

@@ -46,6 +46,7 @@ type Source struct {
 // Page computes snapshots and sends them to the readers of its streams.
 type Page struct {
 	source Source
+	began  time.Time
 
 	mu      sync.Mutex
 	history *history
@@ -68,7 +69,7 @@ func New(source Source) *Page {
 		names = append(names, r.Name)
 	}
 	return &Page{
-		source: source, history: newHistory(names), streams: map[*stream]bool{}, watched: make(chan struct{}, 1), ended: make(chan struct{}),
+		source: source, began: time.Now(), history: newHistory(names), streams: map[*stream]bool{}, watched: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 

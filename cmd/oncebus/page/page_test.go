@@ -1,3 +1,5 @@
+//go:build unix
+
 package page
 
 import (
@@ -18,10 +20,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
@@ -561,43 +565,90 @@ func TestAdvicesFitTheCode(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshot is what one reading costs a process with 20 routes and 96 tasks, with a
-// reader. The figure divided by fineStep is the share of a core.
-func BenchmarkSnapshot(b *testing.B) {
+// BenchmarkReading is what one reading costs a process while a reader watches it: gather, compute, encode, and write to an HTTP
+// connection that the same process reads. The metrics of the runtime are there too. It does not depend on the
+// number of events, because they are counters. cpu-ms is time on a core, also of the reader; %core is its share at the interval that
+// the page takes between two readings of this cost.
+func BenchmarkReading(b *testing.B) {
 	for _, size := range []struct{ routes, tasks int }{{2, 12}, {20, 96}, {254, 384}} {
 		b.Run(fmt.Sprintf("%d routes %d tasks", size.routes, size.tasks), func(b *testing.B) {
-			var text strings.Builder
-			text.WriteString("routes:\n")
-			for n := range size.routes {
-				fmt.Fprintf(&text, "  - {name: route-%d, topics: [t%d.raw], key: [{field: id}], window: 1h, output: unique}\n", n, n)
-			}
-			routes, err := rules.ParseRoutes("routes.yaml", []byte(text.String()))
+			p := busyBench(b, size.routes, size.tasks)
+			mux := http.NewServeMux()
+			p.Register(mux, func(h http.Handler) http.Handler { return h })
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			defer p.Close()
+			resp, err := http.Get(server.URL + PathStream) //nolint:noctx // ends with the server
 			if err != nil {
 				b.Fatal(err)
 			}
-			p := newBenchOf(routes.Routes)
-			for _, r := range routes.Routes {
-				for _, v := range dedup.Verdicts {
-					p.events.WithLabelValues(r.Name, v.String()).Add(123456)
+			defer resp.Body.Close()
+			snapshots := make(chan struct{})
+			go func() {
+				defer close(snapshots)
+				for lines := bufio.NewReaderSize(resp.Body, 1<<20); ; {
+					line, err := lines.ReadSlice('\n')
+					if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+						return
+					}
+					if strings.HasPrefix(string(line), "event: snapshot") {
+						snapshots <- struct{}{}
+					}
 				}
-			}
-			for n := range size.tasks {
-				partition := fmt.Sprint(n)
-				p.lag.WithLabelValues("app-repartition", partition).Set(12)
-				p.seconds.WithLabelValues("app-repartition", partition).Set(0.5)
-				p.left.WithLabelValues("app-repartition", partition).Set(0)
-				p.state.Tasks = append(p.state.Tasks, processor.TaskState{Task: "app-repartition/" + partition, State: "running", Worker: "dedup-0", Store: &state.Stats{}, Keys: make([]app.KeyCount, size.routes)})
-			}
-			s := p.join()
+			}()
 			at := start
+			before := cpuTime(b)
 			for b.Loop() {
 				at = at.Add(fineStep)
-				p.tick(at, false)
-				for len(s.frames) > 0 {
-					<-s.frames
-				}
+				p.tick(at, true)
+				<-snapshots
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(fineStep.Nanoseconds())*100, "%core")
+			used := (cpuTime(b) - before) / time.Duration(b.N)
+			var c costs
+			for range len(c) {
+				c.add(used)
+			}
+			b.ReportMetric(float64(used.Microseconds())/1000, "cpu-ms")
+			b.ReportMetric(100*used.Seconds()/c.interval().Seconds(), "%core")
 		})
 	}
+}
+
+// busyBench is a page of a process with these routes and tasks.
+func busyBench(b *testing.B, routes, tasks int) *bench {
+	b.Helper()
+	var text strings.Builder
+	text.WriteString("routes:\n")
+	for n := range routes {
+		fmt.Fprintf(&text, "  - {name: route-%d, topics: [t%d.raw], key: [{field: id}], window: 1h, output: unique}\n", n, n)
+	}
+	parsed, err := rules.ParseRoutes("routes.yaml", []byte(text.String()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := newBenchOf(parsed.Routes)
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, r := range parsed.Routes {
+		for _, v := range dedup.Verdicts {
+			p.events.WithLabelValues(r.Name, v.String()).Add(123456)
+		}
+	}
+	for n := range tasks {
+		partition := fmt.Sprint(n)
+		p.lag.WithLabelValues("app-repartition", partition).Set(12)
+		p.seconds.WithLabelValues("app-repartition", partition).Set(0.5)
+		p.left.WithLabelValues("app-repartition", partition).Set(0)
+		p.state.Tasks = append(p.state.Tasks, processor.TaskState{Task: "app-repartition/" + partition, State: "running", Worker: "dedup-0", Store: &state.Stats{}, Keys: make([]app.KeyCount, routes)})
+	}
+	return p
+}
+
+// cpuTime is how long this process has used a core.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -24,6 +24,7 @@
   };
   const duration = (s) => {
     if (s < 0) return "unknown";
+    s = +s.toPrecision(6);
     if (s === 0) return "0 s";
     if (s < 0.001) return whole.format(s * 1e6) + " µs";
     if (s < 0.01) return tenth.format(s * 1e3) + " ms";
@@ -40,6 +41,7 @@
     return whole.format(n) + " B";
   };
   const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
+  const moment = (seconds, step) => new Date(seconds * 1000).toLocaleTimeString("en-GB", step < 60 ? undefined : { hour: "2-digit", minute: "2-digit" });
   const words = (name) => name.replaceAll("_", " ");
 
   // ---- the document ----------------------------------------------------------------------
@@ -167,7 +169,7 @@
         stroke: theme("muted"), font: "12px system-ui, sans-serif", grid: { stroke: theme("grid"), width: 1 }, ticks: { show: false }, ...more,
       });
       const scales = { x: { time: true }, y: { range: (u, low, high) => [0, Math.max(high || 0, this.options.least || 1) * 1.08] } };
-      const axes = [axis({ grid: { show: false }, space: 70 }), axis({ size: 58, values: (u, ticks) => ticks.map(this.format) })];
+      const axes = [axis({ grid: { show: false }, space: 84, size: 30, values: (u, ticks, i, space, step) => ticks.map((t) => moment(t, step)) }), axis({ size: 58, values: (u, ticks) => ticks.map(this.options.tick || this.format) })];
       const second = list.find((s) => s.scale);
       if (second) {
         scales[second.scale] = { range: (u, low, high) => [0, Math.max(high || 0, 1) * 1.08] };
@@ -224,8 +226,8 @@
       const prefix = "events_per_second/";
       const list = data.named(prefix).map((n) => ({ label: words(n.slice(prefix.length)), colour: COLOURS[n.slice(prefix.length)] ?? 4, values: data.series(n) }));
       return list.length ? list : [{ label: "no events", colour: 4, values: data.times.map(() => 0) }];
-    }, { stack: true, least: 1 }),
-    new Chart("chart-share", (v) => percent(v) + " %", (data) => [{ label: "duplicates", colour: 1, values: data.series("duplicate_share") }], { least: 0.01 }),
+    }, { stack: true, least: 10, tick: short }),
+    new Chart("chart-share", (v) => percent(v) + " %", (data) => [{ label: "duplicates", colour: 1, values: data.series("duplicate_share") }], { least: 0.05, tick: (v) => short(v * 100) + " %" }),
     new Chart("chart-lag", (v) => short(v), (data) => [
       { label: "records", colour: 0, values: data.series("lag_records"), format: (v) => count(v) },
       { label: "oldest waits", colour: 5, values: data.series("lag_seconds"), scale: "s", format: duration },
@@ -233,7 +235,7 @@
     new Chart("chart-commit", duration, (data) => [
       { label: "99 %", colour: 2, values: data.series("commit_p99_seconds") },
       { label: "median", colour: 3, values: data.series("commit_p50_seconds") },
-    ], { least: 0.001 }),
+    ], { least: 0.002 }),
   ];
   const drawCharts = () => {
     if (!history.fine || $("live").hidden) return;
@@ -251,8 +253,8 @@
     setText($("app"), s.app);
     setText($("whose"), `${s.role} process ${s.instance}`);
     document.title = (s.ready ? "" : "! ") + `oncebus ${s.app} ${s.instance}`;
-    setText($("version"), "oncebus " + s.version);
-    setText($("process"), `· started ${new Date(s.started).toLocaleString("en-GB")} · ${tenth.format(s.process.cpu)} cores, ${bytes(s.process.resident_bytes)} of memory · figures of this process; the app's other processes have pages of their own`);
+    setText($("version"), `oncebus ${s.version} ·`);
+    setText($("process"), `started ${new Date(s.started).toLocaleString("en-GB")}${s.process.resident_bytes ? ` · ${tenth.format(s.process.cpu)} cores, ${bytes(s.process.resident_bytes)} of memory` : ""} · figures of this process; the app's other processes have pages of their own`);
     showStatus();
     showTiles(s);
     showTasks(s);
@@ -293,6 +295,7 @@
 
   const restoreText = (t) => {
     if (!t.restore) return "";
+    if (t.restore.remaining_records === 0) return "has read all records";
     const left = `${count(t.restore.remaining_records)} records left`;
     if (t.restore.stalled) return left + ", makes no progress";
     if (t.restore.eta_seconds === undefined) return left;
@@ -304,10 +307,16 @@
     const shown = allTasks ? sorted : sorted.slice(0, TASKS_SHOWN);
     setText($("tasks-note"), s.tasks.length ? "" : s.role === "ingress" ? "an ingress has none" : "none is assigned to this process");
     rows($("tasks").tBodies[0], shown.map((t) => [
-      t.task, { text: t.state, level: taskLevel(t), why: t.reason }, `${t.process} ${t.worker}`,
+      t.task, { text: t.state, level: taskLevel(t), why: t.reason }, `${t.process} · ${t.worker.replace(`${s.app}-${t.process}-`, "")}`,
       number(t.lag_records < 0 ? "unknown" : count(t.lag_records), t.lag_records <= 0), number(duration(t.lag_seconds), t.lag_seconds <= 0),
       number(t.restore ? "–" : count(t.keys), !t.keys), number(t.restore ? "–" : bytes(t.disk_bytes), !t.disk_bytes), restoreText(t),
     ]));
+    // Tasks that do not run are what a reader came for: then they come before the charts.
+    const panel = $("tasks-panel"), first = s.tasks.some((t) => t.state !== "running");
+    if (first !== (panel.nextElementSibling === $("charts"))) {
+      if (first) $("charts").before(panel);
+      else $("charts").after(panel);
+    }
     const more = $("more-tasks");
     more.hidden = s.tasks.length <= TASKS_SHOWN;
     setText(more, allTasks ? `Show ${TASKS_SHOWN}` : `Show all ${s.tasks.length} tasks`);
