@@ -24,6 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/page"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -48,6 +49,8 @@ const (
 	// pauseTime is the event time between live traffic and retries. The demo does not
 	// wait for it, only until all live traffic is judged.
 	pauseTime = time.Hour
+	// stayRate is how many records a second --stay sends.
+	stayRate = 400
 	// stallTime is how long the demo waits without progress before it counts the
 	// result.
 	stallTime = 20 * time.Second
@@ -62,6 +65,7 @@ type options struct {
 	events  int
 	brokers []string
 	verbose bool
+	stay    bool   // go on sending until ctx is done
 	http    string // address to accept requests at; "" for generated records
 	secret  string // of signatures, random; only with http
 	given   func(flag string) bool
@@ -99,7 +103,8 @@ func Command() cli.Command {
 			"on an embedded broker, reads the output and compares it with the records it produced.\n" +
 			"The last line on standard output is the result as JSON. The exit code is 0 only if no\n" +
 			"record is missing, extra or altered. With --http you send the requests: it prints curl\n" +
-			"commands to try, and verifies the result when you stop it with Ctrl-C.",
+			"commands to try, and verifies the result when you stop it with Ctrl-C. It prints the\n" +
+			"address of a live page; with --stay it goes on sending until Ctrl-C, so that you can look.",
 		Example: "oncebus demo --events 5000 --seed 7",
 		Flags:   o.define,
 		Run:     o.run,
@@ -112,6 +117,7 @@ func (o *options) define(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.brokers, "brokers", nil, "use the Kafka at these comma separated `addresses` instead of the embedded broker,\n"+
 		"with ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR;\nthe demo removes its topics and groups at the end")
 	fs.BoolVar(&o.verbose, "verbose", false, "write the log of oncebus to standard error")
+	fs.BoolVar(&o.stay, "stay", false, "then send "+strconv.Itoa(stayRate)+" records a second until Ctrl-C, and verify all of them")
 	fs.Var((*httpFlag)(&o.http), "http", "accept requests by HTTP instead of generating records: --http at "+httpAddrDefault+", or --http=`host:port`")
 	fs.Lookup("http").NoOptDefVal = httpAddrDefault
 	o.given = fs.Changed
@@ -122,7 +128,7 @@ func (o *options) run(ctx context.Context, _ []string, p cli.Process) int {
 	if o.events < eventsMin || o.events > eventsMax {
 		return cli.UsageError(p, "demo", fmt.Sprintf("--events %d is out of range, want %d to %d", o.events, eventsMin, eventsMax))
 	}
-	for _, name := range []string{"seed", "events"} {
+	for _, name := range []string{"seed", "events", "stay"} {
 		if o.http != "" && o.given(name) {
 			return cli.UsageError(p, "demo", fmt.Sprintf("--%s applies to generated records, but --http generates none", name))
 		}
@@ -159,6 +165,8 @@ type demo struct {
 	admin    *kadm.Client
 	registry *prometheus.Registry
 	log      *slog.Logger
+	kept     *page.Log
+	traffic  *traffic
 	ledger   ledger
 	progress *progress
 }
@@ -171,7 +179,8 @@ func demonstrate(ctx context.Context, o options, p cli.Process) (result summary,
 	if o.verbose {
 		level = slog.LevelDebug
 	}
-	d.log = cli.NewLogger(p.Stderr, level, cli.LogText)
+	d.kept = &page.Log{}
+	d.log = slog.New(d.kept.Handler(cli.NewLogger(p.Stderr, level, cli.LogText).Handler()))
 	stateDir, err := os.MkdirTemp("", "oncebus-demo-")
 	if err != nil {
 		return result, err
@@ -261,10 +270,18 @@ func (d *demo) run(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	d.progress = newProgress(d.out, d.registry, d.events)
-	if err := d.withProcesses(ctx, d.sendWatched); err != nil {
+	work, running := d.sendWatched, ctx
+	if d.stay {
+		// The processes judge the last records after ctx is done.
+		running = context.WithoutCancel(ctx)
+		work = func(running context.Context, procs []*processor.Processor) error {
+			return d.sendAndStay(ctx, running, procs)
+		}
+	}
+	if err := d.withProcesses(running, work); err != nil {
 		return result{}, err
 	}
-	if err := d.readBack(ctx); err != nil {
+	if err := d.readBack(running); err != nil {
 		return result{}, err
 	}
 	counts, err := gatherVerdicts(d.registry)
@@ -300,6 +317,11 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 			return err
 		}
 	}
+	endPage, err := d.servePage(procs)
+	if err != nil {
+		return err
+	}
+	defer endPage()
 	var wg sync.WaitGroup
 	errs := make([]error, len(procs))
 	for i, proc := range procs {
@@ -337,9 +359,10 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 	// The events are so old that even the retries are in the past: an event time
 	// after broker time plus skew is invalid.
 	t := newTraffic(d.seed, time.Now().Add(-2*pauseTime))
+	d.traffic = t
 	live := t.live(d.events * livePercent / 100)
-	for _, records := range [][]sentRecord{live, t.retries(d.events - len(live))} {
-		d.ledger.add(records)
+	for i, records := range [][]sentRecord{live, t.retries(d.events - len(live))} {
+		d.ledger.add(records, i > 0)
 		if err := d.produce(ctx, records); err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -17,6 +20,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/cmd/oncebus/page"
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 )
@@ -110,6 +114,72 @@ func TestDemoEndToEnd(t *testing.T) {
 	}
 	if r.Events != 4000 || r.Unique+r.Duplicates+r.Invalid != 4000 || r.Missing != 0 || r.Extra != 0 || r.Altered != 0 || r.Unique < 1000 || r.Duplicates < 1000 || r.Invalid < 50 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestDemoStays: it goes on sending, the page has the figures of /metrics, and when it is stopped
+// every record is verified.
+func TestDemoStays(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var stdout, stderr clitest.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- commands.Run(ctx, []string{"demo", "--events", "1000", "--stay"}, cli.Process{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
+	}()
+	var figures page.Snapshot
+	await := func(what string, holds func() bool) {
+		t.Helper()
+		limit, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := kafkatest.Await(limit, what, func(context.Context) error {
+			if !holds() {
+				return errors.New("not yet")
+			}
+			return nil
+		}); err != nil {
+			t.Fatalf("%v\n%s", err, stderr.String())
+		}
+	}
+	var address string
+	await("the address of the page", func() bool {
+		_, rest, found := strings.Cut(stderr.String(), "live page at ")
+		address, _, _ = strings.Cut(rest, "/\n")
+		return found
+	})
+	client := &http.Client{}
+	defer client.CloseIdleConnections()
+	get := func(path string) string {
+		status, body, err := clitest.Get(ctx, client, address+path)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d, %v", path, status, err)
+		}
+		return body
+	}
+	if !strings.Contains(get("/"), `src="page/page.js"`) {
+		t.Error("the page is not at /")
+	}
+	await("further records", func() bool {
+		if err := json.Unmarshal([]byte(get("/snapshot")), &figures); err != nil {
+			t.Fatal(err)
+		}
+		return figures.Events.Total > 1300
+	})
+	if len(figures.Tasks) != partitionCount || figures.Role != page.RoleDemo || !figures.Ready || len(figures.Routes) != 2 {
+		t.Errorf("%+v", figures)
+	}
+	for _, task := range figures.Tasks {
+		if task.LagRecords < 0 || !strings.HasPrefix(task.Process, "demo-") {
+			t.Errorf("%+v", task)
+		}
+	}
+	if !strings.Contains(get("/metrics"), `oncebus_events_total{process="demo-1",route="signals",verdict="unique"}`) {
+		t.Error("/metrics lacks the processes")
+	}
+	stop()
+	var r result
+	if c := <-code; c != cli.ExitStopped || json.Unmarshal([]byte(stdout.String()), &r) != nil || !r.verified() || r.Events <= 1300 {
+		t.Errorf("exit code %d, %s\n%s", c, stdout.String(), stderr.String())
 	}
 }
 

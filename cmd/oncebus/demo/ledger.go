@@ -47,9 +47,8 @@ type eventEntry struct {
 const faultsMax = 10
 
 // add records what will be produced, in that order, and sets each record's number.
-// Records of a later call are never the first of their event.
-func (l *ledger) add(records []sentRecord) {
-	later := len(l.produced) > 0
+// Records that follow after the pause are never the first of their event.
+func (l *ledger) add(records []sentRecord, afterPause bool) {
 	for _, r := range records {
 		number := len(l.produced)
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerRecord, Value: strconv.AppendInt(nil, int64(number), 10)})
@@ -61,7 +60,7 @@ func (l *ledger) add(records []sentRecord) {
 				l.events = append(l.events, eventEntry{})
 			}
 			event := &l.events[r.event]
-			e.first = !later && !slices.Contains(event.partitions, r.Partition)
+			e.first = !afterPause && !slices.Contains(event.partitions, r.Partition)
 			event.partitions = append(event.partitions, r.Partition)
 		}
 		l.produced = append(l.produced, e)

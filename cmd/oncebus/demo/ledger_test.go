@@ -27,8 +27,8 @@ func ledgerFixture() (*ledger, []*kgo.Record) {
 	add(0, badEvent, 3)
 	add(1, 0, 4)
 	l := &ledger{}
-	l.add(sent[0])
-	l.add(sent[1])
+	l.add(sent[0], false)
+	l.add(sent[1], true)
 	var emitted []*kgo.Record
 	for _, s := range slices.Concat(sent[0], sent[1]) {
 		r := *s.Record
