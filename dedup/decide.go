@@ -26,6 +26,10 @@ var verdictNames = [...]string{"unique", "duplicate", "after_window", "late", "m
 // String returns the verdict as in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
 
+// IsDuplicate reports whether the key of an event with this verdict had come before, within
+// its window.
+func (v Verdict) IsDuplicate() bool { return v == Duplicate || v == InProgress || v == Replayed }
+
 // HasClaim reports whether a verdict on an event of claim mode is about a claim, or about a
 // bypass. All other events get their reply with the verdict, because no outcome follows.
 func (v Verdict) HasClaim() bool {

@@ -41,6 +41,27 @@ func NewKeyCounter(w Window) KeyCounter {
 // Fits reports whether the buckets have the width for this window.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
+// Buckets returns the number of buckets with rows.
+func (c *KeyCounter) Buckets() int { return len(c.buckets) }
+
+// Each calls f with the number and the rows of each bucket, in order.
+func (c *KeyCounter) Each(f func(number int64, rows uint64)) {
+	for _, b := range c.buckets {
+		f(b.number, b.rows)
+	}
+}
+
+// RemoveWhere removes the buckets whose number fits.
+func (c *KeyCounter) RemoveWhere(fits func(number int64) bool) {
+	c.buckets = slices.DeleteFunc(c.buckets, func(b counterBucket) bool {
+		if fits(b.number) {
+			c.live -= b.rows
+			return true
+		}
+		return false
+	})
+}
+
 // Live returns the number of live rows.
 func (c *KeyCounter) Live() uint64 { return c.live }
 

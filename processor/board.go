@@ -13,6 +13,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -83,6 +84,8 @@ type TaskState struct {
 	Keys []app.KeyCount `json:"keys,omitempty"`
 	// Store is the local state; absent while the task restores.
 	Store *state.Stats `json:"store,omitempty"`
+	// Senders has the duplicates by sender, for the metrics.
+	Senders []wire.RouteSenders `json:"-"`
 
 	id    app.TaskID
 	clock *lagClock
@@ -97,7 +100,7 @@ func (t *task) describe(worker string) TaskState {
 	if t.judges() {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
-		d.floor = t.TrimTo()
+		d.floor, d.Senders = t.TrimTo(), t.Counts.ListSenders()
 	}
 	return d
 }

@@ -86,6 +86,7 @@ func drawSettings(r *rand.Rand) *simSettings {
 		s.routes[0].FailOpen = true
 	}
 	for n := range s.routes {
+		s.routes[n].Sender = pick(r, "", "traceparent")
 		s.routes[n].Headers = pick(r, oracle.Headers{}, oracle.Headers{Key: true}, oracle.Headers{Route: true, Verdict: true}, oracle.Headers{Route: true, Key: true, Verdict: true})
 	}
 	return s
@@ -145,6 +146,9 @@ func (s *simSettings) edges(n int) string {
 	}
 	if names := rules.Headers(s.routes[n].Headers).Names(); len(names) > 0 {
 		text += "    headers: [" + strings.Join(names, ", ") + "]\n"
+	}
+	if sender := s.routes[n].Sender; sender != "" {
+		text += "    sender: {header: " + sender + "}\n"
 	}
 	if s.routes[n].FailOpen {
 		text += "    on_state_failure: fail_open\n"

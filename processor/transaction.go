@@ -281,6 +281,7 @@ func (x *transactions) end() error {
 		x.due = written
 	}
 	x.judging.Publish(x.emitter.Counts)
+	x.judging.PublishDelays(&x.emitter.Delays)
 	x.isolation.committed(x.records)
 	x.respectedRefusals()
 	if x.tasks != nil {

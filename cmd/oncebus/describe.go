@@ -57,6 +57,10 @@ func describe(r *rules.Route) []fact {
 	if r.FailOpen {
 		failing = "events are forwarded to " + r.Output + " as bypassed, and stored afterwards"
 	}
+	sender := ""
+	if r.Sender != nil {
+		sender = r.Sender.String()
+	}
 	facts := []fact{
 		{"namespace", namespace},
 		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
@@ -66,6 +70,7 @@ func describe(r *rules.Route) []fact {
 		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
 		{"output", output},
 		{"duplicates", duplicates},
+		{"counted by sender", sender},
 		{"collision", collision},
 		{"missing key", describePolicy(r.OnMissingKey, r)},
 		{"late", describePolicy(r.OnLate, r)},

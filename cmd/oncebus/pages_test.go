@@ -284,6 +284,7 @@ var routeObjects = []struct{ def, heading string }{
 	{"duplicates", "Keys of `duplicates`"},
 	{"limits", "Keys of `limits`"},
 	{"request", "Keys of `request`"},
+	{"sender", "Keys of `sender`"},
 	{"http", "Keys of `http`"},
 	{"signature", "Keys of `signature`"},
 	{"httpOutcomes", "Keys of `outcomes` in `http`"},

@@ -53,6 +53,8 @@ type Route struct {
 
 	Claim Claims // of ClaimMode
 	HTTP  *HTTP  // nil: the ingress has no endpoint for it
+
+	Sender *Sender // nil: duplicates are not counted by sender
 }
 
 // Defaults of a route's optional fields.
@@ -178,6 +180,7 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
 	{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
+	{"sender", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Sender = d.sender(n, at) }},
 	{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
 			d.require(n, at, nodes, "live_keys")
@@ -262,6 +265,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.validateClaim(r)
 	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
+	d.validateSender(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
 	}

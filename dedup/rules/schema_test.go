@@ -45,6 +45,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
+		{"sender", read(schema.Defs["sender"]), names(senderFields), nil},
 		{"request", read(schema.Defs["request"]), names(requestFields), nil},
 		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path", "signature"}},
 		{"signature", read(schema.Defs["signature"]), names(signatureFields), []string{"scheme"}},
@@ -87,6 +88,10 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	if err := json.Unmarshal(http.Properties["methods"], &methods); err != nil {
 		t.Fatal(err)
 	}
+	var sender struct{ OneOf []json.RawMessage }
+	if err := json.Unmarshal(route.Properties["sender"], &sender); err != nil || len(sender.OneOf) != 2 {
+		t.Fatalf("sender: %v", err)
+	}
 	policies := []string{DeadLetter.String(), Forward.String(), Drop.String()}
 	for _, v := range []struct {
 		name      string
@@ -95,6 +100,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"on_missing_key", choices(route.Properties["on_missing_key"]), policies},
 		{"on_late", choices(route.Properties["on_late"]), policies},
 		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Forward.String()}},
+		{"sender", choices(sender.OneOf[0]), senderNames[:]},
 		{"mode", choices(route.Properties["mode"]), modeNames[:]},
 		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},
 		{"while_in_progress", choices(route.Properties["while_in_progress"]), inProgressNames[:]},

@@ -62,6 +62,7 @@ type Route struct {
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
 	NameBytes      []byte
+	bits           int64 // see routeBits
 	// Shared reports that other routes in claim mode have the namespace too.
 	Shared bool
 }
@@ -72,7 +73,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &Route{Route: r, NamespaceID: m.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
+		info := &Route{Route: r, NamespaceID: m.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), bits: routeBits(r.Name)}
 		if r.Mode == rules.ClaimMode {
 			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
 		}

@@ -18,6 +18,7 @@ func (c *Counts) note(namespaceID uint8) {
 // transaction, the two differ only in what the open one changed.
 func (c *Counts) Open(rt *App) Counts {
 	open := NewCounts(rt)
+	open.senders = c.senders
 	for i := range c.Counters {
 		c.Counters[i].CopyTo(&open.Counters[i].KeyCounter)
 	}
@@ -32,6 +33,7 @@ func (c *Counts) Commit(open *Counts) {
 		open.copyNamespace(c, id)
 	}
 	open.forgetChanges()
+	c.senders.commit()
 }
 
 // Discard makes open equal to c. It costs what open changed.
@@ -40,6 +42,7 @@ func (c *Counts) Discard(open *Counts) {
 		c.copyNamespace(open, id)
 	}
 	open.forgetChanges()
+	c.senders.discard()
 }
 
 func (c *Counts) copyNamespace(to *Counts, id uint8) {

@@ -24,12 +24,12 @@ type StatusCounter struct {
 // outcome, by the first seen time of their key. No row has it.
 const StatusWaiting dedup.Status = 0x40
 
-// statusesOf returns the counted statuses of a route's rows, and StatusWaiting.
+// statusesOf returns the counted statuses of a route's rows, and those that no row has.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
-		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting}
+		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting, StatusDuplicates, StatusDelays}
 	}
-	return []dedup.Status{dedup.Seen}
+	return []dedup.Status{dedup.Seen, StatusDuplicates, StatusDelays}
 }
 
 // lookupCounts counts the judged events of a namespace id, and the duplicates among
@@ -44,6 +44,7 @@ type Counts struct {
 	Hits     []lookupCounts  // by namespace id
 	Counters []StatusCounter // by namespace id, then status
 	place    [256]place
+	senders  *senders // that of Open's result too
 	// carried are the encoded counts of namespaces without a route in this process. In
 	// a rolling update the task may come from a process with the route, and go to one.
 	carried string
@@ -68,7 +69,7 @@ func (c *Counts) countersOf(namespaceID uint8) []StatusCounter {
 
 // NewCounts returns the counts of a task without rows.
 func NewCounts(rt *App) Counts {
-	c := Counts{Counters: newCounters(rt)}
+	c := Counts{Counters: newCounters(rt), senders: newSenders(rt)}
 	for i, one := range c.Counters {
 		p := &c.place[one.NamespaceID]
 		if !p.known {
@@ -88,7 +89,11 @@ func newCounters(rt *App) []StatusCounter {
 			continue
 		}
 		for _, status := range statusesOf(r.Mode) {
-			all = append(all, StatusCounter{r.NamespaceID, status, r.Span, dedup.NewKeyCounter(r.Span)})
+			span := r.Span
+			if ofDuplicates(status) {
+				span = dedup.Window{} // buckets of one ms
+			}
+			all = append(all, StatusCounter{r.NamespaceID, status, span, dedup.NewKeyCounter(span)})
 		}
 	}
 	slices.SortFunc(all, func(a, b StatusCounter) int {
@@ -102,7 +107,7 @@ func (c *Counts) CountLookup(namespaceID uint8, verdict dedup.Verdict) {
 	c.note(namespaceID)
 	h := &c.Hits[c.place[namespaceID].hits]
 	h.judged++
-	if verdict == dedup.Duplicate || verdict == dedup.InProgress || verdict == dedup.Replayed {
+	if verdict.IsDuplicate() {
 		h.duplicates++
 	}
 }
@@ -111,7 +116,7 @@ func (c *Counts) CountLookup(namespaceID uint8, verdict dedup.Verdict) {
 // transaction included.
 func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
 	for _, one := range c.countersOf(namespaceID) {
-		if one.status != StatusWaiting {
+		if ofRows(one.status) {
 			n += one.Live()
 		}
 	}
@@ -167,7 +172,9 @@ func (c *Counts) Advance(namespaceID uint8, streamTime int64) {
 	c.note(namespaceID)
 	all := c.countersOf(namespaceID)
 	for i := range all {
-		all[i].Advance(all[i].Window, streamTime)
+		if !ofDuplicates(all[i].status) {
+			all[i].Advance(all[i].Window, streamTime)
+		}
 	}
 }
 
@@ -230,6 +237,8 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 			c.carried += string(encoded[:len(encoded)-len(b)])
 		case counted.Fits(known.Window):
 			known.KeyCounter = counted
+		case ofDuplicates(known.status): // no build has written it
+			return nil, fmt.Errorf("%w: duplicates in buckets of another width", wire.ErrCheckpoint)
 		default:
 			recount[namespaceID] = true
 		}
@@ -247,6 +256,9 @@ func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	}
 	return nil
 }
+
+// CountsRows reports whether the counter is one of rows, or of what waits in them.
+func (s *StatusCounter) CountsRows() bool { return !ofDuplicates(s.status) }
 
 // KeyCount is the number of keys of a namespace and status within retention in one
 // task. A key counts until its retention is over in stream time; an erased key does
@@ -285,7 +297,7 @@ func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount
 	for i := range c.Counters {
 		one := &c.Counters[i]
-		if one.status == StatusWaiting {
+		if !ofRows(one.status) {
 			continue
 		}
 		streamTime := at.StreamTimes.Of(one.NamespaceID)

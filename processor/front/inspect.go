@@ -330,6 +330,8 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (Erasure, erro
 type TaskKeys struct {
 	Task string         `json:"task"`
 	Keys []app.KeyCount `json:"keys"`
+	// Duplicates are those of each route with any, as of the same transaction.
+	Duplicates []app.RouteDuplicates `json:"-"`
 }
 
 // Stats returns the key counts of all tasks, from their last checkpoints. A route with
@@ -358,7 +360,8 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 			if _, err := counts.Decode(c.Counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}
-			all = append(all, TaskKeys{app.TaskID{Topic: topic, Partition: partition}.String(), counts.List(i.rt, &c)})
+			counts.LoadSenders(i.rt, c.Senders)
+			all = append(all, TaskKeys{app.TaskID{Topic: topic, Partition: partition}.String(), counts.List(i.rt, &c), counts.Duplicates(i.rt)})
 			if i.progress.show != nil {
 				i.progress.show(int64(len(all)), tasks)
 			}

@@ -49,6 +49,8 @@ type Submission struct {
 	Value   []byte // nil is null
 	Headers []dedup.Header
 	Time    time.Time // the event time, unless the route has a field for it
+	// Source is the client's address, for a route whose sender it is; "" for none.
+	Source string
 	// WaitForBroker waits for an unreachable Kafka until the context is done;
 	// without it the call returns ErrKafkaUnavailable at once.
 	WaitForBroker bool
@@ -214,6 +216,9 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 		env := wire.Envelope{
 			Route: []byte(d.Route.Name), Digest: d.Digest, Hashed: d.Hashed, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
 			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces,
+		}
+		if d.Route.Sender.Travels() && d.Route.Sender.Kind == rules.SenderHTTPSource {
+			env.Sender = rules.AppendSender(nil, []byte(s.Source))
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
 		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope

@@ -42,7 +42,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if err != nil {
 		return problemInvalid.respond(err.Error())
 	}
-	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, WaitForBroker: e.WaitForKafka}
+	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Source: rq.source.String(), WaitForBroker: e.WaitForKafka}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.respondToError(r, rq, err, e.HTTP)

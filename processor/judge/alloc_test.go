@@ -21,14 +21,14 @@ const allocRoutes = `routes:
     window: 1h
     output: routed.unique
     dead_letter: dead
-  - name: prepartitioned
+%[1]s  - name: prepartitioned
     topics: [prepartitioned.raw]
     prepartitioned: true
     key: [{field: id}]
     window: 1h
     output: prepartitioned.unique
     dead_letter: dead
-`
+%[1]s`
 
 // allocBatch is how many records a batch of the test has, allocRuns how many batches are
 // measured.
@@ -45,11 +45,11 @@ type allocWorld struct {
 	keep bool
 }
 
-func newAllocWorld(t *testing.T) *allocWorld {
+func newAllocWorld(t *testing.T, sender string) *allocWorld {
 	t.Helper()
 	w := &allocWorld{world: newWorld(t)}
 	var err error
-	w.nextRoutes, err = rules.ParseRoutes("routes.yaml", []byte(allocRoutes))
+	w.nextRoutes, err = rules.ParseRoutes("routes.yaml", fmt.Appendf(nil, allocRoutes, sender))
 	must(t, err)
 	w.now = 1_700_000_000_000
 	w.start()
@@ -69,7 +69,7 @@ func newAllocWorld(t *testing.T) *allocWorld {
 // raw returns as many batches of unique events as a measurement needs.
 func (w *allocWorld) raw(topic string) (records []*kgo.Record) {
 	for n := range allocBatch * (allocRuns + 2) {
-		records = append(records, &kgo.Record{Topic: topic, Offset: int64(n), Timestamp: time.UnixMilli(w.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, n)})
+		records = append(records, &kgo.Record{Topic: topic, Offset: int64(n), Timestamp: time.UnixMilli(w.now), Value: fmt.Appendf(nil, `{"id":"event-%d","by":"sender-%d"}`, n, n%500), Headers: []kgo.RecordHeader{{Key: "from", Value: fmt.Appendf(nil, "sender-%d", n%500)}}, ProducerID: int64(n % 500)})
 	}
 	return records
 }
@@ -92,7 +92,16 @@ func (w *allocWorld) assert(name string, most float64, records []*kgo.Record, pr
 // TestEventsAllocateNothing: an event is routed without an allocation. A duplicate is judged
 // without one, and so is a unique event, but for the table of new rows, which grows.
 func TestEventsAllocateNothing(t *testing.T) {
-	w := newAllocWorld(t)
+	for _, sender := range allocSenders {
+		t.Run("sender "+sender, func(t *testing.T) { eventsAllocateNothing(t, sender) })
+	}
+}
+
+// allocSenders are the kinds of senders: there are more of them than counters.
+var allocSenders = []string{"", "    sender: {header: from}\n", "    sender: {field: by}\n", "    sender: producer_id\n"}
+
+func eventsAllocateNothing(t *testing.T, sender string) {
+	w := newAllocWorld(t, sender)
 	raw := w.raw("routed.raw")
 	route := func(records []*kgo.Record) { w.router.Process(w.emitter, records) }
 	w.keep = true

@@ -56,12 +56,14 @@ func (t *State) encodeCheckpoint() {
 		c := t.Open
 		if !t.Blind {
 			c.Counts, c.Counted = t.OpenCounts.Encode(), true
+			c.Senders = t.OpenCounts.Senders()
 		}
 		t.value = c.Append(t.value[:0])
 		t.openWritten = written{wholeBytes: len(t.value)}
 		return
 	}
-	t.value = t.Open.AppendPartial(t.value[:0], &t.Committed)
+	t.senders = t.OpenCounts.AppendSenders(t.senders[:0])
+	t.value = t.Open.AppendPartial(t.value[:0], &t.Committed, t.senders)
 	if !t.Blind {
 		t.value = t.Counts.AppendChanges(t.value, &t.OpenCounts)
 	}

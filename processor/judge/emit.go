@@ -47,6 +47,7 @@ type Emitter struct {
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
+	Delays  Delays
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
 	current current
 	limits  knownLimits
@@ -80,7 +81,7 @@ type current struct {
 // until the transaction has ended. It returns an error if the topic is already known to
 // refuse this record for good; the transaction then has to be aborted.
 func NewEmitter(rt *app.App, send func(*kgo.Record) error) *Emitter {
-	return &Emitter{rt: rt, send: send, refusals: map[RefusalID]*Refusal{}, Counts: make([]uint64, len(rt.Routes)*countersMax)}
+	return &Emitter{rt: rt, send: send, refusals: map[RefusalID]*Refusal{}, Counts: make([]uint64, len(rt.Routes)*countersMax), Delays: newDelays(len(rt.Routes))}
 }
 
 // Reset drops the transaction's records. Every promise must have been called:
@@ -90,6 +91,7 @@ func (e *Emitter) Reset() {
 	e.headers.reset()
 	e.bytes.reset()
 	clear(e.Counts)
+	e.Delays.reset()
 	e.current = current{}
 	for _, r := range e.refusals {
 		r.used = false
@@ -126,6 +128,9 @@ type event struct {
 	original
 	route   *app.Route
 	verdict dedup.Verdict
+	// counted is the verdict that conclude counted. A duplicate whose topic then refuses it has
+	// another verdict in its dead letter, and is a duplicate all the same.
+	counted dedup.Verdict
 	key     *[32]byte // see dedupKey
 	// envelope is that of a routed event, nil for any other. Its dedup key may have to be
 	// computed first, so only dedupKey reads key.
@@ -351,6 +356,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 // conclude counts an event, replies to it if it is of claim mode and has no claim and, if a
 // request waits for the verdict, produces it. It runs once for each event.
 func (e *Emitter) conclude(ev *event) {
+	ev.counted = ev.verdict
 	e.count(ev.route, counterIndex(ev.verdict))
 	if ev.route.Mode == rules.ClaimMode && !ev.verdict.HasClaim() && e.rt.Outcomes[ev.rec.Topic] == nil {
 		e.replyWithoutClaim(ev)

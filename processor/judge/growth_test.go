@@ -22,15 +22,17 @@ type growth struct {
 	*world
 	namespaces int
 	events     int
+	// duplicates sends each event a second time, from one of 500 senders by turns.
+	duplicates bool
 }
 
-func newGrowth(t *testing.T, namespaces int) *growth {
+func newGrowth(t *testing.T, namespaces int, more ...string) *growth {
 	t.Helper()
-	g := &growth{world: newWorld(t), namespaces: namespaces}
+	g := &growth{world: newWorld(t), namespaces: namespaces, duplicates: len(more) > 0}
 	var text strings.Builder
 	text.WriteString("routes:\n")
 	for n := range namespaces {
-		fmt.Fprintf(&text, "  - {name: r%d, topics: [t%d.raw], key: [{field: id}], window: 1h, output: unique, dead_letter: dead}\n", n, n)
+		fmt.Fprintf(&text, "  - {name: r%d, topics: [t%d.raw], key: [{field: id}], window: 1h, output: unique, dead_letter: dead%s}\n", n, n, strings.Join(more, ""))
 	}
 	var err error
 	g.nextRoutes, err = rules.ParseRoutes("routes.yaml", []byte(text.String()))
@@ -45,13 +47,21 @@ func newGrowth(t *testing.T, namespaces int) *growth {
 // turn.
 func (g *growth) commitEvents(n int) {
 	for range n {
-		r := &kgo.Record{Topic: fmt.Sprintf("t%d.raw", g.events%g.namespaces), Timestamp: time.UnixMilli(g.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, g.events)}
-		g.append(r)
-		g.router.Process(g.emitter, []*kgo.Record{r})
+		g.sendEvent(nil)
+		if g.duplicates {
+			g.sendEvent([]kgo.RecordHeader{{Key: "from", Value: fmt.Appendf(nil, "sender-%d", g.events%500)}})
+		}
 		g.events++
 	}
 	g.commit()
 	g.run()
+}
+
+// sendEvent routes the next event.
+func (g *growth) sendEvent(headers []kgo.RecordHeader) {
+	r := &kgo.Record{Topic: fmt.Sprintf("t%d.raw", g.events%g.namespaces), Timestamp: time.UnixMilli(g.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, g.events), Headers: headers}
+	g.append(r)
+	g.router.Process(g.emitter, []*kgo.Record{r})
 }
 
 func (g *growth) changelog() []*kgo.Record {
@@ -104,6 +114,24 @@ func TestChangelogGrowsWithEvents(t *testing.T) {
 				one = bytes
 			} else if bytes > 1.5*one {
 				t.Errorf("%d events a transaction: %.1f bytes an event with one namespace, %.1f with %d", perTransaction, one, bytes, namespaces)
+			}
+		}
+	}
+}
+
+// TestChangelogGrowsWithDuplicates: so it does with the counts of duplicates by day, delay and
+// sender, half of the events being duplicates of more senders than a route has counters. A
+// duplicate has no row, so the changes of its namespace's counts weigh more.
+func TestChangelogGrowsWithDuplicates(t *testing.T) {
+	for _, sender := range []string{"", ", sender: {header: from}"} {
+		var one float64
+		for _, namespaces := range []int{1, 250} {
+			bytes := newGrowth(t, namespaces, sender).bytesPerEvent(17)
+			t.Logf("%d namespaces%s: %.1f bytes for an event and its duplicate", namespaces, sender, bytes)
+			if namespaces == 1 {
+				one = bytes
+			} else if bytes > 1.75*one {
+				t.Errorf("%.1f bytes for an event and its duplicate with one namespace, %.1f with %d", one, bytes, namespaces)
 			}
 		}
 	}

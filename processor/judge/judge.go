@@ -33,7 +33,8 @@ type Judge struct {
 // Judging has the values of a worker that its judges use.
 type Judging struct {
 	*Emitter
-	Keys *Keys
+	Keys    *Keys
+	senders rules.SenderReader
 	// now and certain are broker time, and app.BrokerClock.Certain, read once for the
 	// records of a poll, ms: to read a clock for each costs 4 % of the path of a record.
 	now, certain int64
@@ -367,7 +368,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time
 	}
 	if turn != turnForwarded {
-		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
+		t.OpenCounts.CountLookup(route.NamespaceID, ev.counted)
+		if ev.counted.IsDuplicate() {
+			t.countDuplicate(j, ev, c)
+		}
 	}
 	return nil
 }

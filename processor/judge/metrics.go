@@ -17,6 +17,7 @@ type Metrics struct {
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
+	delays               *delayHistograms
 	counters             [][]prometheus.Counter // [route index][counterIndex]
 	routes               []*rules.Route
 }
@@ -44,7 +45,8 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
-	reg.MustRegister(m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
+	m.delays = newDelayHistograms(routes.Routes)
+	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
 		m.counters = append(m.counters, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
 	}

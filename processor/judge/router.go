@@ -53,6 +53,9 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 		EventTime: derived.Time, Timestamp: rec.Timestamp.UnixMilli(), From: from, Details: wire.DetailsOf(derived),
 		ReplyTo: route.ReplyAddress(rec),
 	}
+	if route.Sender.Travels() {
+		env.Sender = e.producerID(route, rec)
+	}
 	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: originalOf(rec, from),

@@ -72,7 +72,7 @@ func (r *scriptRun) do(st *step) error {
 		return r.event(st)
 	case "outcome":
 		return r.outcome(st)
-	case "counts", "outcomes", "expired", "unanswered", "keys", "log":
+	case "counts", "outcomes", "expired", "unanswered", "keys", "duplicates", "log":
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
@@ -490,6 +490,11 @@ func (r *scriptRun) check(st *step) error {
 			return fmt.Errorf("no namespace %v", st.words)
 		}
 		got = r.keys(st.words[0])
+	case "duplicates":
+		if len(st.words) != 1 || r.app.ByName[st.words[0]] == nil {
+			return fmt.Errorf("no route %v", st.words)
+		}
+		got = r.duplicates(st.words[0])
 	}
 	if len(st.fields) == 0 {
 		return errors.New("the check expects nothing")
@@ -545,6 +550,35 @@ func (r *scriptRun) keys(namespace string) map[string]string {
 	got := map[string]string{}
 	for name, n := range sums {
 		got[name] = strconv.FormatUint(n, 10)
+	}
+	return got
+}
+
+// duplicates sums the duplicates of a route in all tasks, by what duplicates of a script names.
+func (r *scriptRun) duplicates(route string) map[string]string {
+	var tasks [][]app.RouteDuplicates
+	for _, t := range r.sorted() {
+		tasks = append(tasks, t.Counts.Duplicates(r.app))
+	}
+	got := map[string]string{"days": "0", "senders": "0"}
+	for _, one := range app.SumDuplicates(tasks...) {
+		if one.Route != route {
+			continue
+		}
+		got["days"], got["senders"] = strconv.Itoa(len(one.Days)), strconv.Itoa(len(one.Senders.Counters))
+		for _, day := range one.Days {
+			got[day.Day] = strconv.FormatUint(day.Duplicates, 10)
+		}
+		for i, n := range one.Delays {
+			bound := "over"
+			if i < len(app.DelayBounds) {
+				bound = strconv.FormatFloat(app.DelayBounds[i], 'f', -1, 64)
+			}
+			got["within."+bound] = strconv.FormatUint(n, 10)
+		}
+		for _, c := range one.Senders.Counters {
+			got["from."+c.Name] = strconv.FormatUint(c.Count, 10)
+		}
 	}
 	return got
 }

@@ -64,6 +64,8 @@ import (
 //	expired ROUTE N          leases that expired since the last start
 //	unanswered ROUTE CAUSE=N requests that were answered without an outcome, by cause
 //	keys NAMESPACE STATUS=N  keys of the committed checkpoints; waiting=N requests
+//	duplicates ROUTE FIELDS  committed duplicates: 2006-01-02=N by day, days=N of them,
+//	                     within.SECONDS=N by delay, more than the bound below, from.NAME=N by sender, senders=N of them
 //	log TEXT                 a line of the log contains it
 //
 // Fields are NAME=VALUE. A value is a word, a quoted Go string, or null. Within it

@@ -42,6 +42,7 @@ type State struct {
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows; at last the checkpoint
+	senders          []byte // buffer for the changes of the senders
 	// written is as of Committed, openWritten as of Open.
 	written, openWritten written
 
@@ -130,7 +131,7 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.sendPack(e)
 	t.Open.Sequence++
 	if !t.Blind {
-		t.Open.Counts, t.Open.Counted = "", false // they are in OpenCounts
+		t.Open.Counts, t.Open.Counted, t.Open.Senders = "", false, nil // they are in OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
 		t.setFences()

@@ -71,6 +71,21 @@ var checkpointList = []mutant{
 		aims:     []suite{restoreSuite.aimed("^TestDecideNames$")},
 		notInSim: "its changelogs keep their whole checkpoint",
 	},
+	{
+		name:     "aborted-senders-count",
+		hazards:  []string{"T22"},
+		does:     "the senders of the duplicates of an aborted transaction count, and count again when it is repeated",
+		edits:    []edit{{"processor/app/countchanges.go", "	c.senders.discard()\n", ""}},
+		aims:     inScript("senders", "an-abort-counts-nothing"),
+		notInSim: "its tasks restore after an abort, and read the counts of the checkpoint",
+	},
+	{
+		name:    "senders-lost-with-the-process",
+		hazards: []string{"T22"},
+		does:    "a partial checkpoint lacks the senders of its duplicates, so they are lost with the process",
+		edits:   []edit{{"processor/judge/checkpoint.go", "	t.senders = t.OpenCounts.AppendSenders(t.senders[:0])\n", ""}},
+		aims:    inScript("senders", "counts-survive"),
+	},
 }
 
 func inJudge(run string) []suite { return []suite{judgeSuite.aimed(run)} }

@@ -7,7 +7,7 @@ import (
 )
 
 // Check compares the history with the rules and returns every violation of K1 to
-// K12. It does not change the records of h. It needs some 350 bytes of memory for
+// K13. It does not change the records of h. It needs some 350 bytes of memory for
 // each record of the repartition topic.
 func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)

@@ -18,6 +18,7 @@ type checkpoint struct {
 	times      [256]int64
 	seen       [256]bool
 	counts     counts
+	senders    []routeSenders
 
 	// Only the comparison of a local store with the changelog needs these.
 	flags                   byte
@@ -32,17 +33,18 @@ type offsetRange struct{ from, to int64 }
 // Flags of a checkpoint.
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads a whole checkpoint: version, 3 or 4 | flags | next, leader epoch, sequence, varints |
+// openCheckpoint reads a whole checkpoint: version, 3, 4 or 6 | flags | next, leader epoch, sequence, varints |
 // rows ever written, uvarint | generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
 // number of fences, uvarint, and for each two uvarints and entries | entries |
-// length of the counts of keys, uvarint, and these | in version 4: when the newest lease
-// began, and the last step of broker time, varints, and what progress records said | for each namespace that has one:
+// length of the counts of keys, uvarint, and these | from version 4 on: when the newest lease
+// began, and the last step of broker time, varints, and what progress records said | in version
+// 6: the duplicates by sender | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) < 2 || b[0] < 3 || b[0] > 4 {
+	if len(b) < 2 || b[0] < 3 || b[0] > 6 || b[0] == 5 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	flags, f := b[1], fields{rest: b[2:]}
@@ -84,11 +86,14 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if c.counts, ok = openCounts(f.countsOf(flags)); !ok {
 		return c, fmt.Errorf("has no counts: %x", b)
 	}
-	if b[0] == 4 {
+	if b[0] >= 4 {
 		c.claimed, c.progressed, c.stepped = f.signed(), f.signed(), f.signed()
 		rest = f.rest
 		f.progress()
 		c.progress = string(rest[:len(rest)-len(f.rest)])
+	}
+	if b[0] == 6 {
+		c.senders = f.senders()
 	}
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()

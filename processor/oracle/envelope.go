@@ -22,6 +22,7 @@ type envelope struct {
 	fingerprint     uint64
 	request         string // the sender's id; "" for none
 	replaces        string // address of a request for the key whose client is gone; "" for none
+	sender          string // "" for none
 	recordKey       []byte // the original one; nil for none
 }
 
@@ -36,6 +37,7 @@ const (
 	flagProgress
 	flagShift
 	flagReplaces
+	flagSender
 )
 
 const envelopeVersion = 2
@@ -79,7 +81,7 @@ func isProgress(r *Record) bool { return flagsOf(r)&flagProgress != 0 }
 // openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and
 // the name | topic, partition, uvarints | timestamp 8, big-endian | offset, uvarint | outcome
 // or event | address | details | shift, varint | address of the request that it replaces |
-// original record key.
+// length of the sender 1, and the sender | original record key.
 //
 // An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
 // and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
@@ -94,7 +96,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		return e, errors.New("has no record key, so no envelope")
 	}
 	flags := flagsOf(r)
-	if flags&flagProgress != 0 || flags >= flagReplaces<<1 || r.envelope[0] != envelopeVersion {
+	if flags&flagProgress != 0 || flags >= flagSender<<1 || r.envelope[0] != envelopeVersion {
 		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	f := fields{rest: r.envelope[1:]}
@@ -123,6 +125,9 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	}
 	if flags&flagReplaces != 0 {
 		e.replaces = f.address()
+	}
+	if flags&flagSender != 0 {
+		e.sender = string(f.bytes(int(f.byte())))
 	}
 	if flags&flagRecordKey != 0 {
 		e.recordKey = f.bytes(len(f.rest))

@@ -51,6 +51,9 @@ type Route struct {
 	// no limit. OnLimit is DeadLetter or Forward. Routes of one namespace have the same.
 	LiveKeys int64
 	OnLimit  Policy
+	// Sender is the header that names the sender; "" if duplicates are not counted by sender.
+	// Only those of a route with a sender are checked by day, too.
+	Sender string
 	// FailOpen is on_state_failure: fail_open. Without it no event may be bypassed.
 	FailOpen bool
 }
@@ -163,7 +166,7 @@ type History struct {
 	Lag map[string]int64
 }
 
-// A Violation has an invariant's id (K1 to K12) and a message that names the
+// A Violation has an invariant's id (K1 to K13) and a message that names the
 // record.
 type Violation struct {
 	Invariant string

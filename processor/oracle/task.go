@@ -28,6 +28,7 @@ type task struct {
 	incomplete bool  // the same
 	bypassed   map[uint8]int64
 	dead       map[int64]bool // offsets of bypassed records that became dead letters
+	duplicates duplicates     // judged so far
 
 	checkpoints []*Record
 	nexts       []int64 // of all checkpoints that advance
@@ -47,7 +48,7 @@ type madeRow struct {
 func (c *check) task(partition int32, input, changelog []*Record) {
 	t := &task{
 		partition: partition, fold: newFold(), input: input, lastFrom: map[source]int64{}, latest: map[digest]*Record{},
-		bypassed: map[uint8]int64{}, dead: map[int64]bool{},
+		bypassed: map[uint8]int64{}, dead: map[int64]bool{}, duplicates: duplicates{},
 	}
 	c.tasks[partition] = t
 	stores := c.storesOf(partition)
@@ -140,6 +141,9 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 		j.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %s/%d, live_keys is %d",
 			j.live, cmp.Or(route.Namespace, route.Name), c.cfg.Repartition, t.partition, route.LiveKeys)
 	}
+	if j.verdict == "duplicate" {
+		t.duplicates.count(r, route)
+	}
 	l := draft{record: r, env: &e, route: route, verdict: j.verdict, reason: j.reason, first: j.first}
 	if arrived := c.expect(&l, j.topic, beyond); arrived && j.wrote {
 		c.stored(t, r, &e, route, &j)
@@ -220,6 +224,7 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	c.rows(t, r, &cp)
 	c.streamTimes(t, r, &cp)
+	c.duplicates(t, r, &cp)
 	t.openRows, t.made, t.packs = t.openRows[:0], t.made[:0], 0
 }
 

@@ -26,6 +26,7 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	if err != nil {
 		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
+	all.LoadSenders(a, c.Senders)
 	for _, h := range all.Hits {
 		if !c.Counted && c.StreamTimes.Has[h.NamespaceID] {
 			recount[h.NamespaceID] = true
@@ -43,7 +44,7 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 // countAgain counts the rows of namespaces.
 func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store, step func(context.Context)) error {
 	for i := range all.Counters {
-		if one := &all.Counters[i]; recount[one.NamespaceID] {
+		if one := &all.Counters[i]; recount[one.NamespaceID] && one.CountsRows() {
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}

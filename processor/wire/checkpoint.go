@@ -15,9 +15,11 @@ import (
 // rows have 16 bytes, so the two never collide. For the others see AppendCheckpointKey.
 const CheckpointKey = "checkpoint"
 
-// checkpointVersion is the version of a checkpoint without claims, and
-// checkpointVersionClaims of one with them.
-const checkpointVersion, checkpointVersionClaims = 3, 4
+// checkpointVersion is the version of a checkpoint without claims, checkpointVersionClaims of
+// one with them, and checkpointVersionSenders of one with both claims and counts of senders.
+// Builds that cannot read the last one refuse it, so only an app with sender in its routes
+// file writes it. 5 is partialVersion.
+const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders = 3, 4, 6
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction that processes the input before Next (D2). Input before Next was
@@ -40,6 +42,9 @@ type Checkpoint struct {
 	// Counts are the encoded key counts of the task, if Counted is set.
 	Counts  string
 	Counted bool
+	// Senders has the duplicates by sender, of each route that counts them. Checkpoints share
+	// them: they are never changed.
+	Senders []RouteSenders
 	// Bypassed has, for each namespace id, the input offset beyond Next before
 	// which its events were forwarded unchecked. The task must not emit them again.
 	Bypassed []BypassedOffset
@@ -162,7 +167,8 @@ const (
 //	[fences uvarint | for each: gaps of offset and rows to the one before or to the floor, uvarint, entries] |
 //	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
-//	[claimed at varint | progress at varint | stepped at varint | progress: with claims only] |
+//	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
+//	[senders: with senders only] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -170,7 +176,10 @@ const (
 func (c *Checkpoint) Append(dst []byte) []byte {
 	flags := c.flags()
 	version := byte(checkpointVersion)
-	if c.hasClaims() {
+	switch {
+	case len(c.Senders) > 0:
+		version = checkpointVersionSenders
+	case c.hasClaims():
 		version = checkpointVersionClaims
 	}
 	dst = append(dst, version, flags)
@@ -210,11 +219,14 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
 		dst = append(dst, c.Counts...)
 	}
-	if version == checkpointVersionClaims {
+	if version != checkpointVersion {
 		for _, at := range []int64{c.ClaimedAt, c.ProgressAt, c.SteppedAt} {
 			dst = binary.AppendVarint(dst, at)
 		}
 		dst = c.Progress.Append(dst)
+	}
+	if version == checkpointVersionSenders {
+		dst = appendSenders(dst, c.Senders)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
@@ -271,8 +283,8 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
 	r := dedup.NewCursor(b)
 	version, flags := r.Byte(), r.Byte()
-	if !r.Bad() && (version < checkpointVersion || version > checkpointVersionClaims || flags&^byte(checkpointFlags) != 0) {
-		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionClaims, checkpointFlags)
+	if !r.Bad() && (version != checkpointVersion && version != checkpointVersionClaims && version != checkpointVersionSenders || flags&^byte(checkpointFlags) != 0) {
+		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSenders, checkpointFlags)
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
@@ -306,9 +318,12 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
-	if version == checkpointVersionClaims {
+	if version != checkpointVersion {
 		c.ClaimedAt, c.ProgressAt, c.SteppedAt = r.Varint(), r.Varint(), r.Varint()
 		c.Progress = decodeProgress(&r)
+	}
+	if version == checkpointVersionSenders {
+		c.Senders = decodeSenders(&r)
 	}
 	for r.Left() > 0 && !r.Bad() {
 		namespaceID := r.Byte()

@@ -40,6 +40,10 @@ type Envelope struct {
 	// Replaces is the address of a request for the key that its client gave up; zero for
 	// none. Earlier builds refuse it, so only an app whose tokens name it has one.
 	Replaces dedup.Address
+	// Sender is the name of the event's sender (rules.AppendSender), of a route whose sender
+	// is not in the record; empty for none. Earlier builds refuse it, so only such a route
+	// has one.
+	Sender []byte
 	// FromIngress reports that the ingress wrote the record. It has no raw record,
 	// and From is its own position.
 	FromIngress bool
@@ -100,6 +104,9 @@ func (e *Envelope) Size() int {
 	if e.Replaces.IsSet() {
 		n += dedup.AddressBytesMax
 	}
+	if len(e.Sender) > 0 {
+		n += 1 + len(e.Sender)
+	}
 	if e.Outcome != nil {
 		n += 3 + dedup.TokenBytesMax + len(e.Outcome.StartID)
 	}
@@ -119,7 +126,8 @@ const (
 	flagProgress // without any field
 	flagShift
 	flagReplaces
-	flagsKnown      = flagReplaces<<1 - 1
+	flagSender
+	flagsKnown      = flagSender<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 )
 
@@ -137,6 +145,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagProgress, e.IsProgress},
 		{flagShift, e.Shift != 0},
 		{flagReplaces, e.Replaces.IsSet()},
+		{flagSender, len(e.Sender) > 0},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -150,7 +159,7 @@ func (e *Envelope) flags() (flags uint64) {
 //	version 1 | flags uvarint | length uvarint and name of the route |
 //	topic, partition uvarint | timestamp 8, big-endian | offset uvarint |
 //	outcome, or event | [address] | [details] | [shift varint] |
-//	[address of the request that it replaces] | [record key]
+//	[address of the request that it replaces] | [length of the sender 1, sender] | [record key]
 //
 // An outcome is its kind 1, the length of its token 1 and the token. A kind that asks has
 // the length 1 of its start id and the id as well. An event is its time as a difference to the
@@ -186,6 +195,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 	}
 	if flags&flagReplaces != 0 {
 		dst = e.Replaces.Append(dst)
+	}
+	if flags&flagSender != 0 {
+		dst = append(append(dst, byte(len(e.Sender))), e.Sender...)
 	}
 	return append(dst, e.RecordKey...)
 }
@@ -330,6 +342,11 @@ func (e *Envelope) decodeFields(c *dedup.Cursor, flags uint64) error {
 	}
 	if flags&flagReplaces != 0 {
 		e.Replaces = c.Address()
+	}
+	if flags&flagSender != 0 {
+		if e.Sender = c.Bytes(int(c.Byte())); len(e.Sender) == 0 || len(e.Sender) > rules.SenderBytesMax {
+			c.Fail()
+		}
 	}
 	if flags&flagRecordKey != 0 {
 		e.RecordKey = c.Rest()

@@ -121,6 +121,7 @@ var envelopeVectors = []struct {
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "029001066f726465727303050000018bcfe5680187ad4b01000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff969305"},
 	{"in place of another request", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		FromIngress: true, ReplyTo: vectorAddress, Replaces: dedup.Address{Partition: 2, Ingress: 0x1122334455667788, Request: 7}}, "028c02077369676e616c7300000000018bcfe568010001000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5fac02887766554433221109000000000000000288776655443322110700000000000000"},
+	{"sender", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, From: vectorFrom, Sender: []byte("10.0.0.7"), RecordKey: []byte("k-1")}, "028104077369676e616c7303050000018bcfe5680187ad4b01000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f0831302e302e302e376b2d31"},
 	{"all of an event", Envelope{Route: []byte("orders"), Digest: digestOf(0), EventTime: vectorTime, Timestamp: vectorTime + 1, From: vectorFrom, Hashed: rules.Part{Start: 7, Length: 300}, ReplyTo: vectorAddress,
 		Details:  Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: 1},
 		Replaces: dedup.Address{Partition: 2, Ingress: 0x1122334455667788, Request: 7}, RecordKey: []byte("k-1")}, "029b03066f726465727303050000018bcfe5680187ad4b01000102030405060708090a0b0c0d0e0f07ac02ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d310202887766554433221107000000000000006b2d31"},
@@ -167,7 +168,7 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	const event, key = "00" + digest, digest + digest
 	for name, text := range map[string]string{ // a whole one is "02 00" + route + from + event + key
 		"another version":             "01 00" + route + from + event + key,
-		"unknown flag":                "02 8004" + route + from + event + key,
+		"unknown flag":                "02 8008" + route + from + event + key,
 		"flags without end":           "02 ffffffffffffffffffffff",
 		"route longer than the rest":  "02 00 7f 72" + from + event + key,
 		"topic out of range":          "02 00" + route + "808004 00 0000000000000000 00" + event + key,
@@ -179,6 +180,9 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 		"hash of nothing":             "02 02" + route + from + event + "00 00",
 		"progress with a record key":  "02 41",
 		"outcome of a hash":           "02 22" + route + from + "01 00",
+		"no sender":                   "02 8004" + route + from + event + key + "00",
+		"sender cut short":            "02 8004" + route + from + event + key + "02 61",
+		"sender too long":             "02 8004" + route + from + event + key + "41" + strings.Repeat("61", 65),
 		"unset address":               "02 08" + route + from + event + key + "00 0000000000000000 0000000000000000",
 	} {
 		var e Envelope

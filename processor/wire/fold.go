@@ -84,6 +84,9 @@ func (f *Fold) apply(p *partial) error {
 	}
 	c.StreamTimes, c.Counts, c.Counted = before.StreamTimes, before.Counts, before.Counted
 	r := p.rest
+	if c.Senders = before.Senders; len(p.senders) > 0 {
+		c.applySenders(p.senders, &r)
+	}
 	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
 		id := r.Byte()
 		c.StreamTimes.At[id] += r.Varint()

@@ -48,20 +48,22 @@ const (
 	markFences = 1 << iota
 	markClaims
 	markProgress
-	partialMarks = markFences | markClaims | markProgress
+	markSenders
+	partialMarks = markFences | markClaims | markProgress | markSenders
 )
 
 // AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
-// of the transaction before. The caller appends the changes of the counts.
+// of the transaction before. senders are the changes of the counts of senders. The caller
+// appends the changes of the other counts.
 //
 //	version 1 | marks 1 | length uvarint | c without stream times, counts and claims, and
 //	without fences unless they changed | [claimed at, progress at, stepped at varints] |
-//	[length uvarint, progress] | changed stream times uvarint | for each: namespace id 1,
+//	[length uvarint, progress] | [length uvarint, changes of the senders] | changed stream times uvarint | for each: namespace id 1,
 //	difference to the time before varint | changes of the counts
-func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint) []byte {
+func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byte) []byte {
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
-	small.Progress, small.ClaimedAt = Progress{}, 0
+	small.Progress, small.ClaimedAt, small.Senders = Progress{}, 0, nil
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
 	} else {
@@ -73,6 +75,9 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint) []byte {
 			marks |= markProgress
 		}
 	}
+	if len(senders) > 0 {
+		marks |= markSenders
+	}
 	dst = append(dst, partialVersion, marks)
 	dst = appendSized(dst, small.Append)
 	if marks&markClaims != 0 {
@@ -82,6 +87,10 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint) []byte {
 	}
 	if marks&markProgress != 0 {
 		dst = appendSized(dst, c.Progress.Append)
+	}
+	if marks&markSenders != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(senders)))
+		dst = append(dst, senders...)
 	}
 	return c.appendStreamTimes(dst, before)
 }
@@ -124,7 +133,9 @@ func (c *Checkpoint) appendStreamTimes(dst []byte, before *Checkpoint) []byte {
 type partial struct {
 	small Checkpoint // without what is relative to the checkpoint before
 	marks byte
-	rest  dedup.Cursor // the changed stream times, and the changes of the counts
+	// senders are the changes of the counts of senders, empty for none.
+	senders []byte
+	rest    dedup.Cursor // the changed stream times, and the changes of the counts
 }
 
 // decodePartial decodes what AppendPartial wrote, up to what is relative. The error wraps
@@ -142,7 +153,7 @@ func decodePartial(b []byte) (p partial, err error) {
 	if p.small, err = DecodeCheckpoint(small); err != nil {
 		return p, err
 	}
-	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() {
+	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() || p.small.Senders != nil {
 		return p, errPartial(b)
 	}
 	if p.marks&markClaims != 0 {
@@ -152,6 +163,11 @@ func decodePartial(b []byte) (p partial, err error) {
 		progress := dedup.NewCursor(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 		p.small.Progress = decodeProgress(&progress)
 		if !progress.Done() {
+			r.Fail()
+		}
+	}
+	if p.marks&markSenders != 0 {
+		if p.senders = r.Bytes(int(r.Uvarint(uint64(r.Left())))); len(p.senders) == 0 {
 			r.Fail()
 		}
 	}

@@ -34,7 +34,7 @@ func partialVectors() (before, c Checkpoint, partial string) {
 func TestPartialCheckpointEncoding(t *testing.T) {
 	before, c, want := partialVectors()
 	head := want[:len(want)-2*(7+8)]
-	if got := hex.EncodeToString(c.AppendPartial(nil, &before)); got != head {
+	if got := hex.EncodeToString(c.AppendPartial(nil, &before, nil)); got != head {
 		t.Errorf("got %s, want %s", got, head)
 	}
 	for _, f := range []Fold{{has: true, whole: true, newest: before}, storedFold(t, &before)} {

@@ -1,0 +1,95 @@
+package judge
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+)
+
+// Delays are the delays of the duplicates of the open transaction, by route index.
+type Delays struct {
+	routes []delays
+	used   bool
+}
+
+// delays counts delays by the number of their bound of app.DelayBounds.
+type delays struct {
+	counts [len(app.DelayBounds) + 1]uint64
+	sum    int64 // ms
+}
+
+func newDelays(routes int) Delays { return Delays{routes: make([]delays, routes)} }
+
+// count counts the delay of a duplicate, in ms.
+func (d *Delays) count(route *app.Route, ms int64) {
+	d.used = true
+	one := &d.routes[route.Index]
+	one.counts[app.DelayOf(ms)]++
+	one.sum += max(ms, 0)
+}
+
+func (d *Delays) reset() {
+	if d.used {
+		clear(d.routes)
+		d.used = false
+	}
+}
+
+// delayHistograms are the delays of committed transactions. A histogram of the library takes
+// one delay at a time, and its lock would be on the path of each duplicate.
+type delayHistograms struct {
+	desc   *prometheus.Desc
+	routes []*rules.Route
+
+	mu  sync.Mutex
+	all []delays // by route index
+}
+
+func newDelayHistograms(routes []*rules.Route) *delayHistograms {
+	return &delayHistograms{
+		desc: prometheus.NewDesc("oncebus_duplicate_delay_seconds",
+			"Event time of duplicates after the first event of their key, by route. A route has none before its first duplicate, and one that comes before the first event counts as 0.",
+			[]string{"route"}, nil),
+		routes: routes, all: make([]delays, len(routes)),
+	}
+}
+
+// PublishDelays adds the delays of a committed transaction.
+func (m *Metrics) PublishDelays(d *Delays) {
+	if !d.used {
+		return
+	}
+	h := m.delays
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range d.routes {
+		for k, n := range d.routes[i].counts {
+			h.all[i].counts[k] += n
+		}
+		h.all[i].sum += d.routes[i].sum
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (h *delayHistograms) Describe(descs chan<- *prometheus.Desc) { descs <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.all {
+		one := &h.all[i]
+		total, buckets := uint64(0), make(map[float64]uint64, len(app.DelayBounds))
+		for k, n := range one.counts {
+			if total += n; k < len(app.DelayBounds) {
+				buckets[app.DelayBounds[k]] = total
+			}
+		}
+		if total > 0 {
+			metrics <- prometheus.MustNewConstHistogram(h.desc, total, float64(one.sum)/1000, buckets, h.routes[i].Name)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package judge
+
+import (
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// int64Digits is the longest decimal text of an int64.
+const int64Digits = 20
+
+// producerID returns the sender of a raw record of a route whose sender is the producer id;
+// nil for a producer without one. The record of the repartition topic has the router's.
+func (e *Emitter) producerID(route *app.Route, rec *kgo.Record) []byte {
+	if route.Sender.Kind != rules.SenderProducerID || rec.ProducerID < 0 {
+		return nil
+	}
+	return strconv.AppendInt(e.bytes.take(int64Digits)[:0], rec.ProducerID, 10)
+}
+
+// countDuplicate counts a duplicate by day, delay and sender. Any other event costs
+// nothing here.
+func (t *Judge) countDuplicate(j *Judging, ev *event, c *candidate) {
+	delay := c.event.Time - c.prior.First
+	t.OpenCounts.CountDuplicate(ev.route, ev.brokerTime, delay)
+	j.Delays.count(ev.route, delay)
+	if ev.route.Sender == nil {
+		return
+	}
+	var sender []byte
+	switch {
+	case ev.envelope != nil:
+		sender = ev.envelope.Sender
+	case ev.route.Sender.Travels():
+		sender = j.producerID(ev.route, ev.rec)
+	}
+	t.OpenCounts.CountSender(ev.route, j.senders.Of(ev.route.Sender, ev.rec.Value, (*wire.Headers)(&ev.rec.Headers), sender))
+}
