@@ -28,6 +28,7 @@ import (
 type statsOptions struct {
 	routesFile string
 	json       bool
+	days       int
 }
 
 // statsCommand is 'oncebus stats'.
@@ -39,17 +40,25 @@ func statsCommand() cli.Command {
 			"many events were duplicates. Active keys are within their window. Expired keys are retained for\n" +
 			"late events and then evicted. The settings are those of 'oncebus run'. It reads only the app's\n" +
 			"topics, so it works on any machine, even if the service does not run. The numbers are as of the\n" +
-			"last transaction of each task. JSON has the numbers of each task, too.",
-		Example: "oncebus stats",
+			"last transaction of each task. JSON has the numbers of each task, too.\n\n" +
+			"Then it shows the duplicates of each route: by UTC day of broker time, by delay after the first\n" +
+			"event in event time, and by sender if the route has sender. A sender's number may be too high,\n" +
+			"by at most the error next to it.",
+		Example: "oncebus stats --days 30",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
 			cli.OutputFlag(fs, &o.json)
+			fs.IntVar(&o.days, "days", 7, "show the duplicates of so many days with duplicates, the newest ones, 1 to 35")
 		},
 		Run: o.run,
 	}
 }
 
 func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
+	if o.days < 1 || o.days > daysMax {
+		cli.Printf(p.Stderr, "oncebus stats: --days %d: want 1 to %d, the days that are kept\n", o.days, daysMax)
+		return cli.ExitWrong
+	}
 	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
@@ -57,7 +66,7 @@ func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	}
 	tasks, err := readStats(ctx, s.Processor, routes, p, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, o.json)
+		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Duplicates: sumDuplicates(tasks, o.days), Tasks: tasks}, o.json)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
@@ -81,8 +90,9 @@ func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, 
 
 // shownStats is printed as JSON. Its JSON names are an interface.
 type shownStats struct {
-	Namespaces []namespaceKeys  `json:"namespaces"`
-	Tasks      []front.TaskKeys `json:"tasks"`
+	Namespaces []namespaceKeys   `json:"namespaces"`
+	Duplicates []routeDuplicates `json:"duplicates"`
+	Tasks      []front.TaskKeys  `json:"tasks"`
 }
 
 // retainedKeys counts retained keys, each of which is either active or expired.
@@ -159,5 +169,5 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("write standard output: %w", err)
 	}
-	return nil
+	return writeDuplicates(to, s.Duplicates)
 }
