@@ -31,12 +31,16 @@ func (r *Route) OfKey(key [32]byte) []Derived {
 	return all
 }
 
-// OfID returns what Derive returns for an event of the route with this id: one result
-// for each source that yields an id, and for its spelling as a number. The error says
-// why the route has no key of one id.
-func (d *Deriver) OfID(r *Route, id string) ([]Derived, error) {
-	if len(id) > r.MaxKeyBytes {
-		return nil, fmt.Errorf("the id: %s", reasonKeyLimit(len(id), r.MaxKeyBytes))
+// OfID returns what Derive returns for an event of the route with this id, or with these
+// parts of a composite id, in the order of the fields: one result for each source that
+// yields such an id, and for each spelling of a part as a number. The error says why the
+// route has no such key.
+func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
+	size := 0
+	for _, id := range ids {
+		if size += len(id); size > r.MaxKeyBytes {
+			return nil, fmt.Errorf("the id: %s", reasonKeyLimit(size, r.MaxKeyBytes))
+		}
 	}
 	var all []Derived
 	var sources []string
@@ -44,19 +48,16 @@ func (d *Deriver) OfID(r *Route, id string) ([]Derived, error) {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		sources = append(sources, s.text)
-		if kinds[s.kind].makes != kindID {
+		makes := kinds[s.kind].makes
+		if makes != kindID && makes != kindComposite || len(s.fields) != len(ids) {
 			continue
 		}
-		for _, number := range []bool{false, true} {
-			if number && (s.kind != sourceField || !isNumber(id)) {
+		for numbers := range 1 << len(ids) { // one bit for each id that is a number
+			text, ok := d.idText(r, s, ids, numbers)
+			if !ok {
 				continue
 			}
-			d.begin(&Input{Topic: r.Topics[0]})
-			text, st := d.finish(&s.fields[0], scalar{text: []byte(id), number: number})
-			if st != found {
-				continue
-			}
-			out := Derived{Route: r, Key: d.key(r.Secret, text.text), Source: s.text}
+			out := Derived{Route: r, Key: d.key(r.Secret, text), Source: s.text}
 			out.Digest = s.digest(&out.Key)
 			if out.Routing = out.Digest; !seen[out.Digest] {
 				seen[out.Digest] = true
@@ -64,11 +65,35 @@ func (d *Deriver) OfID(r *Route, id string) ([]Derived, error) {
 			}
 		}
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("route %s has no key of that one id: its sources are %s; pass the event, or its key of 64 hexadecimal digits",
-			r.Name, strings.Join(sources, "; "))
+	if len(all) > 0 {
+		return all, nil
 	}
-	return all, nil
+	what := "that one id"
+	if len(ids) != 1 {
+		what = fmt.Sprintf("these %d ids", len(ids))
+	}
+	return nil, fmt.Errorf("route %s has no key of %s: its sources are %s; pass the event, or its key of 64 hexadecimal digits", r.Name, what, strings.Join(sources, "; "))
+}
+
+// idText returns the bytes that a source hashes for these ids, of which some are JSON
+// numbers; false if the source cannot have them.
+func (d *Deriver) idText(r *Route, s *Source, ids []string, numbers int) ([]byte, bool) {
+	d.begin(&Input{Topic: r.Topics[0]})
+	for n, id := range ids {
+		number := numbers>>n&1 == 1
+		if number && (s.kind != sourceField && s.kind != sourceComposite && s.kind != sourceCloudEvent || !isNumber(id)) {
+			return nil, false
+		}
+		text, st := d.finish(&s.fields[n], scalar{text: []byte(id), number: number})
+		switch {
+		case st != found:
+			return nil, false
+		case kinds[s.kind].makes == kindID:
+			return text.text, true
+		}
+		d.buf = appendNetstring(d.buf, text.text)
+	}
+	return d.buf, true
 }
 
 // isNumber reports whether s is a JSON number.

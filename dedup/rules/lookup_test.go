@@ -57,6 +57,29 @@ func TestOfIDFindsTheKey(t *testing.T) {
 			t.Errorf("%s %q: %v, %v", c.keys, c.id, found, err)
 		}
 	}
+	for _, c := range []struct {
+		keys string
+		ids  []string
+		in   Input
+	}{
+		{"[{fields: [account, id]}]", []string{"a", "1"}, Input{Value: []byte(`{"account":"a","id":"1"}`)}},
+		{"[{fields: [account, id]}]", []string{"a", "1.50"}, Input{Value: []byte(`{"account":"a","id":1.50}`)}},
+		{"[{fields: [account, id], normalise: {account: [trim, lower]}}]", []string{" A", "1"}, Input{Value: []byte(`{"account":"a ","id":1}`)}},
+		{"[cloudevent]", []string{"shop", "7"}, Input{Headers: headerMap{"ce_source": "shop", "ce_id": "7"}}},
+	} {
+		d := oneRoute(t, c.keys, "secret: true").NewDeriver([]byte("sixteen bytes or more"))
+		c.in.Topic, c.in.Timestamp = "in", 1
+		want := d.Derive(&c.in)
+		found, err := d.OfID(want.Route, c.ids...)
+		if want.Finding != Keyed || err != nil || !slices.ContainsFunc(found, func(got Derived) bool {
+			return got.Key == want.Key && got.Digest == want.Digest && got.Routing == want.Routing
+		}) {
+			t.Errorf("%s %q: %v, %v, %s", c.keys, c.ids, found, err, want.Reason)
+		}
+		if _, err := d.OfID(want.Route, "a", "b", "c"); err == nil || !strings.Contains(err.Error(), "has no key of these 3 ids") {
+			t.Errorf("%s: %v", c.keys, err)
+		}
+	}
 	d := oneRoute(t, "[{hash: [a]}, {fields: [a, b]}]").NewDeriver(nil)
 	if _, err := d.OfID(d.routes.Routes[0], "x"); err == nil || !strings.Contains(err.Error(), "its sources are hash: [a]; fields: [a, b]; pass the event") {
 		t.Errorf("no id: %v", err)
