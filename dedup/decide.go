@@ -90,8 +90,11 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 	}
 }
 
-// collides reports whether the details of event and row differ. The lowest byte
+// collides reports whether the details of event and row differ.
+func (ev *Event) collides(r *Row) bool { return !r.Agrees(ev.Fingerprint) }
+
+// Agrees reports whether the details of a row are those of a fingerprint. The lowest byte
 // names the list of details, and a row with another list agrees with every event.
-func (ev *Event) collides(r *Row) bool {
-	return ev.Fingerprint != r.Fingerprint && uint8(ev.Fingerprint) == uint8(r.Fingerprint)
+func (r *Row) Agrees(fingerprint uint64) bool {
+	return fingerprint == r.Fingerprint || uint8(fingerprint) != uint8(r.Fingerprint)
 }

@@ -23,8 +23,8 @@ type Position struct {
 	Offset    int64
 }
 
-// Status is the state of a key. Seen belongs to plain deduplication, all others
-// to claim mode, see claimMoves.
+// Status is the state of a key. Seen belongs to plain deduplication, Freed to both modes,
+// all others to claim mode, see claimMoves.
 type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
@@ -33,7 +33,7 @@ const (
 	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
 	Submitted       Status = 2 // claim mode: pinned, never dispatched again
 	Completed       Status = 3 // claim mode: Result has the outcome
-	Freed           Status = 4 // claim mode: failed, rejected or erased; same as no row
+	Freed           Status = 4 // erased, or in claim mode failed or rejected; same as no row
 )
 
 var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}

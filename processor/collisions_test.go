@@ -99,9 +99,7 @@ func TestCollisionByHTTPRunsOnce(t *testing.T) {
 	if err != nil || !found || string(entry.Claim.Result) != "of six" {
 		t.Errorf("get of the colliding event: %+v, %v, %v", entry, found, err)
 	}
-	_, err = inspector.Forget(t.Context(), &derived)
-	must(t, err)
-	b.drainClaims(i)
+	b.forget(inspector, derived)
 	b.produce(operation("1", "first again", 0))
 	b.drainClaims(i)
 	if n := len(b.read("ops.run")); n != 2 {

@@ -45,7 +45,7 @@
 //	app        topics, manifest, numbers and limits of an app
 //	judge      judges and routes records; no client, no goroutine
 //	restore    a process's stores, and their restores from the changelog
-//	front      submits events and waits; looks keys up and erases them
+//	front      submits events and waits; looks keys up, requests their erasure
 //	ingress    the HTTP server
 //
 // # Claims
@@ -108,6 +108,19 @@
 // A task is waiting at a record of a route that its process does not know, as in a
 // rolling update that adds a route (task.go). It leaves this state by a restart or in
 // another process.
+//
+// # Erasures
+//
+// The command forget writes a request to the manifest topic. erasureWatch reads it in every
+// process. The task that owns the partition frees the rows in its next transaction
+// (erasures.go), the last step before the checkpoint, also without input. After the commit
+// its process removes the request. So a request survives any crash, and may be applied
+// twice: it names the event and the attempt of each row, so a second time it finds none. A
+// task without a store leaves it for later. Earlier builds ignore it.
+//
+// The tasks of a prepartitioned topic read an input that anybody may write, and the tasks of
+// the repartition topic one that no prepartitioned route needs. The manifest topic serves
+// both, and only operators and the app may write it.
 //
 // # Life of a changelog
 //

@@ -194,9 +194,7 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held(derived.Route) {
 		t.Errorf("found %v: %+v", found, entry)
 	}
-	_, err = inspector.Forget(t.Context(), &derived)
-	must(t, err)
-	b.drainClaims(i)
+	b.forget(inspector, derived)
 	if entry, _, err = inspector.Lookup(t.Context(), &derived); err != nil || entry.Row.Status != dedup.Freed {
 		t.Errorf("after forget: %+v, %v", entry.Row, err)
 	}
@@ -238,19 +236,12 @@ func TestForgetThatIsReadAgainErasesNoLaterAttempt(t *testing.T) {
 	derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
 	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
-	_, err = inspector.Forget(t.Context(), &derived)
-	must(t, err)
+	b.forget(inspector, derived)
 	inspector.Close()
-	b.drainClaims(i)
 	b.produce(operation("1", "second", 1))
 	b.drainClaims(i)
 	complete(2)
-	for _, r := range b.read("ops.outcomes") {
-		if header(r, wire.HeaderOutcome) == "forget" {
-			b.produce(&kgo.Record{Topic: r.Topic, Partition: r.Partition, Headers: r.Headers})
-		}
-	}
-	b.drainClaims(i)
+	b.repeatErasures()
 	b.produce(operation("1", "third", 2))
 	b.drainClaims(i)
 	reply := b.replies("ops.replies")["ops.raw/2/0"]
@@ -258,15 +249,9 @@ func TestForgetThatIsReadAgainErasesNoLaterAttempt(t *testing.T) {
 	if string(reply.Value) != "result 2" || len(b.read("ops.run")) != 2 {
 		t.Errorf("the duplicate got %q, %d attempts went to the executor", reply.Value, len(b.read("ops.run")))
 	}
-	dead := b.read("dead")
-	if len(dead) != 1 {
-		t.Fatalf("%d dead letters, want 1", len(dead))
-	}
-	assertHeaders(t, dead[0], map[string]string{wire.HeaderOutcome: "forget", wire.HeaderReason: "outcome refused: token is for attempt 1, current is 2"})
 }
 
-// TestForgetOfAFreeKeyProducesNothing: an outcome without an attempt could only erase a later
-// one.
+// TestForgetOfAFreeKeyProducesNothing: a request could only erase a later row.
 func TestForgetOfAFreeKeyProducesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -282,13 +267,12 @@ func TestForgetOfAFreeKeyProducesNothing(t *testing.T) {
 	defer inspector.Close()
 	for _, value := range [][]byte{event.Value, operation("2", "never sent", 0).Value} {
 		derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: value})
-		erased, err := inspector.Forget(t.Context(), &derived)
-		if err != nil || erased.Produced {
-			t.Errorf("%s: %+v, %v", value, erased, err)
+		if erased := b.forget(inspector, derived); len(erased.Rows) > 0 {
+			t.Errorf("%s: %+v", value, erased)
 		}
 	}
-	if n := len(b.read("ops.outcomes")); n != 1 {
-		t.Errorf("%d outcomes, want that of the executor", n)
+	if n := len(b.erasures()); n != 0 {
+		t.Errorf("%d requests, want none", n)
 	}
 }
 
@@ -344,7 +328,8 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 		if _, found, err := inspector.Lookup(t.Context(), &derived); found || kafka.IsOperatorError(err) != (r.Name != ran.Name) {
 			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
 		}
-		if _, err := inspector.Forget(t.Context(), &derived); !kafka.IsOperatorError(err) {
+		_, err := inspector.Forget(t.Context(), []front.Target{{Keys: []rules.Derived{derived}}}, front.ForgetOptions{})
+		if kafka.IsOperatorError(err) != (r.Name != ran.Name) {
 			t.Errorf("forget of route %s: %v", r.Name, err)
 		}
 	}

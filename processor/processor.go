@@ -70,6 +70,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
+			erasureInterval: erasureInterval, erasures: newErasures(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		redact: redact, refused: make(chan error, 1),
@@ -122,6 +123,7 @@ func (p *Processor) run(ctx context.Context) error {
 	}
 	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
+	helpers.Go(func() { newErasureWatch(&p.shared, p.client, p.workers).run(background) })
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)
 }

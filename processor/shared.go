@@ -32,6 +32,7 @@ type shared struct {
 	clock       *app.BrokerClock
 	source      *restore.Source // of all restores
 	stores      *restore.Stores
+	erasures    *erasures // requested of the tasks of the app
 	idle        *idleMemory
 	board       *board
 
@@ -40,13 +41,11 @@ type shared struct {
 	restores *restore.Metrics
 
 	patience time.Duration // with refused credentials, while running
-	// stallAfter, ownersInterval, purgeInterval and progressInterval are the constants of
-	// those names;
-	// tests set shorter times.
-	stallAfter, ownersInterval, purgeInterval, progressInterval time.Duration
-	sweepAfter                                                  int64                 // judge.State.SweepAfter
-	pacing                                                      pacing                // of the routing stage
-	counting                                                    func(context.Context) // restore.Source.Counting
+	// These are the constants of those names; tests set shorter times.
+	stallAfter, ownersInterval, purgeInterval, progressInterval, erasureInterval time.Duration
+	sweepAfter                                                                   int64                 // judge.State.SweepAfter
+	pacing                                                                       pacing                // of the routing stage
+	counting                                                                     func(context.Context) // restore.Source.Counting
 
 	// anyLiveAt is when a worker last polled records of a partition without a backlog, in
 	// Unix nanoseconds. The pacers of all workers write and read it.

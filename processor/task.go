@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
@@ -81,8 +82,12 @@ type task struct {
 	storeErr error                    // why the store is unusable; nil if it is usable
 	restore  *restore.Restore         // while restoring or bypassing
 	bypass   *restore.Bypass          // while restoring: reads the checkpoint for a bypass
-	release  func()                   // releases the store's directory; runs after the store is closed
-	metrics  *metrics
+	// erased are the requested erasures of the open transaction, erasedRows how many rows
+	// they freed.
+	erased     []*app.ErasureRequest
+	erasedRows int
+	release    func() // releases the store's directory; runs after the store is closed
+	metrics    *metrics
 }
 
 // to moves the task to a state. An illegal move is a defect, so it panics.

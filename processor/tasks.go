@@ -247,13 +247,11 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	if errors.Is(err, judge.ErrClockDoubtful) {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))
 	}
-	if errors.Is(err, state.ErrCorrupt) {
-		// The store is damaged: abort, rebuild it, judge the records again.
-		t.storeErr = err
-		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
+	if err := s.storeFailed(t, err); err != nil {
+		return err // the rebuilt store judges the records again
 	}
 	t.processed(fetched.Records, math.MaxInt64)
-	return err
+	return nil
 }
 
 // inputLost restores a task whose input has lost records. The restore compares the input
@@ -278,7 +276,7 @@ func (s *taskSet) sweeping() (first *task) {
 }
 
 // due reports whether a transaction has work without input.
-func (s *taskSet) due() bool { return s.sweeping() != nil }
+func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() }
 
 // flushAged lets the stores of tasks without events write their rows to disk.
 func (s *taskSet) flushAged() {
@@ -296,7 +294,12 @@ func (s *taskSet) joinSweep(e *judge.Emitter) error {
 		return nil
 	}
 	t.JoinTransaction()
-	err := t.Sweep(e)
+	return s.storeFailed(t, t.Sweep(e))
+}
+
+// storeFailed notes that the store of a task is damaged, if err says so: then the
+// transaction must abort, and a restore rebuilds the store.
+func (s *taskSet) storeFailed(t *task, err error) error {
 	if errors.Is(err, state.ErrCorrupt) {
 		t.storeErr = err
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
@@ -304,8 +307,12 @@ func (s *taskSet) joinSweep(e *judge.Emitter) error {
 	return err
 }
 
-// writeCheckpoints writes a chunk of a sweep and the checkpoint rows of the transaction.
+// writeCheckpoints erases rows, and writes a chunk of a sweep and the checkpoint rows of the
+// transaction. A sweep reads the rows of the transaction, so it writes no erased one.
 func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
+	if err := s.joinErasures(); err != nil {
+		return err
+	}
 	if err := s.joinSweep(e); err != nil {
 		return err
 	}
@@ -353,6 +360,7 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 		if !t.InTransaction {
 			continue
 		}
+		s.erasuresCommitted(t) // committed, whatever the store returns
 		if err := t.Commit(); err != nil {
 			t.Log.Warn("apply committed transaction failed, restoring from the changelog", "reason", err)
 			if !errors.Is(err, judge.ErrNoOffset) {
@@ -368,7 +376,7 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 		t.setLagGauge()
 	}
 	if s.due() {
-		s.wake() // a sweep waits for no input
+		s.wake() // sweeps and erasures wait for no input
 	}
 	if time.Since(s.published) >= publishInterval {
 		s.publish()
@@ -399,6 +407,7 @@ func (s *taskSet) publishIfStale() {
 // (invariant 3). The restores read from the changelog which of both it is.
 func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
+		t.dropErasures() // they stay pending
 		switch {
 		case !t.InTransaction:
 		case t.judges():

@@ -43,7 +43,9 @@ func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 }
 
 // headerList is a repeatable flag 'NAME: VALUE'. It implements rules.HeaderSource.
-type headerList []struct{ name, value string }
+type headerList []header
+
+type header struct{ name, value string }
 
 func (h *headerList) String() string { return "" }
 
@@ -56,7 +58,7 @@ func (h *headerList) Set(s string) error {
 	if !ok || name == "" {
 		return errors.New("want 'NAME: VALUE'")
 	}
-	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
+	*h = append(*h, header{name, strings.TrimPrefix(value, " ")})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
@@ -21,32 +21,45 @@ import (
 	"oncebus/processor/front"
 )
 
-const getAbout = "Shows the row of an event's key, if there is one: first seen when and where, status, attempts,\n" +
-	"size of the result, and until when an event with the key is a duplicate. Then it shows the\n" +
-	"first event itself, which it finds in the route's output. With --key it reads no event.\n"
+const getAbout = "Shows the row of a key, if there is one: first seen when and where, status, attempts, size of\n" +
+	"the result, and until when an event with the key is a duplicate. Then it shows the first event\n" +
+	"itself, which it finds in the route's output, and what the topics of the route say of later\n" +
+	"events with the key. It reads only topics, so it works on any machine, even if the service\n" +
+	"does not run. " + inspectAbout
+
+// getOptions are the flags of get alone.
+type getOptions struct {
+	event   bool
+	history int
+}
 
 // getCommand is 'oncebus get'.
 func getCommand() cli.Command {
 	var o inspectOptions
 	return cli.Command{
-		Name: "get", Synopsis: "--route NAME [OPTIONS] [FILE|-]", About: "show the state of an event's key, from the app's topics", ArgsMax: 1,
-		Long: getAbout + inspectAbout, Example: "oncebus get --route signals --key 46e9bc3476c92ea24fb17adac6cd9cdacff7a34a5c753100787da5a29984f836\n" +
+		Name: "get", Synopsis: "[OPTIONS] [FILE|-]", About: "show the state of a key, its first event and its history, from the app's topics", ArgsMax: 1,
+		Long: getAbout, Example: "oncebus get --key 46e9bc3476c92ea24fb17adac6cd9cdacff7a34a5c753100787da5a29984f836\n" +
+			"oncebus get --record signals.duplicates/3/17\n" +
 			`echo '{"traceId":"t-1"}' | oncebus get --route signals`,
 		Flags: func(fs *pflag.FlagSet) {
 			o.define(fs)
-			fs.Func("key", "the dedup `key` of 64 hexadecimal digits, as in a response or log line, or the id that it was derived from", func(s string) error {
-				o.dedupKey = &s
-				return nil
-			})
-			fs.BoolVar(&o.event, "event", true, "find the first event in the output, which needs the right to Read it")
+			fs.BoolVar(&o.shown.event, "event", true, "find the first event in the output, which needs the right to Read it")
+			fs.IntVar(&o.shown.history, "history", 20, "show so many of the newest `records` about the key in the duplicates, dead-letter, replies,\n"+
+				"outcomes and output topics of the route, which needs the right to Read them; 0 reads none")
 		},
 		Words: routeWords(&o.routesFile),
 		Run:   o.get,
 	}
 }
 
+// Bounds of the reading of a history.
+const (
+	historyRecords = 2_000_000
+	historyTime    = 30 * time.Second
+)
+
 func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) int {
-	in, code, done := o.inspect(ctx, "get", rest, p, func(*rules.Routes, *rules.Route) error { return nil })
+	in, code, done := o.inspect(ctx, "get", rest, p)
 	if done {
 		return code
 	}
@@ -56,22 +69,18 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return codeOf(err)
 	}
-	derived, entry, found, err := in.lookup(ctx)
+	derived, entry, found, err := in.lookup(ctx, o.route != "")
 	if err != nil {
 		return failed(err)
 	}
 	shown := showLookup(derived)
-	var eventErr error
+	var incomplete error
 	if found {
 		shown.Found, shown.shownEntry = true, showEntry(derived, &entry)
 		if entry.Row.Digest != derived.Digest {
 			shown.KeptUnder = entry.Row.Digest.String()
 		}
-		if o.event {
-			var rec *kgo.Record
-			rec, eventErr = in.inspector.FirstEvent(ctx, derived.Route, &entry)
-			shown.showEvent(derived.Route, rec, eventErr)
-		}
+		incomplete = o.shown.showTopics(ctx, in.inspector, derived, &entry, shown.shownEntry)
 	}
 	in.progress.End()
 	if o.json {
@@ -85,21 +94,55 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return cli.ExitFailed
 	}
-	if eventErr != nil {
-		return failed(fmt.Errorf("find the first event in %s (--event=false leaves that out): %w", derived.Route.Output, eventErr))
+	if incomplete != nil {
+		return failed(incomplete)
 	}
 	return cli.ExitStopped
 }
 
-// lookup returns the first of the keys that has a row, or the first one without.
-func (in *inspection) lookup(ctx context.Context) (*rules.Derived, front.Entry, bool, error) {
-	for i := range in.derived {
-		entry, found, err := in.inspector.Lookup(ctx, &in.derived[i])
-		if found || err != nil {
-			return &in.derived[i], entry, found, err
+// showTopics adds the first event and the history. It returns why one of them is incomplete.
+func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector, derived *rules.Derived, entry *front.Entry, shown *shownEntry) (incomplete error) {
+	if o.event {
+		rec, err := inspector.FirstEvent(ctx, derived.Route, entry)
+		shown.showEvent(derived.Route, rec, err)
+		if err != nil {
+			incomplete = fmt.Errorf("find the first event in %s (--event=false leaves that out): %w", derived.Route.Output, err)
 		}
 	}
-	return &in.derived[0], front.Entry{}, false, nil
+	if o.history > 0 {
+		h, err := inspector.History(ctx, derived, entry, front.HistoryBound{Entries: o.history, Records: historyRecords, Time: historyTime})
+		shown.History = &h
+		if err != nil {
+			incomplete = errors.Join(incomplete, fmt.Errorf("read the later events of the key (--history 0 leaves that out): %w", err))
+		}
+	}
+	return incomplete
+}
+
+// lookup returns the first of the keys that has a row, or the first one without. Rows of two
+// routes are an error, unless the route was chosen.
+func (in *inspection) lookup(ctx context.Context, chosen bool) (*rules.Derived, front.Entry, bool, error) {
+	target := &in.targets[0]
+	best, entry, found := &target.Keys[0], front.Entry{}, false
+	for i := range target.Keys {
+		d := &target.Keys[i]
+		if found && d.Route.Namespace == best.Route.Namespace {
+			continue
+		}
+		e, has, err := in.inspector.Lookup(ctx, d)
+		switch {
+		case err != nil:
+			return d, e, false, err
+		case has && found:
+			return d, e, false, front.Ambiguous(target.Text, best.Route, d.Route)
+		case has:
+			best, entry, found = d, e, true
+		}
+		if found && chosen {
+			break
+		}
+	}
+	return best, entry, found, nil
 }
 
 // shownLookup is the output of get for a key; shownEntry is nil without a row. The
@@ -151,6 +194,9 @@ type shownEntry struct {
 	// Event is the first event; absent if the output has it no more, or was not read.
 	Event   *shownEvent `json:"event,omitempty"`
 	noEvent string      // why Event is absent; "" for no reason
+	// History is what the topics of the route say of later events; absent if they were not
+	// read.
+	History *front.History `json:"history,omitempty"`
 }
 
 // showEntry shows the row of a key.
@@ -274,6 +320,7 @@ func (s *shownLookup) write(to io.Writer) error {
 	case s.noEvent != "":
 		facts = append(facts, fact{"event", s.noEvent})
 	}
+	facts = append(facts, historyFacts(s.History)...)
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	writeFacts(tw, "", facts)
 	return tw.Flush()

@@ -4,11 +4,14 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 )
@@ -21,6 +24,10 @@ type foundEvent struct {
 	Event *struct {
 		At, Value string
 		Time      int64
+	}
+	History *struct {
+		Events []struct{ At, Verdict, Source string }
+		Cut    string
 	}
 }
 
@@ -97,6 +104,75 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 		_, stderr, code = s.oncebus("", "get", "--route", "orders", "--key", duplicate.Key, "--header", "a: b")
 		if code != cli.ExitWrong || !strings.Contains(stderr, "leave FILE, --header and --record-key out") {
 			t.Errorf("get by key and event: %d %s", code, stderr)
+		}
+	})
+}
+
+// TestRealGetFromDuplicate: from a 409 and from a record in the duplicates topic to the first
+// event, by one command each, after the internal topic was purged.
+func TestRealGetFromDuplicate(t *testing.T) {
+	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: {to: APP.signals.duplicates}"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
+		sign := withBearer(shippedSecrets["SIGNALS"])
+		const first = `{"traceId":"t-1","n":1}`
+		for _, event := range []string{`{"traceId":"t-0"}`, first, `{"traceId":"t-2"}`} {
+			d.post("/signals", sign, event).is(event, http.StatusAccepted, accepted)
+		}
+		conflict := d.post("/signals", sign, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
+		s.send("signals.raw", 0, time.Now(), `{"traceId":"t-1","n":3}`)
+		duplicates := s.count("signals.duplicates", 2)
+		unique := s.count("signals.unique", 3)
+		s.purge(s.app + "-repartition")
+		var output, conflicting, raw *kgo.Record
+		for _, r := range unique {
+			if string(r.Value) == first {
+				output = r
+			}
+		}
+		for _, r := range duplicates {
+			if strings.Contains(string(r.Value), `"n":2`) {
+				conflicting = r
+			} else {
+				raw = r
+			}
+		}
+		record := func(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
+		for what, args := range map[string][]string{
+			"the key of the 409":              {"--key", conflict.Key},
+			"the id":                          {"--id", "t-1"},
+			"a record in duplicates, by HTTP": {"--record", record(conflicting)},
+			"a record in duplicates":          {"--record", record(raw)},
+			"the record in the output":        {"--record", record(output)},
+			"the record in the input":         {"--record", headerOf(raw, "oncebus-source")},
+			"pasted headers":                  {"--header", "oncebus-key: " + headerOf(raw, "oncebus-key"), "--header", "oncebus-route: signals", "--header", "oncebus-verdict: duplicate"},
+		} {
+			stdout, stderr, code := s.oncebus("", append([]string{"get", "--json"}, args...)...)
+			var got foundEvent
+			if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped {
+				t.Fatalf("%s: %d %v\n%s%s", what, code, err, stdout, stderr)
+			}
+			if !got.Found || got.Event == nil || got.Event.Value != first || got.Event.At != record(output) || got.Key != conflict.Key {
+				t.Errorf("%s: %s", what, stdout)
+			}
+			if h := got.History; h == nil || len(h.Events) != 2 || h.Events[0].Verdict != "duplicate" || h.Events[1].At == h.Events[0].At || h.Cut != "" {
+				t.Errorf("%s: the history is not that of two duplicates: %s", what, stdout)
+			}
+		}
+		people, _, _ := s.oncebus("", "get", "--record", record(raw), "--history", "1")
+		if !strings.Contains(people, "1 earlier record not shown") || !strings.Contains(people, record(raw)+" duplicate of "+headerOf(raw, "oncebus-source")) {
+			t.Errorf("get for people:\n%s", people)
+		}
+		for args, want := range map[string]string{
+			"--record x":                        "want TOPIC/PARTITION/OFFSET",
+			"--record " + record(raw) + "9":     "so it has no record at",
+			"--record " + raw.Topic + "/77/0":   "none with the number 77",
+			"--record no.such.topic/0/0":        "no.such.topic",
+			"--key " + conflict.Key + " --id x": "--key and --id exclude each other",
+			"--id a --id b":                     "no key of these 2 ids",
+		} {
+			_, stderr, code := s.oncebus("", append([]string{"get"}, strings.Fields(args)...)...)
+			if code == cli.ExitStopped || !strings.Contains(stderr, want) {
+				t.Errorf("get %s: %d %s, want %q", args, code, stderr, want)
+			}
 		}
 	})
 }

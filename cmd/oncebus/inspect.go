@@ -3,11 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -19,44 +17,53 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// inspection has the parts that 'oncebus get' and 'oncebus forget' share: the key of
-// an event, and an inspector of the app's topics.
+// inspection has the parts that 'oncebus get' and 'oncebus forget' share: the selected
+// keys, and an inspector of the app's topics.
 type inspection struct {
-	// derived is the key; of --key every key that it can mean.
-	derived   []rules.Derived
+	targets   []front.Target
 	inspector *front.Inspector
 	progress  *cli.Progress
 }
 
 // inspectOptions are the flags of 'oncebus get' and 'oncebus forget'.
 type inspectOptions struct {
-	eventFlags
+	selection
 	routesFile string
-	route      string
 	json       bool
-	dedupKey   *string // get: the key, instead of an event
-	event      bool    // get: find the first event, too
+	shown      getOptions
+	erased     forgetOptions
 }
 
-const inspectAbout = "It reads the event from FILE or standard input, of which only the fields of the key matter.\n" +
-	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only\n" +
-	"topics, so it works on any machine, even if the service does not run.\n"
+const inspectAbout = "An event selects the row of its key. It is read from FILE or standard input, and only the\n" +
+	"fields of the key matter. In its place --key, --id or --record select the row. They need no\n" +
+	"--route if only one route has such a key. A header oncebus-key or oncebus-route counts as\n" +
+	"--key or --route. The settings are those of 'oncebus run': brokers, app and credentials.\n"
 
 // define defines the flags that get and forget share.
 func (o *inspectOptions) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
 	o.register(fs)
+	fs.Func("key", "the dedup `key` of 64 hexadecimal digits, as in a response or log line, or the id that it was derived from", func(s string) error {
+		o.dedupKey = &s
+		return nil
+	})
+	fs.Func("id", "the raw `id`; the rule of the route applies to it. Of a composite id repeat it for each\n"+
+		"part, in the order of the route's fields", func(s string) error {
+		o.ids = append(o.ids, s)
+		return nil
+	})
+	fs.StringVar(&o.record, "record", "", "a record at `TOPIC/PARTITION/OFFSET` that has the key: a duplicate, a dead letter, a reply,\n"+
+		"or a record of an input or output")
 	cli.RoutesFlag(fs, &o.routesFile)
 	cli.OutputFlag(fs, &o.json)
 }
 
-// inspect derives the event's key and connects. fits returns why the command cannot
-// use a route. If the command has ended, done is true and code is the exit code.
-func (o *inspectOptions) inspect(
-	ctx context.Context, name string, rest []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error,
-) (in inspection, code int, done bool) {
-	if o.route == "" {
-		return in, cli.UsageError(p, name, "--route is missing, want the route that derives the key"), true
+// inspect finds the selected keys and connects. If the command has ended, done is true and
+// code is the exit code.
+func (o *inspectOptions) inspect(ctx context.Context, name string, rest []string, p cli.Process) (in inspection, code int, done bool) {
+	o.takeHeaders()
+	if err := o.check(rest); err != nil {
+		return in, cli.UsageError(p, name, err.Error()), true
 	}
 	fail := func(code int, err error) (inspection, int, bool) {
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
@@ -66,23 +73,44 @@ func (o *inspectOptions) inspect(
 	if err != nil {
 		return fail(cli.ExitWrong, err)
 	}
-	route, err := findRoute(routes, s.Routes, o.route)
-	if err == nil {
-		err = fits(routes, route)
+	if o.route != "" {
+		if _, err := findRoute(routes, s.Routes, o.route); err != nil {
+			return fail(cli.ExitWrong, err)
+		}
 	}
-	if err != nil {
-		return fail(cli.ExitWrong, err)
-	}
-	if in.derived, err = o.keys(routes, route, s.Processor.KeySecret.Bytes(), rest, p.Stdin); err != nil {
+	o.routes, o.secret = routes, s.Processor.KeySecret.Bytes()
+	if in.targets, err = o.targets(rest, p.Stdin); err != nil {
 		return fail(cli.ExitWrong, err)
 	}
 	log := cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat)
 	if in.inspector, err = front.NewInspector(ctx, s.Processor.Config, routes, log); err != nil {
 		return fail(codeOf(err), err)
 	}
+	if o.record != "" {
+		in.targets, err = o.ofRecord(ctx, in.inspector)
+	}
+	if err != nil {
+		in.inspector.Close()
+		return fail(codeOf(err), err)
+	}
+	if o.route == "" {
+		in.dropUnknown()
+	}
 	in.progress = cli.NewProgress(p, "offsets")
 	in.inspector.OnProgress(in.progress.Set)
 	return in, 0, false
+}
+
+// dropUnknown drops the keys of routes with which the app has never run, if other keys are
+// left: the routes file may have more routes than the service.
+func (in *inspection) dropUnknown() {
+	for t := range in.targets {
+		target := &in.targets[t]
+		known := slices.DeleteFunc(slices.Clone(target.Keys), func(d rules.Derived) bool { return !in.inspector.Knows(d.Route) })
+		if len(known) > 0 {
+			target.Keys = known
+		}
+	}
 }
 
 // codeOf returns the exit code for an error of the inspector. Only the app's manifest
@@ -94,65 +122,21 @@ func codeOf(err error) int {
 	return cli.ExitFailed
 }
 
-// keys returns the key of the event, or every key that --key can mean: 64 hexadecimal
-// digits are a dedup key, and may also be an id.
-func (o *inspectOptions) keys(routes *rules.Routes, route *rules.Route, secret []byte, rest []string, stdin io.Reader) ([]rules.Derived, error) {
-	if o.dedupKey == nil {
-		payload, err := readEvent(rest, stdin)
-		if err != nil {
-			return nil, err
-		}
-		derived, err := o.derive(routes, route, secret, payload)
-		return []rules.Derived{derived}, err
-	}
-	if len(rest) > 0 || len(o.headers) > 0 || o.recordKey != nil {
-		return nil, errors.New("--key names the key, so the event is not read: leave FILE, --header and --record-key out")
-	}
-	deriver := routes.NewDeriver(secret)
-	var all []rules.Derived
-	key, err := hex.DecodeString(*o.dedupKey)
-	if err == nil && len(key) == len(rules.Derived{}.Key) {
-		all = route.OfKey([32]byte(key))
-	}
-	byID, err := deriver.OfID(route, *o.dedupKey)
-	if err != nil && all == nil {
-		return nil, fmt.Errorf("--key: %w", err)
-	}
-	return append(all, byID...), nil
-}
-
-func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret, payload []byte) (rules.Derived, error) {
-	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
-	switch {
-	case derived.Finding != rules.Keyed && len(payload) == 0:
-		return derived, fmt.Errorf("%w: the event is empty; pass FILE or write the event to standard input; %s", errNoKey, derived.Reason)
-	case derived.Finding != rules.Keyed:
-		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
-	case derived.Route != route:
-		return derived, fmt.Errorf("route %s matches this event before %s", derived.Route.Name, o.route)
-	}
-	return derived, nil
-}
-
 // findRoute returns the route of that name. file is for the error.
 func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
 	if route := routes.Route(name); route != nil {
 		return route, nil
 	}
-	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
+	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes))
 }
-
-func anyRoute(*rules.Route) bool { return true }
 
 func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 
-// routeNames lists the wanted routes for an error.
-func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
+// routeNames lists the routes for an error.
+func routeNames(routes *rules.Routes) string {
 	var names []string
 	for _, r := range routes.Routes {
-		if wanted(r) {
-			names = append(names, r.Name)
-		}
+		names = append(names, r.Name)
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
 }

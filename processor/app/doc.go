@@ -10,6 +10,7 @@
 //     and the encodings. SetUp refuses a start that disagrees.
 //   - The numbers of topics and namespaces, the partition of each key, the limits of
 //     topics, and the key counts of a task.
+//   - The decisions of operators and their requests to erase rows, in the manifest topic.
 //   - The rights that a start needs on topics.
 //   - The checks of 'oncebus doctor', in one table: what to read, and a pure verdict on
 //     the facts. A running process makes the same checks at its start.

@@ -6,8 +6,8 @@
 //   - IngressClient produces the events of HTTP requests. SubmitAndWait derives the
 //     key as the router would, writes the event to its task's partition of the
 //     repartition topic, and waits for the verdict on <app>-verdicts.
-//   - Inspector reads rows and counts from the app's topics for get and stats, and
-//     sends the outcome that erases a row for forget.
+//   - Inspector reads rows, counts, the first event and the history of a key from
+//     topics, for get and stats. For forget it requests erasures, and waits for them.
 //
 // It may import processor/app, processor/kafka, processor/wire, processor/security,
 // dedup and dedup/rules. It has no local state and judges nothing.

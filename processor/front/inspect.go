@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -84,11 +83,14 @@ func (i *Inspector) open(ctx context.Context) error {
 	return nil
 }
 
+// Knows reports whether the app has run with a route.
+func (i *Inspector) Knows(r *rules.Route) bool { return !slices.Contains(i.unknown, r.Name) }
+
 // known returns an operator error for routes with which the app has never run.
 func (i *Inspector) known(routes ...*rules.Route) error {
 	var unknown []string
 	for _, r := range routes {
-		if slices.Contains(i.unknown, r.Name) {
+		if !i.Knows(r) {
 			unknown = append(unknown, r.Name)
 		}
 	}
@@ -265,65 +267,32 @@ func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) 
 // changelog calls each with every committed record of a task's changelog. If the task trims
 // the changelog meanwhile, it begins again.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
-	name := app.ChangelogName(i.rt.Topology.App, topic)
-	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition)
-	start, end, err := reader.Bounds(ctx)
-	if err != nil {
-		return err
-	}
-	err = reader.Read(ctx, start, end, i.progress.tracked(start, end, func(records []*kgo.Record, _ int64) error {
-		for _, rec := range records {
-			if err := each(rec); err != nil {
-				return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
-			}
-		}
-		return nil
-	}))
-	if errors.Is(err, kerr.OffsetOutOfRange) {
-		return i.changelog(ctx, topic, partition, each)
-	}
+	_, err := i.changelogFrom(ctx, app.TaskID{Topic: topic, Partition: partition}, 0, each)
 	return err
 }
 
-// Erasure is what Forget does.
-type Erasure struct {
-	Digest dedup.Digest // of the claim that Lookup finds
-	Found  bool         // the key has a row
-	Status dedup.Status // of the row
-	// Attempt is the one that is erased, or was the last one of a free key.
-	Attempt uint32
-	// Produced reports that the outcome was produced. A free key needs none.
-	Produced bool
-}
-
-// Forget produces an outcome that erases the claim of a key. The task erases it when
-// it processes that record. The outcome names the attempt that Lookup finds: read again
-// later, it erases no later one.
-func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (Erasure, error) {
-	erasure := Erasure{Digest: d.Digest}
-	if d.Route.Mode != rules.ClaimMode {
-		return erasure, kafka.OperatorErrorf("route %s is not in claim mode: its keys cannot be erased before their window is over", d.Route.Name)
+// changelogFrom is changelog from an offset on. It returns the offset after the last record.
+func (i *Inspector) changelogFrom(ctx context.Context, task app.TaskID, from int64, each func(*kgo.Record) error) (end int64, err error) {
+	name := app.ChangelogName(i.rt.Topology.App, task.Topic)
+	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, task.Partition)
+	for {
+		start, end, err := reader.Bounds(ctx)
+		if err != nil {
+			return from, err
+		}
+		start = max(start, from)
+		err = reader.Read(ctx, start, end, i.progress.tracked(start, end, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				if err := each(rec); err != nil {
+					return fmt.Errorf("%s/%d/%d: %w", name, task.Partition, rec.Offset, err)
+				}
+			}
+			return nil
+		}))
+		if !errors.Is(err, kerr.OffsetOutOfRange) {
+			return max(from, end), err
+		}
 	}
-	entry, found, err := i.Lookup(ctx, d)
-	if err != nil || !found {
-		return erasure, err
-	}
-	erasure = Erasure{Digest: entry.Row.Digest, Found: true, Status: entry.Row.Status, Attempt: entry.Row.Attempt}
-	if entry.Row.Status == dedup.Freed || !entry.Held(d.Route) {
-		return erasure, nil
-	}
-	token := dedup.TokenOf(&entry.Row, entry.Partition)
-	if i.rt.TokensNameApp {
-		token.App = i.rt.TokenApp
-	}
-	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(dedup.OutcomeForget.String())},
-	}}
-	if err := i.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return erasure, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
-	}
-	erasure.Produced = true
-	return erasure, nil
 }
 
 // TaskKeys has the key counts of one task at its last transaction.

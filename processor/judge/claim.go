@@ -234,7 +234,13 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.deadLetter(ev)
 		return nil
 	}
-	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: &prior, left: len(s.Recipients)})
+	t.storeOutcome(j, route, &o, &prior, &s, ev.brokerTime)
+	return nil
+}
+
+// storeOutcome stores what an outcome changes, and replies to the requests that waited for it.
+func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, prior *dedup.Row, s *dedup.OutcomeDecision, brokerTime int64) {
+	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior, left: len(s.Recipients)})
 	j.countOutcome(route, o.Kind, outcomeApplied)
 	for i := range s.Recipients {
 		verdict := dedup.Replayed
@@ -242,8 +248,8 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 			verdict = dedup.Unique
 		}
 		answer := reply{
-			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
-			to: s.Recipients[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
+			verdict: verdict, status: o.Kind.ClaimStatus(), row: prior, claim: &s.Claim,
+			to: s.Recipients[i], value: o.Value, headers: o.Headers, brokerTime: brokerTime,
 		}
 		if s.KeyKept {
 			answer.status, answer.reason = dedup.StatusForwarded, keyKeptReason
@@ -252,7 +258,6 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.reply(requested, &answer)
 		j.respondWithOutcome(requested, &answer)
 	}
-	return nil
 }
 
 // applyOutcome decides on an outcome by the row of its claim. It omits a result that is

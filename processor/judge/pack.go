@@ -14,8 +14,9 @@ const packBytes = 32 << 10
 // packs has the rows of the open transaction that are not in a changelog record yet, and
 // the number of packs it has sent.
 //
-// The rows of a namespace are either all packed or all single (app.App.Packed). So those of
-// one digest are in the changelog in the order in which they were stored.
+// The rows of a namespace are either all packed or all single (app.App.Packed), except for
+// erased ones, before which put sends the pack. So those of one digest are in the changelog
+// in the order in which they were stored.
 type packs struct {
 	pack  dedup.Pack
 	limit int // of the pack's bytes

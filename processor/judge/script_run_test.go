@@ -31,6 +31,13 @@ type scriptRun struct {
 	routesText     string
 	shapes         map[string]shape
 	remembered     map[string]*kgo.Record
+	erasures       map[string]scriptErasure // by the position that the first step named
+}
+
+// scriptErasure is a request to erase one row.
+type scriptErasure struct {
+	task    app.TaskID
+	request app.ErasureRequest
 }
 
 // shape is a record with gaps.
@@ -41,7 +48,7 @@ type shape struct {
 
 func runScenario(t *testing.T, steps []step, prepartitioned bool) {
 	t.Helper()
-	r := &scriptRun{world: newWorld(t), prepartitioned: prepartitioned, shapes: map[string]shape{}, remembered: map[string]*kgo.Record{}}
+	r := &scriptRun{world: newWorld(t), prepartitioned: prepartitioned, shapes: map[string]shape{}, remembered: map[string]*kgo.Record{}, erasures: map[string]scriptErasure{}}
 	for _, st := range steps {
 		r.emitted = nil
 		if err := r.do(&st); err != nil {
@@ -58,7 +65,7 @@ func runScenario(t *testing.T, steps []step, prepartitioned bool) {
 }
 
 // emitting are the steps that say what they emit, even if it is nothing.
-var emitting = map[string]bool{"event": true, "outcome": true, "resume": true, "abort": true, "restore": true}
+var emitting = map[string]bool{"event": true, "outcome": true, "erase": true, "resume": true, "abort": true, "restore": true}
 
 // do runs a step.
 func (r *scriptRun) do(st *step) error {
@@ -78,6 +85,8 @@ func (r *scriptRun) do(st *step) error {
 		return r.setRefusing(st)
 	case "progress":
 		return r.progress(st)
+	case "erase":
+		return r.erase(st)
 	}
 	if len(st.fields) > 0 {
 		return fmt.Errorf("%s takes no fields", st.command)
@@ -113,6 +122,46 @@ func (r *scriptRun) do(st *step) error {
 		return fmt.Errorf("unknown step %s %s", st.command, strings.Join(st.words, " "))
 	}
 	return nil
+}
+
+// erase erases the row of an event, in a transaction of its own.
+func (r *scriptRun) erase(st *step) error {
+	if len(st.words) == 0 || len(st.words) > 2 || len(st.words) == 2 && st.words[1] != "aborted" {
+		return errors.New("want erase TOPIC/PARTITION/OFFSET, or erase TOPIC/PARTITION/OFFSET aborted")
+	}
+	named := st.words[0]
+	if _, known := r.erasures[named]; !known {
+		for _, t := range r.sorted() {
+			for row, err := range t.store.Rows() {
+				if err != nil {
+					return err
+				}
+				if string(r.app.PositionText(row.At)) == named {
+					r.erasures[named] = scriptErasure{t.ID, app.ErasureRequest{NamespaceID: row.NamespaceID, Rows: []app.RowRef{app.RefOf(&row)}}}
+				}
+			}
+		}
+	}
+	e, known := r.erasures[named]
+	if !known {
+		return fmt.Errorf("no row is of the event at %s", named)
+	}
+	for {
+		t := r.tasks[e.task]
+		t.JoinTransaction()
+		if _, err := t.Erase(r.judging, &e.request); err != nil {
+			return err
+		}
+		if !r.refused && len(st.words) == 1 {
+			r.end()
+			return nil
+		}
+		refused := r.refused
+		r.abort()
+		if !refused {
+			return nil
+		}
+	}
 }
 
 // progress writes a progress record.

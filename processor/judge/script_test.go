@@ -44,6 +44,9 @@ import (
 //	                     record without a TEXT; "refuse nothing" ends it
 //	event SHAPE-OR-TOPIC/PARTITION FIELDS    produce a record; "1000x event" repeats it
 //	outcome TOPIC/PARTITION KIND FIELDS      produce an outcome of the record of=NAME
+//	erase POSITION       erase the row of the event at topic/partition/offset, as the command
+//	                     forget does. A later step with the position names that row, too,
+//	                     whatever row the key has then. "aborted": abort the transaction
 //	progress DURATION FIELDS   a progress record: the outcomes stored before are read.
 //	                     executor=DURATION: the executors committed what was dispatched
 //	                     before; unread=N: not those of partition N; partitions=N.

@@ -93,9 +93,13 @@ func (t *State) put(e *Emitter, c *change) {
 	if c.claim != nil && t.Waiting != nil {
 		t.Waiting.Note(c.row, c.claim)
 	}
-	if t.App.Packed[c.row.NamespaceID] {
+	switch {
+	case t.App.Packed[c.row.NamespaceID] && c.row.Packs():
 		t.packRow(e, c.row)
-	} else {
+	case t.App.Packed[c.row.NamespaceID]: // an erased row, which follows those of the pack
+		t.sendPack(e)
+		t.singleRow(e, c.row)
+	default:
 		t.singleRow(e, c.row)
 	}
 	t.Open.Rows++

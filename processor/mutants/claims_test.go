@@ -2,6 +2,8 @@
 
 package mutants
 
+import "slices"
+
 // inScript aims at a scenario of processor/judge/testdata.
 func inScript(file, scenario string) []suite {
 	return []suite{judgeSuite.aimed("^TestScripts$/^" + file + "$/^" + scenario + "$")}
@@ -18,10 +20,22 @@ var claimList = []mutant{
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
-		name:  "forget-of-any-attempt",
-		does:  "forget erases the key whatever the attempt is: read again, it erases a later one",
-		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Kind != OutcomeForget && !o.Token.fits(prior) {\n"}},
-		aims:  []suite{processorSuite.aimed("^TestForgetThatIsReadAgainErasesNoLaterAttempt$")},
+		name:  "forget-of-any-row",
+		does:  "forget erases the row of a key, whatever its event and attempt: applied again, it erases a later one",
+		edits: []edit{{"processor/app/erasure.go", "&& *r == RefOf(row) }", "&& r.Digest == row.Digest.String() }"}},
+		aims:  slices.Concat(inScript("erasures", "applied-again"), inScript("erasures_claims", "later-attempt")),
+	},
+	{
+		name:  "erased-row-counted",
+		does:  "an erased row still counts as a live key: live_keys and the statistics are wrong",
+		edits: []edit{{"processor/judge/erase.go", "&change{row: &freed, replaced: &row}", "&change{row: &freed}"}},
+		aims:  inScript("erasures", "unique-again"),
+	},
+	{
+		name:  "erasure-removed-before-the-commit",
+		does:  "a request to erase rows is removed although its transaction aborted: the key stays",
+		edits: []edit{{"processor/tasks.go", "		t.dropErasures() // they stay pending\n", "		s.erasuresCommitted(t)\n"}},
+		aims:  []suite{processorSuite.aimed("^TestForgetSurvivesAnAbort$")},
 	},
 	{
 		name:  "former-claim-forgotten",
@@ -249,7 +263,7 @@ var claimList = []mutant{
 	{
 		name:  "reply-without-row",
 		does:  "an outcome gets its replies, but its row reaches only the store: the next owner dispatches the event again",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{

@@ -1,0 +1,240 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+)
+
+const (
+	// erasureInterval is the time between two readings of the manifest topic.
+	erasureInterval = time.Second
+	// erasuresMax bounds the requests that one transaction applies to a task.
+	erasuresMax = 8
+)
+
+// erasures has the requests of the command forget that no task has applied, as the manifest
+// topic has them. A request that a process removed, or its successor, is applied again
+// without effect.
+type erasures struct {
+	mu      sync.Mutex
+	pending map[app.TaskID][]*app.ErasureRequest // in the order of the topic
+	applied []string                             // names to remove from the topic
+	count   atomic.Int64                         // of pending, so that a task without requests takes no lock
+}
+
+func newErasures() *erasures { return &erasures{pending: map[app.TaskID][]*app.ErasureRequest{}} }
+
+// of returns the next requests for a task.
+func (e *erasures) of(id app.TaskID) []*app.ErasureRequest {
+	if e.count.Load() == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.pending[id]
+	return slices.Clone(all[:min(len(all), erasuresMax)])
+}
+
+func (e *erasures) add(r *app.ErasureRequest) {
+	e.remove(r)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pending[r.Task] = append(e.pending[r.Task], r)
+	e.count.Add(1)
+}
+
+func (e *erasures) remove(r *app.ErasureRequest) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drop(r)
+}
+
+func (e *erasures) drop(r *app.ErasureRequest) {
+	before := len(e.pending[r.Task])
+	e.pending[r.Task] = slices.DeleteFunc(e.pending[r.Task], func(p *app.ErasureRequest) bool { return p.Name == r.Name })
+	e.count.Add(int64(len(e.pending[r.Task]) - before))
+	if len(e.pending[r.Task]) == 0 {
+		delete(e.pending, r.Task)
+	}
+}
+
+// committed notes requests whose transaction has committed. The next reading removes them
+// from the topic.
+func (e *erasures) committed(requests []*app.ErasureRequest) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range requests {
+		e.drop(r)
+		e.applied = append(e.applied, r.Name)
+	}
+}
+
+// takeApplied returns the names to remove from the topic.
+func (e *erasures) takeApplied() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	names := e.applied
+	e.applied = nil
+	return names
+}
+
+// clear drops the requests before the topic is read from its start.
+func (e *erasures) clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.pending)
+	e.count.Store(0)
+}
+
+// erasureWatch reads the requests of the command forget and removes the applied ones.
+type erasureWatch struct {
+	*shared
+
+	client   *kgo.Client
+	workers  []*worker
+	reader   *kafka.Reader
+	position int64 // of the manifest topic
+}
+
+func newErasureWatch(s *shared, client *kgo.Client, workers []*worker) *erasureWatch {
+	t := s.rt.Topology
+	return &erasureWatch{shared: s, client: client, workers: workers, reader: kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)}
+}
+
+func (w *erasureWatch) run(ctx context.Context) {
+	for {
+		if err := errors.Join(w.read(ctx), w.removeApplied(ctx)); err != nil && ctx.Err() == nil {
+			w.log.Debug("read requests to erase rows failed, retrying", "error", err)
+		}
+		if kafka.Pause(ctx, w.erasureInterval) != nil {
+			return
+		}
+	}
+}
+
+// read reads the records of the topic since the last call.
+func (w *erasureWatch) read(ctx context.Context) error {
+	start, end, err := w.reader.ListBounds(ctx)
+	if err != nil {
+		return err
+	}
+	if start > w.position && w.position > 0 {
+		w.erasures.clear() // somebody deleted records: what is pending may be removed
+	}
+	found := false
+	err = w.reader.Read(ctx, max(start, w.position), end, func(records []*kgo.Record, position int64) error {
+		for _, rec := range records {
+			found = w.take(rec) || found
+		}
+		w.position = position
+		return nil
+	})
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		w.position = 0
+	}
+	if found {
+		for _, worker := range w.workers {
+			if worker.stage == app.StageDedup {
+				worker.wake()
+			}
+		}
+	}
+	return err
+}
+
+// take notes a record and reports whether it is a request.
+func (w *erasureWatch) take(rec *kgo.Record) bool {
+	r, is, removed, err := app.ReadErasure(rec)
+	switch {
+	case !is:
+		return false
+	case err != nil:
+		w.log.Error("request to erase rows cannot be read, skipped: repeat 'oncebus forget'", "error", err)
+		return false
+	case removed:
+		w.erasures.remove(r)
+		return false
+	case !slices.ContainsFunc(w.rt.Routes, func(route *app.Route) bool { return route.NamespaceID == r.NamespaceID }):
+		return false // another process has the route, or this one after its restart
+	}
+	w.erasures.add(r)
+	return true
+}
+
+// removeApplied removes the applied requests from the topic.
+func (w *erasureWatch) removeApplied(ctx context.Context) error {
+	names := w.erasures.takeApplied()
+	for n, name := range names {
+		if err := app.RemoveErasure(ctx, w.client, w.rt.Topology, name); err != nil {
+			w.erasures.mu.Lock()
+			w.erasures.applied = append(w.erasures.applied, names[n:]...)
+			w.erasures.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// erasing reports whether a task has requests to apply.
+func (s *taskSet) erasing() bool {
+	if s.erasures.count.Load() == 0 {
+		return false
+	}
+	for _, t := range s.tasks {
+		if t.judges() && len(s.erasures.of(t.ID)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// joinErasures applies the requested erasures in the open transaction, also to idle tasks.
+func (s *taskSet) joinErasures() error {
+	if s.erasures.count.Load() == 0 {
+		return nil
+	}
+	for _, t := range s.sorted() {
+		if !t.judges() {
+			continue // it applies them after its restore
+		}
+		t.erased = s.erasures.of(t.ID)
+		for _, r := range t.erased {
+			t.JoinTransaction()
+			n, err := t.Erase(s.judging, r)
+			if err != nil {
+				return s.storeFailed(t, err)
+			}
+			t.erasedRows += n
+		}
+	}
+	return nil
+}
+
+// erasuresCommitted follows the commit of a transaction with erasures of a task.
+func (s *taskSet) erasuresCommitted(t *task) {
+	if len(t.erased) == 0 {
+		return
+	}
+	rows, by := 0, ""
+	for _, r := range t.erased {
+		rows += len(r.Rows)
+		by = cmp.Or(by, r.By)
+	}
+	t.Log.Info("rows erased", "rows", t.erasedRows, "superseded", rows-t.erasedRows, "by", by)
+	s.erasures.committed(t.erased)
+	t.dropErasures()
+}
+
+// dropErasures forgets the erasures of a transaction that has ended.
+func (t *task) dropErasures() { t.erased, t.erasedRows = nil, 0 }

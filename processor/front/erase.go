@@ -1,0 +1,390 @@
+package front
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// A Target is what an operator wants to forget: one key, or each that a text can mean.
+type Target struct {
+	Text string          // as it was given, for people
+	Keys []rules.Derived // the first that has a row counts
+}
+
+// Erasure says what Forget did for a target.
+type Erasure struct {
+	Text string
+	// Key is the key that has the rows; without a row the first one of the target.
+	Key rules.Derived
+	// Rows has the rows that decide on the key: its own and, as far as they are of the
+	// same event, those of adjacent buckets, of collisions and of former claims.
+	Rows []RowErasure
+	// FreeAfter is the last attempt of a key that is free already; 0 without one.
+	FreeAfter uint32
+}
+
+// RowErasure says what became of a row.
+type RowErasure struct {
+	Digest  dedup.Digest
+	Task    string // topic/partition
+	First   string // topic/partition/offset of the first event
+	Status  dedup.Status
+	Attempt uint32
+	Result  ErasureResult
+
+	task app.TaskID
+	ref  app.RowRef
+}
+
+// ErasureResult is the result of an erasure.
+type ErasureResult string
+
+// Results.
+const (
+	// Requested: the request is in the manifest topic, and no task has applied it yet.
+	Requested ErasureResult = "requested"
+	// Erased: the changelog has the freed row.
+	Erased ErasureResult = "erased"
+	// Superseded: a later event or attempt took the key first, and keeps it.
+	Superseded ErasureResult = "superseded"
+)
+
+// ForgetOptions are the options of Forget.
+type ForgetOptions struct {
+	// Timeout is how long to wait until the rows are erased; 0 does not wait.
+	Timeout time.Duration
+	By      string // for people
+	// Progress is called with the number of rows that are erased or superseded, and of all
+	// requested ones; nil is not called.
+	Progress func(done, all int64)
+}
+
+// confirmPause is the time between two readings of the changelogs for erased rows.
+const confirmPause = 100 * time.Millisecond
+
+// Forget requests that the tasks erase the rows of keys, and waits until they have. The
+// requests go through the manifest topic: the task of a row erases it in its next
+// transaction, whichever process has it. A request names the event and the attempt of each
+// row, so it erases no later one.
+//
+// It reads each changelog partition once. A route with which the app has never run is an
+// operator error.
+func (i *Inspector) Forget(ctx context.Context, targets []Target, o ForgetOptions) ([]Erasure, error) {
+	scan := rowScan{tasks: map[app.TaskID]*taskScan{}}
+	for t := range targets {
+		for k := range targets[t].Keys {
+			if err := i.known(targets[t].Keys[k].Route); err != nil {
+				return nil, err
+			}
+			scan.add(i, &targets[t].Keys[k])
+		}
+	}
+	for _, task := range scan.order {
+		if err := scan.tasks[task].read(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	erasures := make([]Erasure, len(targets))
+	for t := range targets {
+		var err error
+		if erasures[t], err = scan.erasureOf(i, &targets[t]); err != nil {
+			return nil, err
+		}
+	}
+	if err := i.request(ctx, erasures, o); err != nil {
+		return erasures, err
+	}
+	return erasures, i.confirm(ctx, &scan, erasures, o)
+}
+
+// rowScan looks for the rows of keys in the changelogs of their tasks.
+type rowScan struct {
+	order []app.TaskID
+	tasks map[app.TaskID]*taskScan
+}
+
+// taskScan looks for rows in one changelog.
+type taskScan struct {
+	id         app.TaskID
+	digests    map[dedup.Digest]bool
+	keys       map[[32]byte]bool // of claims: those of former ones have other digests
+	collisions []*rules.Derived  // keys whose second digests depend on a row
+	rows       map[dedup.Digest]dedup.Row
+	last       wire.Fold
+	end        int64 // of the changelog, as far as it was read
+}
+
+// formerMax is how many former attempts of an adjacent bucket are looked for. The key of a
+// former claim tells it without that, and an adjacent bucket's key is not known.
+const formerMax = 64
+
+// add adds a key to the scans of the tasks that may have its rows.
+func (s *rowScan) add(i *Inspector, d *rules.Derived) {
+	topic, partitions := i.locate(d)
+	for _, partition := range partitions {
+		id := app.TaskID{Topic: topic, Partition: partition}
+		t := s.tasks[id]
+		if t == nil {
+			t = &taskScan{id: id, digests: map[dedup.Digest]bool{}, keys: map[[32]byte]bool{}}
+			s.tasks[id], s.order = t, append(s.order, id)
+		}
+		for _, digest := range digestsOf(d) {
+			t.digests[digest] = true
+		}
+		if d.Route.Mode != rules.ClaimMode {
+			continue
+		}
+		t.keys[d.Key] = true
+		if d.HasAdjacent {
+			for attempt := range uint32(formerMax) {
+				for _, digest := range d.Adjacent {
+					t.digests[dedup.FormerDigest(digest, attempt)] = true
+				}
+			}
+		}
+		if d.Route.ForwardsCollisions() && d.Fingerprint == 0 {
+			t.collisions = append(t.collisions, d)
+		}
+	}
+}
+
+// read reads the changelog from its start.
+func (t *taskScan) read(ctx context.Context, i *Inspector) (err error) {
+	t.rows = map[dedup.Digest]dedup.Row{}
+	t.end, err = i.changelogFrom(ctx, t.id, 0, func(rec *kgo.Record) error {
+		if number, ok := wire.CheckpointNumber(rec.Key); ok {
+			return t.last.Add(number, rec.Value)
+		}
+		for row, err := range wire.RowsOf(rec) {
+			if err != nil {
+				return err
+			}
+			if wanted, err := t.wants(row); err != nil {
+				return err
+			} else if wanted {
+				t.rows[row.Digest] = *row
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+func (t *taskScan) wants(row *dedup.Row) (bool, error) {
+	if _, known := t.rows[row.Digest]; known || t.digests[row.Digest] {
+		return true, nil
+	}
+	if len(t.keys) == 0 || !row.HasResult {
+		return false, nil
+	}
+	claim, err := dedup.DecodeClaim(row.Result)
+	if err != nil {
+		return false, err
+	}
+	if t.keys[claim.Key] {
+		return true, nil
+	}
+	return row.Fingerprint != 0 && slices.ContainsFunc(t.collisions, func(d *rules.Derived) bool { return isCollisionOf(row, d) }), nil
+}
+
+// isCollisionOf reports whether a row is of an event that has this key and other details than
+// the first one.
+func isCollisionOf(row *dedup.Row, d *rules.Derived) bool {
+	return dedup.CollisionDigest(d.Digest, row.Fingerprint) == row.Digest
+}
+
+// erasureOf returns the rows of a target's first key that has some. Rows in two namespaces
+// are an operator error: the operator must choose.
+func (s *rowScan) erasureOf(i *Inspector, target *Target) (Erasure, error) {
+	all := Erasure{Text: target.Text, Key: target.Keys[0]}
+	for k := range target.Keys {
+		d := &target.Keys[k]
+		rows, freeAfter := s.rowsOf(i, d)
+		all.FreeAfter = max(all.FreeAfter, freeAfter)
+		switch {
+		case len(rows) == 0:
+		case len(all.Rows) == 0:
+			all.Key, all.Rows = *d, rows
+		case all.Key.Route.Namespace != d.Route.Namespace:
+			return all, Ambiguous(target.Text, all.Key.Route, d.Route)
+		}
+	}
+	slices.SortFunc(all.Rows, func(a, b RowErasure) int { return slices.Compare(a.Digest[:], b.Digest[:]) })
+	return all, nil
+}
+
+// Ambiguous is the operator error about a key that has rows of two routes.
+func Ambiguous(text string, a, b *rules.Route) error {
+	return kafka.OperatorErrorf("%s is a key of route %s and of route %s: choose one with --route", text, a.Name, b.Name)
+}
+
+// rowsOf returns the rows of a key, and the last attempt of a row that is free already.
+func (s *rowScan) rowsOf(i *Inspector, d *rules.Derived) (rows []RowErasure, freeAfter uint32) {
+	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
+	topic, partitions := i.locate(d)
+	for _, partition := range partitions {
+		t := s.tasks[app.TaskID{Topic: topic, Partition: partition}]
+		streamTime := dedup.NoStreamTime
+		if t.last.IsWhole() {
+			c := t.last.Newest()
+			streamTime = c.StreamTimes.Of(namespaceID)
+		}
+		for _, row := range t.rows {
+			switch {
+			case row.NamespaceID != namespaceID || !d.Route.Span().Retains(row.First, streamTime) || !isOf(&row, d):
+			case row.Status == dedup.Freed:
+				freeAfter = max(freeAfter, row.Attempt)
+			default:
+				rows = append(rows, RowErasure{
+					Digest: row.Digest, Task: t.id.String(), First: string(i.rt.PositionText(row.At)), Status: row.Status, Attempt: row.Attempt,
+					task: t.id, ref: app.RefOf(&row),
+				})
+			}
+		}
+	}
+	return rows, freeAfter
+}
+
+// isOf reports whether a row is of the event that has the derived key. Without the details of
+// the event every row of the key is.
+func isOf(row *dedup.Row, d *rules.Derived) bool {
+	if d.Fingerprint != 0 && !row.Agrees(d.Fingerprint) {
+		return false
+	}
+	if slices.Contains(digestsOf(d), row.Digest) {
+		ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
+		adjacent := d.HasAdjacent && row.Digest != d.Digest && row.Digest != dedup.CollisionDigest(d.Digest, d.Fingerprint)
+		return !adjacent || ev.IsAdjacent(row, d.Route.AdjacentStep())
+	}
+	if d.Route.Mode != rules.ClaimMode {
+		return false
+	}
+	if claim, err := dedup.DecodeClaim(row.Result); err == nil && row.HasResult && claim.Key == d.Key {
+		return true
+	}
+	if d.HasAdjacent {
+		for attempt := range uint32(formerMax) {
+			if row.Digest == dedup.FormerDigest(d.Adjacent[0], attempt) || row.Digest == dedup.FormerDigest(d.Adjacent[1], attempt) {
+				return true
+			}
+		}
+	}
+	return d.Route.ForwardsCollisions() && d.Fingerprint == 0 && row.Fingerprint != 0 && isCollisionOf(row, d)
+}
+
+// request writes the requests for all rows.
+func (i *Inspector) request(ctx context.Context, erasures []Erasure, o ForgetOptions) error {
+	type group struct {
+		task        app.TaskID
+		namespaceID uint8
+	}
+	groups := map[group][]*RowErasure{}
+	var order []group
+	for e := range erasures {
+		namespaceID := i.rt.ByName[erasures[e].Key.Route.Name].NamespaceID
+		for r := range erasures[e].Rows {
+			row := &erasures[e].Rows[r]
+			g := group{row.task, namespaceID}
+			if groups[g] == nil {
+				order = append(order, g)
+			}
+			groups[g] = append(groups[g], row)
+		}
+	}
+	for _, g := range order {
+		for chunk := range slices.Chunk(groups[g], app.ErasureRowsMax) {
+			refs := make([]app.RowRef, len(chunk))
+			for n, row := range chunk {
+				refs[n] = row.ref
+			}
+			if err := app.WriteErasure(ctx, i.client, i.rt.Topology, app.NewErasureRequest(g.task, g.namespaceID, refs, o.By)); err != nil {
+				return err
+			}
+			for _, row := range chunk {
+				row.Result = Requested
+			}
+		}
+	}
+	return nil
+}
+
+// confirm reads the changelogs until all requested rows are erased or superseded, or the
+// time is over.
+func (i *Inspector) confirm(ctx context.Context, scan *rowScan, erasures []Erasure, o ForgetOptions) error {
+	open := map[app.TaskID]map[dedup.Digest][]*RowErasure{}
+	all, left := 0, 0
+	for e := range erasures {
+		for r := range erasures[e].Rows {
+			row := &erasures[e].Rows[r]
+			if open[row.task] == nil {
+				open[row.task] = map[dedup.Digest][]*RowErasure{}
+			}
+			open[row.task][row.Digest] = append(open[row.task][row.Digest], row)
+			all++
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	for left = all; left > 0 && o.Timeout > 0; {
+		for _, task := range scan.order {
+			if len(open[task]) == 0 {
+				continue
+			}
+			t := scan.tasks[task]
+			end, err := i.changelogFrom(waiting, task, t.end, func(rec *kgo.Record) error {
+				n, err := note(open[task], rec)
+				left -= n
+				return err
+			})
+			switch {
+			case waiting.Err() != nil && ctx.Err() == nil:
+				return nil // the results say which rows are not erased
+			case err != nil:
+				return err
+			}
+			t.end = end
+		}
+		if o.Progress != nil {
+			o.Progress(int64(all-left), int64(all))
+		}
+		if left > 0 && kafka.Pause(waiting, confirmPause) != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// note notes the rows of a changelog record that end an erasure, and returns how many.
+func note(open map[dedup.Digest][]*RowErasure, rec *kgo.Record) (ended int, err error) {
+	if _, ok := wire.CheckpointNumber(rec.Key); ok {
+		return 0, nil
+	}
+	for row, err := range wire.RowsOf(rec) {
+		if err != nil {
+			return ended, err
+		}
+		wanted := open[row.Digest]
+		if len(wanted) == 0 || wanted[0].ref.Names(row) {
+			continue // also a row that a sweep wrote again
+		}
+		result := Superseded
+		if wanted[0].ref == app.RefOf(row) {
+			result = Erased
+		}
+		for _, w := range wanted {
+			w.Result = result
+		}
+		ended += len(wanted)
+		delete(open, row.Digest)
+	}
+	return ended, nil
+}

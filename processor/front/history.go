@@ -1,0 +1,186 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// HistoryEntry is a record about an event of a key, as a topic has it.
+type HistoryEntry struct {
+	At      string `json:"at"`   // topic/partition/offset
+	Time    int64  `json:"time"` // of the record, Unix milliseconds
+	Verdict string `json:"verdict,omitempty"`
+	// Outcome is the kind of an executor's outcome.
+	Outcome     string `json:"outcome,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	ClaimStatus string `json:"claim_status,omitempty"` // of a reply
+	Attempt     string `json:"attempt,omitempty"`
+	Source      string `json:"source,omitempty"` // topic/partition/offset of the event
+}
+
+// History is what the topics of a route say of the events of a key.
+type History struct {
+	Entries []HistoryEntry `json:"events"` // the newest, by time
+	Earlier int            `json:"earlier,omitempty"`
+	Topics  []string       `json:"topics"` // that were read
+	// Cut says why not all records were read; "" if all were.
+	Cut string `json:"cut,omitempty"`
+	// CountsOnly reports that duplicates of the route are dropped: only their number is known.
+	CountsOnly bool `json:"counts_only,omitempty"`
+}
+
+// HistoryBound bounds what History reads.
+type HistoryBound struct {
+	Entries int // the most entries to return
+	Records int // the most records to read
+	Time    time.Duration
+}
+
+// errBound ends the reading of a history.
+var errBound = errors.New("bound")
+
+// History returns what the route's topics say of events of an entry's key: the duplicates
+// topic, or the output if it has the duplicates, the dead-letter topic, and in claim mode the
+// replies and outcomes. It reads from the first event's time on. Records whose time is
+// earlier, as of a duplicate with an earlier timestamp, may be missing.
+func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bound HistoryBound) (History, error) {
+	h := History{Entries: []HistoryEntry{}, CountsOnly: d.Route.Mode != rules.ClaimMode && d.Route.Duplicates.Policy == rules.Drop}
+	search := historySearch{history: &h, bound: bound, entry: e, keys: []string{wire.KeyText(&d.Key)}, routes: i.rt.RoutesOf[i.rt.ByName[d.Route.Name].NamespaceID]}
+	if e.Row.HasResult && e.Claim.Key != d.Key {
+		search.keys = append(search.keys, wire.KeyText(&e.Claim.Key))
+	}
+	reading, cancel := context.WithTimeout(ctx, bound.Time)
+	defer cancel()
+	var failed error
+	for _, topic := range historyTopics(d.Route) {
+		h.Topics = append(h.Topics, topic)
+		err := i.historyOf(reading, topic, e.Row.First, &search)
+		switch {
+		case errors.Is(err, errBound):
+			h.Cut = "after " + strconv.Itoa(bound.Records) + " records"
+		case reading.Err() != nil && ctx.Err() == nil:
+			h.Cut = "after " + bound.Time.String()
+		case err != nil:
+			failed = errors.Join(failed, err)
+			continue
+		}
+		if h.Cut != "" {
+			h.Cut += ", in topic " + topic
+			break
+		}
+	}
+	slices.SortStableFunc(h.Entries, func(a, b HistoryEntry) int { return int(min(max(a.Time-b.Time, -1), 1)) })
+	if n := len(h.Entries) - bound.Entries; n > 0 {
+		h.Earlier += n
+		h.Entries = h.Entries[n:]
+	}
+	return h, failed
+}
+
+// historyTopics returns the topics that have records about the events of a route.
+func historyTopics(r *rules.Route) []string {
+	var topics []string
+	add := func(topic string) {
+		if topic != "" && !slices.Contains(topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	add(r.Duplicates.Topic)
+	if r.Mode == rules.ClaimMode {
+		add(r.Claim.Replies)
+		add(r.Claim.Outcomes)
+	}
+	add(r.DeadLetter)
+	add(r.Output) // duplicates that are forwarded, collisions, events after the window
+	return topics
+}
+
+func (i *Inspector) historyOf(ctx context.Context, topic string, since int64, search *historySearch) error {
+	after, err := kadm.NewClient(i.client).ListOffsetsAfterMilli(ctx, since, topic)
+	if err != nil {
+		return fmt.Errorf("list offsets of %s: %w", topic, kafka.Denied(err, "Describe", kafka.ResourceTopic, topic))
+	}
+	readers, err := i.readersOf(ctx, topic)
+	if err != nil {
+		return err
+	}
+	for _, reader := range readers {
+		start, end, err := reader.Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		if o, ok := after.Lookup(topic, reader.Partition); ok && o.Err == nil && o.Offset >= 0 {
+			start = min(max(o.Offset, start), end)
+		}
+		if err := reader.Read(ctx, start, end, i.progress.tracked(start, end, search.look)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// historySearch looks for records about a key.
+type historySearch struct {
+	history *History
+	bound   HistoryBound
+	entry   *Entry
+	keys    []string // in hexadecimal digits
+	routes  []string // those of the namespace
+	read    int
+}
+
+func (s *historySearch) look(records []*kgo.Record, _ int64) error {
+	for _, rec := range records {
+		if s.read++; s.read > s.bound.Records {
+			return errBound
+		}
+		if entry, ok := s.entryOf(rec); ok {
+			s.history.Entries = append(s.history.Entries, entry)
+		}
+	}
+	if n := len(s.history.Entries) - 16*s.bound.Entries; n > 0 { // a hot key: keep the memory bounded
+		slices.SortStableFunc(s.history.Entries, func(a, b HistoryEntry) int { return int(min(max(a.Time-b.Time, -1), 1)) })
+		s.history.Entries = slices.Delete(s.history.Entries, 0, len(s.history.Entries)-s.bound.Entries)
+		s.history.Earlier += n + 15*s.bound.Entries
+	}
+	return nil
+}
+
+func (s *historySearch) entryOf(rec *kgo.Record) (HistoryEntry, bool) {
+	headers := wire.Headers(rec.Headers)
+	text := func(name string) string { v, _ := headers.Header(name); return strings.ToValidUTF8(string(v), "�") }
+	if !s.isOf(text) {
+		return HistoryEntry{}, false
+	}
+	return HistoryEntry{
+		At: fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset), Time: rec.Timestamp.UnixMilli(), Verdict: text(wire.HeaderVerdict),
+		Outcome: text(wire.HeaderOutcome), Reason: text(wire.HeaderReason), ClaimStatus: text(wire.HeaderClaimStatus), Attempt: text(wire.HeaderAttempt), Source: text(wire.HeaderSource),
+	}, true
+}
+
+// isOf reports whether a record is about the key: by its headers, or of an outcome by its
+// token.
+func (s *historySearch) isOf(text func(string) string) bool {
+	if key := text(wire.HeaderKey); key != "" {
+		return slices.Contains(s.keys, key) && slices.Contains(s.routes, text(wire.HeaderRoute))
+	}
+	token := text(wire.HeaderClaimToken)
+	if token == "" {
+		return false
+	}
+	t, err := dedup.ParseToken([]byte(token))
+	return err == nil && t.NamespaceID == s.entry.Row.NamespaceID && t.Digest == s.entry.Row.Digest
+}
