@@ -160,8 +160,11 @@ func kindOf(t *testing.T, c prometheus.Collector, desc *prometheus.Desc) string 
 		return "gauge"
 	}
 	// A custom collector without samples yet: its name has the type.
-	if strings.Contains(desc.String(), `_total"`) {
+	switch {
+	case strings.Contains(desc.String(), `_total"`):
 		return "counter"
+	case strings.Contains(desc.String(), `_delay_seconds"`):
+		return "histogram"
 	}
 	return "gauge"
 }
