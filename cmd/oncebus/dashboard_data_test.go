@@ -173,6 +173,7 @@ const dashboardRoutes = `routes:
     window: 1h
     output: signals.unique
     duplicates: {to: signals.duplicates}
+    sender: {field: id}
     dead_letter: dead
     http: {path: /signals, signature: {scheme: bearer, secret: SENDER}}
   - name: operations
@@ -299,9 +300,6 @@ const dashboardDataMax = time.Minute
 func (s *prometheusServer) missing(d *dashboard, variables *strings.Replacer, known map[string]metric) (missing []string) {
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			if pendingMetric(target.Expr, known) != "" {
-				continue
-			}
 			queries := []string{target.Expr}
 			names, _ := metricsOfQuery(target.Expr, known)
 			if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(onlyInAFault, name) }) {
