@@ -24,6 +24,7 @@ import (
 	"oncebus/processor/progress"
 	"oncebus/processor/restore"
 	"oncebus/processor/security"
+	"oncebus/processor/tracing"
 	"oncebus/state"
 )
 
@@ -86,6 +87,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	}
 	return p, nil
 }
+
+// Trace makes the processor export spans. Call it before Run.
+func (p *Processor) Trace(t *tracing.Tracer) { p.tracer = t }
 
 // Run processes until ctx is done. Then every worker ends its transaction and closes its
 // tasks. Run returns nil if they did so within StopTimeout. An operator has to resolve

@@ -16,6 +16,7 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
+	"oncebus/processor/tracing"
 )
 
 // shared has the values that all workers of a process share. After the first worker has
@@ -35,6 +36,7 @@ type shared struct {
 	erasures    *erasures // requested of the tasks of the app
 	idle        *idleMemory
 	board       *board
+	tracer      *tracing.Tracer // nil if no spans are wanted
 
 	metrics  *metrics
 	judging  *judge.Metrics

@@ -282,6 +282,9 @@ func (x *transactions) end() error {
 	}
 	x.judging.Publish(x.emitter.Counts)
 	x.judging.PublishDelays(&x.emitter.Delays)
+	if x.tracer != nil {
+		x.tracer.Publish(x.rt, x.emitter.Traced, time.Now())
+	}
 	x.isolation.committed(x.records)
 	x.respectedRefusals()
 	if x.tasks != nil {

@@ -260,6 +260,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.session, w.txns.client = session, session.Client()
 	w.txns.produced = newProduced(w.txns.client, w.rt.Topology, w.cfg.BatchBytesMax())
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
+	w.txns.emitter.Trace = w.tracer != nil
 	w.fetchingPaused.Store(false)
 	w.memory.use()
 	if w.stage == app.StageRoute {

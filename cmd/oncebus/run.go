@@ -33,6 +33,12 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, kept 
 		log.Error("wrong settings", "error", err)
 		return cli.ExitWrong
 	}
+	stopSpans, err := exportSpans(ctx, s, proc, log)
+	if err != nil {
+		log.Error("wrong settings", "error", err)
+		return cli.ExitWrong
+	}
+	defer stopSpans()
 	state := func(brief bool) any {
 		if brief {
 			return proc.State().Brief()

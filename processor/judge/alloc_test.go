@@ -122,3 +122,24 @@ func eventsAllocateNothing(t *testing.T, sender string) {
 		w.assert(input.topic+": duplicates", perPoll, input.records, process)
 	}
 }
+
+// TestUnsampledEventsAllocateNothing: with spans on, an event whose trace is not sampled costs a look at its headers.
+func TestUnsampledEventsAllocateNothing(t *testing.T) {
+	w := newAllocWorld(t)
+	w.emitter.Trace = true
+	task := w.task(app.TaskID{Topic: "prepartitioned.raw"})
+	process := func(records []*kgo.Record) { must(t, task.Process(w.judging, records)) }
+	records := w.raw("prepartitioned.raw")
+	headers := []kgo.RecordHeader{{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")}}
+	for _, r := range records {
+		r.Headers = headers
+	}
+	w.assert("unique events", 0.02, records, process)
+	for i := range records {
+		records[i].Offset += int64(len(records))
+	}
+	w.assert("duplicates", perPoll, records, process)
+	if len(w.emitter.Traced) != 0 {
+		t.Errorf("%d events are traced, whose traces are not sampled", len(w.emitter.Traced))
+	}
+}

@@ -49,6 +49,8 @@ type Emitter struct {
 	bytes   arena[byte]
 	Delays  Delays
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
+	Trace   bool     // whether to note the sampled events
+	Traced  []Traced // those of the open transaction
 	current current
 	limits  knownLimits
 }
@@ -92,6 +94,8 @@ func (e *Emitter) Reset() {
 	e.bytes.reset()
 	clear(e.Counts)
 	e.Delays.reset()
+	clear(e.Traced)
+	e.Traced = e.Traced[:0]
 	e.current = current{}
 	for _, r := range e.refusals {
 		r.used = false
@@ -100,6 +104,7 @@ func (e *Emitter) Reset() {
 
 // Release frees the memory that Reset keeps. No transaction may be open.
 func (e *Emitter) Release() {
+	e.Traced = nil
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
@@ -358,6 +363,9 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 func (e *Emitter) conclude(ev *event) {
 	ev.counted = ev.verdict
 	e.count(ev.route, counterIndex(ev.verdict))
+	if e.Trace {
+		e.trace(ev)
+	}
 	if ev.route.Mode == rules.ClaimMode && !ev.verdict.HasClaim() && e.rt.Outcomes[ev.rec.Topic] == nil {
 		e.replyWithoutClaim(ev)
 	}

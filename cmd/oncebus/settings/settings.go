@@ -16,6 +16,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
+	"oncebus/processor/tracing"
 )
 
 // Settings are the settings of a process. Their tags are the only source of name,
@@ -32,6 +33,9 @@ type Settings struct {
 	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
 	// LogFormat is cli.LogText or cli.LogJSON.
 	LogFormat string `env:"LOG_FORMAT" envDefault:"text" help:"format of the log: text or json"`
+
+	// SpansEndpoint is the URL for spans, from the variables of OpenTelemetry; "" for no spans.
+	SpansEndpoint string
 
 	Processor processor.Config
 
@@ -64,6 +68,9 @@ func Parse(environ []string) (Settings, error) {
 		mistakes = append(mistakes, err)
 	}
 	s.Ingress.Secrets = secrets
+	if s.SpansEndpoint, err = tracing.Endpoint(environ); err != nil {
+		mistakes = append(mistakes, err)
+	}
 	for _, row := range rows {
 		if path := paths[row.Name]; path != "" && row.path != nil {
 			reflect.ValueOf(&s).Elem().FieldByIndex(row.path).SetString(path)
