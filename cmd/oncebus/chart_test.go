@@ -144,13 +144,13 @@ var helmBinary = sync.OnceValues(func() (string, error) {
 })
 
 // helm runs helm template on the chart and returns its output, and the error that it prints.
-func helm(t *testing.T, args ...string) (out []byte, complaint string) {
+func helm(t *testing.T, release string, args ...string) (out []byte, complaint string) {
 	t.Helper()
 	path, err := helmBinary()
 	if err != nil {
 		kafkatest.Lack(t, "no helm in the module cache: the chart is not rendered; make check-deployments gets it: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), path, append([]string{"template", "oncebus", chart, "--namespace", "events", "--kube-version", "1.30"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), path, append([]string{"template", release, chart, "--namespace", "events", "--kube-version", "1.30"}, args...)...)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	if out, err = cmd.Output(); err != nil {
@@ -162,7 +162,13 @@ func helm(t *testing.T, args ...string) (out []byte, complaint string) {
 // render returns the objects of the chart.
 func render(t *testing.T, args ...string) []object {
 	t.Helper()
-	out, complaint := helm(t, args...)
+	return renderAs(t, "oncebus", args...)
+}
+
+// renderAs is render for a release of another name.
+func renderAs(t *testing.T, release string, args ...string) []object {
+	t.Helper()
+	out, complaint := helm(t, release, args...)
 	if complaint != "" {
 		t.Fatalf("helm template %v: %s", args, complaint)
 	}
@@ -210,7 +216,7 @@ func one(t *testing.T, objects []object, kind, name string) object {
 
 // valuesFile returns the arguments that name a value file of the tests.
 func valuesFile(name string) []string {
-	return []string{"--values", filepath.Join(chart, "ci", name+".yaml")}
+	return []string{"--values", filepath.Join(chart, "ci", name+"-values.yaml")}
 }
 
 // machine is where the files of a pod are: ConfigMaps and Secrets by name, and directories for volumes.
@@ -320,7 +326,7 @@ func (m *machine) environ(pod string, c *container, dirs map[string]string) []st
 	return environ
 }
 
-// secretsOfProduction are the Secrets that ci/production.yaml names.
+// secretsOfProduction are the Secrets that ci/production-values.yaml names.
 func secretsOfProduction(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	authority := kafkatest.NewAuthority(t, "chart")
@@ -465,7 +471,8 @@ func TestChartRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "kafka"},
+		{nil, "kafka.brokers is empty"},
+		{minimal("--set", "fullnameOverride=1.2"), "'1.2' does not match pattern"},
 		{[]string{"--set", "kafka.brokers={kafka:9092}"}, "set routes.file (--set-file routes.file=routes.yaml) or routes.existingConfigMap"},
 		{minimal("--set", "routes.existingConfigMap=other"), "and not both"},
 		{minimal("--set", "run.replicas=13"), "run.replicas is 13, more than the 12 partitions"},
@@ -494,7 +501,7 @@ func TestChartRefuses(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args[max(0, len(tt.args)-1):], ""), func(t *testing.T) {
 			t.Parallel()
-			if _, complaint := helm(t, tt.args...); !strings.Contains(complaint, tt.want) {
+			if _, complaint := helm(t, "oncebus", tt.args...); !strings.Contains(complaint, tt.want) {
 				t.Errorf("complaint %q, want %q", complaint, tt.want)
 			}
 		})
@@ -545,7 +552,7 @@ func TestChartReachesEverySetting(t *testing.T) {
 			}
 		}
 	}
-	inValues := []string{"ONCEBUS_COMMIT_INTERVAL", "ONCEBUS_DISK_MIN_FREE_PERCENT"} // of ci/production.yaml
+	inValues := []string{"ONCEBUS_COMMIT_INTERVAL", "ONCEBUS_DISK_MIN_FREE_PERCENT"} // of ci/production-values.yaml
 	for name := range own {
 		if !refused.MatchString(name) && !slices.Contains(inValues, name) {
 			t.Errorf("%s is set by the chart, and settings may set it a second time", name)
@@ -674,12 +681,29 @@ func TestChartHasNoSecret(t *testing.T) {
 	used := map[string]bool{}
 	err := fs.WalkDir(os.DirFS(filepath.Join(chart, "ci")), ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			used[strings.TrimSuffix(path, ".yaml")] = true
+			used[strings.TrimSuffix(path, "-values.yaml")] = true
 		}
 		return err
 	})
 	if names := slices.Sorted(maps.Keys(used)); err != nil || !slices.Equal(names, slices.Sorted(slices.Values(chartValues))) {
 		t.Errorf("the files of ci/ are %v (%v), the tests read %v", names, err, chartValues)
+	}
+}
+
+// TestChartNames: the names of objects are valid for every name of a release, and a routes file may begin with anything.
+func TestChartNames(t *testing.T) {
+	valid := regexp.MustCompile(`^[a-z][-a-z0-9]{0,61}[a-z0-9]$`)
+	routes := "\n  \n    # indented\n" + one(t, render(t, valuesFile("minimal")...), "ConfigMap", "").Data["routes.yaml"]
+	file := kafkatest.ReplaceFile(t, filepath.Join(t.TempDir(), "routes.yaml"), []byte(routes))
+	for _, release := range []string{"a", "oncebus", "team.orders", "a-release-with-a-name-that-is-as-long-as-helm-allows"} {
+		for _, o := range renderAs(t, release, append(valuesFile("production"), "--set", "fullnameOverride=", "--set-file", "routes.file="+file)...) {
+			if !valid.MatchString(o.Metadata.Name) {
+				t.Errorf("release %s: %s %s", release, o.Kind, o.Metadata.Name)
+			}
+			if o.Kind == "ConfigMap" && o.Data["routes.yaml"] != routes {
+				t.Errorf("release %s: the routes file is %q, want %q", release, o.Data["routes.yaml"], routes)
+			}
+		}
 	}
 }
 

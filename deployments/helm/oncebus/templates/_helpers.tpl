@@ -1,15 +1,9 @@
-{{/* The name of the objects. 40 characters leave room for suffixes, a pod's number and the label of a revision, which has at most 63. */}}
+{{/* The name of the objects. 40 characters leave room for suffixes, a pod's number and the label of a revision, which has at most 63.
+A release's name may have dots, and that of a Service may not. */}}
 {{- define "oncebus.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
-{{- end -}}
-{{- end -}}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- .Values.fullnameOverride | default ($full | replace "." "-") | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "oncebus.image" -}}
@@ -53,6 +47,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* check fails for values that no schema can compare. */}}
 {{- define "oncebus.check" -}}
+{{- if not .Values.kafka.brokers -}}
+{{- fail "kafka.brokers is empty: name at least one, as by --set 'kafka.brokers={kafka:9092}'" -}}
+{{- end -}}
 {{- $partitions := int (include "oncebus.partitions" .) -}}
 {{- if gt (int .Values.run.replicas) $partitions -}}
 {{- fail (printf "run.replicas is %d, more than the %d partitions of app.partitions and app.prepartitionedPartitions: the pods above that number would judge no event" (int .Values.run.replicas) $partitions) -}}
