@@ -235,7 +235,7 @@ func (p *pod) look(ctx context.Context) error {
 		return err
 	}
 	ok, err := p.probe(ctx, "readiness", &p.container.ReadinessProbe)
-	if err != nil {
+	if err != nil && p.ready {
 		p.t.Logf("pod %s is no longer ready: %v", p.Name, err)
 		p.ready, p.lapses = false, p.lapses+1
 	}
