@@ -99,14 +99,16 @@ type container struct {
 		ReadOnlyRootFilesystem   bool
 		Capabilities             struct{ Drop []string }
 	}
-	VolumeMounts []struct {
-		Name, MountPath, SubPath string
-		ReadOnly                 bool
-	}
+	VolumeMounts []mount
+}
+
+type mount struct {
+	Name, MountPath, SubPath string
+	ReadOnly                 bool
 }
 
 type probe struct {
-	HTTPGet                                         struct{ Path, Port string }
+	HTTPGet                                         struct{ Path, Port, Scheme string }
 	PeriodSeconds, FailureThreshold, TimeoutSeconds int
 	InitialDelaySeconds                             int
 }
@@ -336,6 +338,8 @@ func secretsOfProduction(t *testing.T) map[string]map[string]string {
 		"kafka-user":  {"password": "password-of-the-chart"},
 		"keys":        {"key-secret": "secret-of-the-chart"},
 		"ingress-tls": {"ca.crt": string(authority.PEM()), "tls.crt": string(cert), "tls.key": string(key)},
+		"admin":       {"admin-token": "token-of-the-admin-port"},
+		"admin-tls":   {"ca.crt": string(authority.PEM()), "tls.crt": string(cert), "tls.key": string(key)},
 		"signals":     {"token": "token-of-the-chart"}, // next-token comes with a rotation
 	}
 }
@@ -452,6 +456,9 @@ func checkRights(t *testing.T, o *object) {
 		probe
 	}{{"/healthz", c.StartupProbe}, {"/healthz", c.LivenessProbe}, {"/readyz", c.ReadinessProbe}} {
 		p := want.probe
+		if tls := slices.ContainsFunc(c.VolumeMounts, func(m mount) bool { return m.Name == "admin-tls" }); tls != (p.HTTPGet.Scheme == "HTTPS") {
+			t.Errorf("%s: TLS is %t, a probe is %+v", o.Kind, tls, p)
+		}
 		if p.HTTPGet.Path != want.path || p.HTTPGet.Port != "admin" || p.PeriodSeconds == 0 || p.FailureThreshold == 0 || p.TimeoutSeconds == 0 {
 			t.Errorf("%s: a probe of %s is %+v", o.Kind, want.path, p)
 		}
@@ -491,6 +498,8 @@ func TestChartRefuses(t *testing.T) {
 		{minimal("--set", "kafka.tls.caKey=ca.crt"), "no existingSecret"},
 		{production("--set", "kafka.tls.keyKey="), "certKey and keyKey are set together"},
 		{production("--set", "ingress.tls.existingSecret="), "ingress.tls.clientCAKey is set"},
+		{production("--set", "admin.tls.existingSecret="), "admin.tls.clientCAKey is set"},
+		{production("--set", "serviceMonitor.tlsConfig=null"), "serviceMonitor.tlsConfig is empty"},
 		{production("--set", "keda.maxReplicas=37"), "keda.maxReplicas is 37, more than the 36 partitions"},
 		{production("--set", "keda.maxReplicas=5"), "keda.maxReplicas is 5, less than run.replicas (6)"},
 		{production("--set", "keda.serverAddress="), "keda.serverAddress is empty"},

@@ -93,6 +93,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.brokers) -}}
 {{- fail "networkPolicy.brokers is empty: with networkPolicy.enabled the pods could connect to no broker" -}}
 {{- end -}}
+{{- if and .Values.admin.tls.clientCAKey (not .Values.admin.tls.existingSecret) -}}
+{{- fail "admin.tls.clientCAKey is set, and no existingSecret that has it" -}}
+{{- end -}}
+{{- if and .Values.admin.tls.existingSecret .Values.serviceMonitor.enabled (not .Values.serviceMonitor.tlsConfig) -}}
+{{- fail "serviceMonitor.tlsConfig is empty, and admin.tls.existingSecret is not: name the authorities that the scrape trusts" -}}
+{{- end -}}
 {{- if and .Values.ingress.tls.clientCAKey (not .Values.ingress.tls.existingSecret) -}}
 {{- fail "ingress.tls.clientCAKey is set, and no existingSecret that has it" -}}
 {{- end -}}
@@ -126,6 +132,20 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
   value: {{ $v.app.minInsyncReplicas | int | quote }}
 - name: ONCEBUS_CREATE_TOPICS
   value: {{ $v.app.createTopics | quote }}
+{{- if $v.admin.token.existingSecret }}
+- name: ONCEBUS_ADMIN_TOKEN_FILE
+  value: {{ printf "/etc/oncebus/admin/%s" $v.admin.token.key | quote }}
+{{- end }}
+{{- if $v.admin.tls.existingSecret }}
+- name: ONCEBUS_ADMIN_TLS_CERT_FILE
+  value: /etc/oncebus/admin-tls/tls.crt
+- name: ONCEBUS_ADMIN_TLS_KEY_FILE
+  value: /etc/oncebus/admin-tls/tls.key
+{{- if $v.admin.tls.clientCAKey }}
+- name: ONCEBUS_ADMIN_TLS_CLIENT_CA_FILE
+  value: {{ printf "/etc/oncebus/admin-tls/%s" $v.admin.tls.clientCAKey | quote }}
+{{- end }}
+{{- end }}
 {{- if $v.keySecret.existingSecret }}
 - name: ONCEBUS_KEY_SECRET_FILE
   value: {{ printf "/etc/oncebus/key/%s" $v.keySecret.key | quote }}
@@ -191,6 +211,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: routes
   mountPath: /etc/oncebus/routes
   readOnly: true
+{{- if $v.admin.token.existingSecret }}
+- name: admin
+  mountPath: /etc/oncebus/admin
+  readOnly: true
+{{- end }}
+{{- if $v.admin.tls.existingSecret }}
+- name: admin-tls
+  mountPath: /etc/oncebus/admin-tls
+  readOnly: true
+{{- end }}
 {{- if $v.keySecret.existingSecret }}
 - name: key
   mountPath: /etc/oncebus/key
@@ -213,6 +243,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: routes
   configMap:
     name: {{ include "oncebus.routesConfigMap" .root }}
+{{- if $v.admin.token.existingSecret }}
+- name: admin
+  secret:
+    secretName: {{ $v.admin.token.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- if $v.admin.tls.existingSecret }}
+- name: admin-tls
+  secret:
+    secretName: {{ $v.admin.tls.existingSecret }}
+    defaultMode: 0440
+{{- end }}
 {{- if $v.keySecret.existingSecret }}
 - name: key
   secret:
@@ -251,22 +293,18 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* The kubelet does not verify the certificate. */}}
 {{- define "oncebus.probes" -}}
-startupProbe:
-  httpGet: {path: /healthz, port: admin}
-  periodSeconds: {{ .startup.periodSeconds }}
-  failureThreshold: {{ .startup.failureThreshold }}
-  timeoutSeconds: {{ .startup.timeoutSeconds }}
-livenessProbe:
-  httpGet: {path: /healthz, port: admin}
-  periodSeconds: {{ .liveness.periodSeconds }}
-  failureThreshold: {{ .liveness.failureThreshold }}
-  timeoutSeconds: {{ .liveness.timeoutSeconds }}
-readinessProbe:
-  httpGet: {path: /readyz, port: admin}
-  periodSeconds: {{ .readiness.periodSeconds }}
-  failureThreshold: {{ .readiness.failureThreshold }}
-  timeoutSeconds: {{ .readiness.timeoutSeconds }}
+{{- $scheme := ternary "HTTPS" "HTTP" (not (empty .root.Values.admin.tls.existingSecret)) -}}
+{{- range $name, $path := dict "startup" "/healthz" "liveness" "/healthz" "readiness" "/readyz" }}
+{{- with index (index $.root.Values $.component).probes $name }}
+{{ $name }}Probe:
+  httpGet: {path: {{ $path }}, port: admin, scheme: {{ $scheme }}}
+  periodSeconds: {{ .periodSeconds }}
+  failureThreshold: {{ .failureThreshold }}
+  timeoutSeconds: {{ .timeoutSeconds }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Where pods go, and what else a pod's specification has for both components. */}}
