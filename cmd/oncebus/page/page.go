@@ -47,6 +47,7 @@ type Source struct {
 type Page struct {
 	source Source
 	began  time.Time
+	took   func(since time.Time) time.Duration // measures readings
 
 	mu      sync.Mutex
 	history *history
@@ -69,7 +70,7 @@ func New(source Source) *Page {
 		names = append(names, r.Name)
 	}
 	return &Page{
-		source: source, began: time.Now(), history: newHistory(names), streams: map[*stream]bool{}, watched: make(chan struct{}, 1), ended: make(chan struct{}),
+		source: source, began: time.Now(), took: time.Since, history: newHistory(names), streams: map[*stream]bool{}, watched: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 
@@ -108,7 +109,7 @@ func (p *Page) tick(now time.Time, atOnce bool) {
 	}
 	began := time.Now()
 	p.take(now)
-	p.costs.add(time.Since(began))
+	p.costs.add(p.took(began))
 }
 
 // costs has how long the last readings took.

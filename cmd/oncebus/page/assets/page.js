@@ -29,10 +29,11 @@
     if (s < 0.001) return whole.format(s * 1e6) + " µs";
     if (s < 0.01) return tenth.format(s * 1e3) + " ms";
     if (s < 1) return whole.format(s * 1e3) + " ms";
-    if (s < 60) return tenth.format(s) + " s";
-    if (s < 3600) return Math.floor(s / 60) + " min " + Math.round(s % 60) + " s";
-    if (s < 86400) return Math.floor(s / 3600) + " h " + Math.round((s % 3600) / 60) + " min";
-    return Math.floor(s / 86400) + " d " + Math.round((s % 86400) / 3600) + " h";
+    if (s < 59.95) return tenth.format(s) + " s";
+    const seconds = Math.round(s), minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
+    if (hours === 0) return minutes + " min " + (seconds % 60) + " s";
+    if (hours < 24) return hours + " h " + (minutes % 60) + " min";
+    return Math.floor(hours / 24) + " d " + (hours % 24) + " h";
   };
   const bytes = (n) => {
     for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
@@ -176,7 +177,7 @@
         axes.push(axis({ scale: second.scale, side: 1, size: 58, grid: { show: false }, values: (u, ticks) => ticks.map((v) => short(v) + " s") }));
       }
       return {
-        width: Math.max(this.plot.clientWidth, 120), height: this.plot.clientHeight, legend: { show: false }, padding: [8, second ? 0 : 12, 0, 0],
+        width: Math.max(this.plot.clientWidth, 120), height: this.plot.clientHeight, legend: { show: false }, padding: [8, second ? 0 : 30, 0, 0],
         cursor: { sync: { key: "oncebus" }, drag: { x: false, y: false }, y: false, points: { size: 6 } },
         scales, axes,
         hooks: { setCursor: [(u) => this.describe(this.last, u.cursor.idx)] },
@@ -286,6 +287,8 @@
     const others = {};
     s.tasks.forEach((t) => { if (t.state !== "running") others[t.state] = (others[t.state] || 0) + 1; });
     const names = Object.keys(others).sort().map((n) => `${others[n]} ${n}`);
+    const left = s.tasks.reduce((n, t) => n + (t.restore ? t.restore.remaining_records : 0), 0);
+    if (left > 0) names.push(`${count(left)} records left`);
     setText($("tasks-sub"), s.role === "ingress" ? "an ingress has none" : names.length ? names.join(", ") : s.tasks.length ? "none waits" : "none assigned");
     setLevel($("tasks-running").closest(".tile"), running < s.tasks.length ? "wait" : "");
     setText($("disk-state"), s.disk ? bytes(s.disk.state_bytes) : "–");
