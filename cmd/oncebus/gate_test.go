@@ -132,7 +132,7 @@ func (c *gatedConn) Write(p []byte) (written int, err error) {
 		n, err = c.Conn.Write(p[written:min(len(p), written+piece)])
 		written += n
 		if rate := c.gate.perSecond.Load(); rate > 0 {
-			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate)) // the network is slow; the test does not wait for it
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate)) //nolint:forbidigo // the network is slow; the test does not wait for it
 		}
 	}
 	return written, err

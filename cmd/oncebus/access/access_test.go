@@ -133,7 +133,7 @@ func TestClientCertificates(t *testing.T) {
 		server := httptest.NewUnstartedServer(mux)
 		server.TLS = g.TLS()
 		server.StartTLS()
-		defer server.Close()
+		t.Cleanup(server.Close)
 		get := func(path string, shows *kafkatest.Authority, sent string) (int, error) {
 			config := &tls.Config{RootCAs: own.Pool(), ServerName: "127.0.0.1"}
 			if shows != nil {
@@ -145,7 +145,7 @@ func TestClientCertificates(t *testing.T) {
 			}
 			transport := &http.Transport{TLSClientConfig: config}
 			defer transport.CloseIdleConnections()
-			r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+path, nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}

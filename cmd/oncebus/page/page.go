@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -191,7 +192,7 @@ func (p *Page) Snapshot() ([]byte, error) {
 		p.take(now)
 	}
 	if p.latest == nil {
-		return nil, fmt.Errorf("no snapshot: the metrics cannot be gathered")
+		return nil, errors.New("no snapshot: the metrics cannot be gathered")
 	}
 	return p.latest, nil
 }

@@ -55,7 +55,7 @@ routes:
   - {name: signals, topics: [signals.raw], key: [{field: trace}, {field: id}], window: 24h, output: signals.unique}
 `
 
-func newBench(t testing.TB) *bench {
+func newBench(t *testing.T) *bench {
 	t.Helper()
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(routesText))
 	if err != nil {
@@ -167,7 +167,7 @@ func TestTasksAndLag(t *testing.T) {
 	if last := s.Tasks[2]; last.Keys != 7 || last.DiskBytes != 77 || last.LagRecords != 5 || last.LagSeconds != 1.5 || last.Restore != nil || last.Process != "one" {
 		t.Errorf("task %+v", last)
 	}
-	s = b.at(t, start.Add(20*time.Second))
+	b.at(t, start.Add(20*time.Second))
 	s = b.at(t, start.Add(31*time.Second))
 	if r := s.Tasks[1].Restore; r.PerSecond != 0 || r.ETASeconds != nil {
 		t.Errorf("a restore without progress has %+v", r)
@@ -244,7 +244,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	for name, want := range map[string]float64{seriesVerdict + "unique": 3, seriesRoute + "route-1": 1, seriesOther: 2} {
 		column := series[slices.Index(b.history.names, name)]
-		if column == nil || column[0] != want || column[fineMax-1] != want {
+		if len(column) != fineMax || column[0] != want || column[fineMax-1] != want {
 			t.Errorf("%s: %v, want %v", name, column, want)
 		}
 	}
@@ -287,7 +287,7 @@ func TestExpensiveReadingsAreRarer(t *testing.T) {
 		time.Millisecond: time.Second, 5 * time.Millisecond: time.Second, 10 * time.Millisecond: 2 * time.Second, time.Second: slowStep,
 	} {
 		var c costs
-		for range len(c) {
+		for range c {
 			c.add(took)
 		}
 		c.add(time.Minute) // it waited for a core
@@ -335,15 +335,15 @@ type event struct{ name, data string }
 // listen returns the events of a stream. The channel closes with the stream.
 func listen(t *testing.T, url string) (<-chan event, func()) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", url+PathStream, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+PathStream, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := http.DefaultClient.Do(r) //nolint:bodyclose // the goroutine below closes it
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
 	}
 	events := make(chan event, 100)
@@ -408,7 +408,8 @@ func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 		t.Errorf("%+v, %v", s.Events, err)
 	}
 	b.Close()
-	for range events { //nolint:revive // until the stream ends
+	for e := range events {
+		t.Log("after the end:", e.name)
 	}
 }
 
@@ -425,7 +426,7 @@ func TestTooManyReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "readers watch already") {
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "readers watch already") {
 		t.Errorf("%s %s", resp.Status, text)
 	}
 }
@@ -587,7 +588,7 @@ func BenchmarkReading(b *testing.B) {
 			server := httptest.NewServer(mux)
 			defer server.Close()
 			defer p.Close()
-			resp, err := http.Get(server.URL + PathStream) //nolint:noctx // ends with the server
+			resp, err := http.Get(server.URL + PathStream) //nolint:noctx,bodyclose // ends with the server
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -614,7 +615,7 @@ func BenchmarkReading(b *testing.B) {
 			}
 			used := (cpuTime(b) - before) / time.Duration(b.N)
 			var c costs
-			for range len(c) {
+			for range c {
 				c.add(used)
 			}
 			b.ReportMetric(float64(used.Microseconds())/1000, "cpu-ms")
