@@ -74,6 +74,8 @@ kafka-note:
 
 .PHONY: tools-note
 tools-note:
+	@command -v tmux >/dev/null || \
+		echo 'test: no tmux: oncebus top is not tested in a terminal'
 	@command -v chromium >/dev/null || \
 		echo 'test: no chromium: the live page is not tested in a browser'
 	@{ command -v curl && command -v openssl; } >/dev/null || \

@@ -10,6 +10,7 @@
 //	settings  the environment as settings, and the routes file
 //	demo      'oncebus demo': embedded broker, sample traffic, verification
 //	page      the live page, its figures and its stream; access: who may read them
+//	top       'oncebus top': the same figures in a terminal
 //
 // Here is one file per command: run, ingress, check, doctor, key, get, forget, stats
 // and version. service.go starts run and ingress and supervises them, admin.go has

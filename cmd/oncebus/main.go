@@ -8,6 +8,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/demo"
+	"oncebus/cmd/oncebus/top"
 )
 
 func main() {
@@ -22,6 +23,6 @@ func main() {
 func commands() cli.Commands {
 	return cli.Commands{
 		runCommand, ingressCommand, demo.Command, checkCommand, doctorCommand, keyCommand, getCommand, forgetCommand,
-		acceptCommand, statsCommand, versionCommand,
+		acceptCommand, statsCommand, top.Command, versionCommand,
 	}
 }

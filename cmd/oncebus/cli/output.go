@@ -57,3 +57,13 @@ func isTerminal(w io.Writer) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
+
+// Terminal returns the terminal that w, an output of a Process, writes to; nil if w is a file or a pipe.
+func Terminal(w io.Writer) *os.File {
+	o, ok := w.(*output)
+	if !ok || !o.terminal {
+		return nil
+	}
+	f, _ := o.w.(*os.File)
+	return f
+}
