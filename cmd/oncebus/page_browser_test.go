@@ -346,9 +346,10 @@ func (w *watched) killProcess() {
 	}
 	w.gate.perSecond.Store(100 << 10)
 	w.begin()
-	w.await("a restore with its remaining time", func() bool {
-		return slices.ContainsFunc(w.table("tasks"), func(row []string) bool {
-			return strings.HasPrefix(row[1], "restoring") && strings.Contains(row[7], "records left") && strings.Contains(row[7], "ready in")
+	w.await("restores with their remaining time", func() bool {
+		tasks := w.table("tasks")
+		return len(tasks) == realPartitions && !slices.ContainsFunc(tasks, func(row []string) bool {
+			return !strings.HasPrefix(row[1], "restoring") || !strings.Contains(row[7], "records left") || !strings.Contains(row[7], "ready in")
 		})
 	})
 	if got := w.text("#pill"); got != "not ready" && got != "Kafka is down" {
