@@ -13,7 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/cmd/oncebus/page"
 )
 
 func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRecorder {
@@ -127,5 +129,54 @@ func TestServeHTTPReportsItsEnd(t *testing.T) {
 	}
 	if err := server.stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAdminAccess: a token protects what holds figures. Probes and the page's own files are open, and the page can be off.
+func TestAdminAccess(t *testing.T) {
+	const token = "0123456789abcdef"
+	log := slog.New(slog.DiscardHandler)
+	for _, on := range []bool{true, false} {
+		registry := newRegistry()
+		guard, err := access.New(access.Config{Token: token}, registry, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := func() error { return nil }
+		var live *page.Page
+		if on {
+			live = page.New(page.Source{Role: page.RoleIngress, Metrics: registry, Ready: ready, Log: &page.Log{}})
+		}
+		h := newHandler(registry, ready, func(bool) any { return nil }, live, guard.Protect, log)
+		protected, open := []string{"/metrics", "/state"}, []string{"/healthz", "/readyz"}
+		if on {
+			protected, open = append(protected, "/snapshot"), append(open, "/", "/page/page.js")
+			if w := get(t, h, "GET", "/live"); w.Code != http.StatusUnauthorized {
+				t.Errorf("/live: %d", w.Code)
+			}
+		} else {
+			for _, path := range []string{"/", "/live", "/snapshot", "/page/page.js"} {
+				if w := get(t, h, "GET", path); w.Code != http.StatusNotFound {
+					t.Errorf("the page is off, but %s: %d", path, w.Code)
+				}
+			}
+		}
+		for _, path := range open {
+			if w := get(t, h, "GET", path); w.Code != http.StatusOK {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+		}
+		for _, path := range protected {
+			if w := get(t, h, "GET", path); w.Code != http.StatusUnauthorized || strings.Contains(w.Body.String(), "go_goroutines") {
+				t.Errorf("%s without a token: %d %s", path, w.Code, w.Body)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			r.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != http.StatusOK {
+				t.Errorf("%s with the token: %d", path, w.Code)
+			}
+		}
 	}
 }

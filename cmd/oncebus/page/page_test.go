@@ -195,6 +195,35 @@ func TestCommitTimesAreThoseOfTheLastMinute(t *testing.T) {
 	}
 }
 
+// TestSendersAndHTTP: both parts are absent in a process without their metrics, and are there with them.
+func TestSendersAndHTTP(t *testing.T) {
+	b := newBench(t)
+	if s := b.at(t, start); s.HTTP != nil || s.Senders != nil || s.Disk != nil || s.BrokerUp != nil {
+		t.Errorf("%+v", s)
+	}
+	sent := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_sender_duplicates"}, []string{"route", "sender"})
+	responses := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_requests_total"}, []string{"route", "code", "response"})
+	open := prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_requests_in_flight"})
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_http_request_seconds", Buckets: []float64{1, 2}}, []string{"route"})
+	b.registry.MustRegister(sent, responses, open, took)
+	if s := b.at(t, start.Add(time.Second)); s.Senders != nil {
+		t.Errorf("senders without a series: %+v", s.Senders)
+	}
+	for n := range 20 {
+		sent.WithLabelValues("orders", fmt.Sprint("s", n)).Set(float64(n))
+		responses.WithLabelValues(fmt.Sprint("r", n%2), []string{"202", "409"}[n%2], "x").Inc()
+		took.WithLabelValues(fmt.Sprint("r", n%2)).Observe(0.5)
+	}
+	open.Set(3)
+	s := b.at(t, start.Add(2*time.Second))
+	if len(s.Senders) != sendersMax || s.Senders[0] != (Sender{Route: "orders", Sender: "s19", Duplicates: 19, PerSecond: 9.5}) {
+		t.Errorf("senders: %+v", s.Senders)
+	}
+	if h := s.HTTP; h == nil || h.Total != 20 || h.PerSecond != 10 || h.InFlight != 3 || h.P50 != 0.5 || !slices.Equal(h.Codes, []Code{{"202", 10, 5}, {"409", 10, 5}}) {
+		t.Errorf("http: %+v", h)
+	}
+}
+
 // TestNotReady: the reason is shown.
 func TestNotReady(t *testing.T) {
 	b := newBench(t)
