@@ -154,22 +154,34 @@ func taskOf(s *processor.State, t *processor.TaskState, shared bool, now, before
 // stateRestoring is the state of a task that restores, as /state has it.
 const stateRestoring = "restoring"
 
-// sendersMax is how many senders a snapshot names.
-const sendersMax = 10
+// sendersMax is how many senders a snapshot names, and otherSenders the label of all others of
+// a route. They come last, whatever their number.
+const (
+	sendersMax   = 10
+	otherSenders = "other"
+)
 
 func senders(now, before *reading) []Sender {
 	if !now.hasSenders {
 		return nil
 	}
 	seconds := now.at.Sub(before.at).Seconds()
-	all := []Sender{}
+	named, others := []Sender{}, []Sender{}
 	for k, n := range now.senders {
-		all = append(all, Sender{Route: k[0], Sender: k[1], Duplicates: n, PerSecond: perSecond(n, before.senders[k], seconds)})
+		s := Sender{Route: k[0], Sender: k[1], Duplicates: n, PerSecond: perSecond(n, before.senders[k], seconds)}
+		switch {
+		case s.Sender != otherSenders:
+			named = append(named, s)
+		case n > 0:
+			others = append(others, s)
+		}
 	}
-	slices.SortFunc(all, func(a, b Sender) int {
+	most := func(a, b Sender) int {
 		return cmp.Or(cmp.Compare(b.Duplicates, a.Duplicates), strings.Compare(a.Route, b.Route), strings.Compare(a.Sender, b.Sender))
-	})
-	return all[:min(len(all), sendersMax)]
+	}
+	slices.SortFunc(named, most)
+	slices.SortFunc(others, most)
+	return append(named[:min(len(named), sendersMax)], others[:min(len(others), sendersMax)]...)
 }
 
 func httpOf(now, before, minute *reading) *HTTP {

@@ -214,9 +214,11 @@ func TestSendersAndHTTP(t *testing.T) {
 		responses.WithLabelValues(fmt.Sprint("r", n%2), []string{"202", "409"}[n%2], "x").Inc()
 		took.WithLabelValues(fmt.Sprint("r", n%2)).Observe(0.5)
 	}
+	sent.WithLabelValues("orders", otherSenders).Set(1000)
+	sent.WithLabelValues("signals", otherSenders).Set(0)
 	open.Set(3)
 	s := b.at(t, start.Add(2*time.Second))
-	if len(s.Senders) != sendersMax || s.Senders[0] != (Sender{Route: "orders", Sender: "s19", Duplicates: 19, PerSecond: 9.5}) {
+	if len(s.Senders) != sendersMax+1 || s.Senders[sendersMax].Duplicates != 1000 || s.Senders[0] != (Sender{Route: "orders", Sender: "s19", Duplicates: 19, PerSecond: 9.5}) {
 		t.Errorf("senders: %+v", s.Senders)
 	}
 	if h := s.HTTP; h == nil || h.Total != 20 || h.PerSecond != 10 || h.InFlight != 3 || h.P50 != 0.5 || !slices.Equal(h.Codes, []Code{{"202", 10, 5}, {"409", 10, 5}}) {

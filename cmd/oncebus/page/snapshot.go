@@ -24,8 +24,8 @@ type Snapshot struct {
 	Commits []Commit `json:"commits"`
 	Disk    *Disk    `json:"disk,omitempty"`
 	HTTP    *HTTP    `json:"http,omitempty"`
-	// Senders are those with the most duplicates, first the one with most; absent if no
-	// route says what identifies a sender.
+	// Senders are those with the most duplicates, first the one with most, and "other" for
+	// the rest of each route; absent if no route says what identifies a sender.
 	Senders []Sender `json:"senders,omitempty"`
 	Process Process  `json:"process"`
 	// Log has the last warnings and errors, the newest first.
