@@ -154,6 +154,10 @@ func (g *rawTraffic) event(route int, partition int32, id string, at int64) orac
 	if g.rng.IntN(20) == 0 {
 		e.Headers = append(e.Headers, oracle.Header{Key: "Oncebus-Verdict", Value: []byte("forged")})
 	}
+	if g.rng.IntN(20) == 0 {
+		attempt := [...]string{"1", "31", "1000000", "-1", ""}[g.rng.IntN(5)] // two of redrive, and forged ones
+		e.Headers = append(e.Headers, oracle.Header{Key: "oncebus-redrive-attempt", Value: []byte(attempt)})
+	}
 	return e
 }
 

@@ -224,7 +224,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 			result = outcomeConflicting
 		}
 		j.countOutcome(route, o.Kind, result)
-		ev.verdict, ev.reason, ev.outcomeHeaders = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
+		ev.verdict, ev.reason, ev.outcomeHeaders = dedup.Invalid, wire.ReasonOutcome+s.Refused, read.Headers()
 		if s.Row.Attempt > 0 {
 			ev.first = &s.Row
 		}

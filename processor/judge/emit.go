@@ -20,7 +20,7 @@ import (
 
 // ownHeadersMax is the highest number of oncebus headers on one emitted record,
 // ownHeadersPlain that without a reason and outside claim mode.
-const ownHeadersMax, ownHeadersPlain = 13, 3
+const ownHeadersMax, ownHeadersPlain = 14, 3
 
 // original is an input record as its producer wrote it, also if it came through the
 // repartition topic.
@@ -215,11 +215,25 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 			headers = append(headers, ev.headers[i])
 		}
 	}
+	if topic == ev.route.DeadLetter {
+		headers = ev.appendRedriveAttempt(headers)
+	}
 	r.Headers = e.ownHeaders(headers, ev)
 	if ev.recordKey == nil {
 		r.Partition = placeByKey(ev)
 	}
 	return r
+}
+
+// appendRedriveAttempt appends the attempt of the redrive that produced the original, if one
+// did. Without it in the dead letter the next redrive would begin to count again.
+func (ev *event) appendRedriveAttempt(to []kgo.RecordHeader) []kgo.RecordHeader {
+	for i := range ev.headers {
+		if _, ok := wire.RedriveAttempt(&ev.headers[i]); ok {
+			return append(to, ev.headers[i])
+		}
+	}
+	return to
 }
 
 // placeByKey returns the number by which a record without a record key gets its
@@ -339,7 +353,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	}
 	r := e.NewRecord()
 	r.Topic, r.Partition = full.Topic, placeByKey(ev)
-	r.Headers = e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
+	r.Headers = e.ownHeaders(ev.appendRedriveAttempt(e.headers.take(ownHeadersMax)[:0]), ev)
 	r.Headers = append(r.Headers,
 		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},

@@ -60,7 +60,7 @@ func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
 	r.Headers = a.AppendHeaders(r.Headers)
 	reason, _ := j.refused(ev.from, r.Topic)
 	if misfit := cmp.Or(j.misfit(r, timestamp), reason); misfit != "" {
-		ev.verdict, ev.reason, ev.key = dedup.Invalid, "answer "+misfit, a.Key
+		ev.verdict, ev.reason, ev.key = dedup.Invalid, wire.ReasonAnswer+misfit, a.Key
 		ev.outcomeHeaders = append(a.Outcome.Headers(), kgo.RecordHeader{Key: wire.HeaderAnswer, Value: []byte(a.Text())})
 		j.deadLetter(ev)
 		return

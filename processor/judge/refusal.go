@@ -2,6 +2,7 @@ package judge
 
 import (
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 // A Refusal is a record that its topic's broker refused for good, in a transaction that
@@ -30,7 +31,7 @@ func (e *Emitter) refuse(id RefusalID, err error) {
 		r = &Refusal{}
 		e.refusals[id] = r
 	}
-	r.Reason = "refused by topic " + id.Topic + ": " + err.Error()
+	r.Reason = wire.ReasonRefused + id.Topic + ": " + err.Error()
 	r.Forms++
 }
 

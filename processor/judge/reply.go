@@ -98,7 +98,7 @@ func (e *Emitter) deadLetterReply(route *app.Route, a *reply, reason string) {
 	}
 	e.deadLetter(&event{
 		original: original{rec: &kgo.Record{Value: a.value}, recordKey: a.to.Key, headers: headers, timestamp: a.brokerTime, from: a.to.At},
-		route:    route, verdict: a.verdict, key: a.dedupKey(), first: a.row, brokerTime: a.brokerTime, reason: "reply " + reason,
+		route:    route, verdict: a.verdict, key: a.dedupKey(), first: a.row, brokerTime: a.brokerTime, reason: wire.ReasonReply + reason,
 	})
 }
 

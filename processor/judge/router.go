@@ -73,12 +73,16 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	out.Topic, out.Value = r.App.Topology.Repartition, rec.Value
 	out.Partition = partition
 	out.Key = env.Append(e.bytes.take(env.Size())[:0])
-	// The task trusts oncebus headers, so foreign ones are dropped.
+	// The task trusts oncebus headers, so foreign ones are dropped, but for the attempt of a
+	// redrive: it only ends loops, and a dead letter has to have it.
 	headers := e.headers.take(len(rec.Headers))[:0]
 	for i := range rec.Headers {
-		if !wire.IsReserved(rec.Headers[i].Key) {
-			headers = append(headers, rec.Headers[i])
+		if wire.IsReserved(rec.Headers[i].Key) {
+			if _, ok := wire.RedriveAttempt(&rec.Headers[i]); !ok {
+				continue
+			}
 		}
+		headers = append(headers, rec.Headers[i])
 	}
 	out.Headers = headers
 	if n, limits := wire.RecordBytes(out), e.limitsOf(out.Topic); n > int(limits.MaxBytes) {
@@ -108,6 +112,6 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	e.count(route, unreadableOutcomes)
 	e.deadLetter(&event{
 		original: originalOf(rec, r.App.PositionOf(rec)),
-		route:    route, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
+		route:    route, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: wire.ReasonOutcome + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
 	})
 }

@@ -712,7 +712,7 @@ var oncebusHeaders = []string{
 	wire.HeaderRoute, wire.HeaderVerdict, wire.HeaderReason, wire.HeaderFirst, wire.HeaderFirstTime, wire.HeaderSource, wire.HeaderTimestamp,
 	wire.HeaderValueHash, wire.HeaderValueSize, wire.HeaderClaimToken, wire.HeaderAttempt, wire.HeaderOutcome,
 	wire.HeaderClaimStatus, wire.HeaderRequestID, wire.HeaderFirstRequest, wire.HeaderReplyTo,
-	wire.HeaderStartID, wire.HeaderAnswer, wire.HeaderStartedBy,
+	wire.HeaderStartID, wire.HeaderAnswer, wire.HeaderStartedBy, wire.HeaderRedriveAttempt,
 	"oncebus-has-outcome", "oncebus-forwarded", "oncebus-outcome-follows", "oncebus-omitted",
 }
 

@@ -25,6 +25,7 @@ const (
 	headerValueHash = "oncebus-value-sha256"
 	headerReplyTo   = "oncebus-reply-to"
 	headerForwarded = "oncebus-forwarded"
+	headerAttempt   = "oncebus-redrive-attempt"
 )
 
 // A builder makes the records that oncebus should emit.
@@ -38,6 +39,25 @@ type builder struct {
 // foreign reports whether a header is not one of oncebus's own.
 func foreign(h Header) bool {
 	return len(h.Key) < 8 || !strings.EqualFold(h.Key[:8], "oncebus-")
+}
+
+// carried reports whether a header is one that the repartition topic has as it was sent:
+// a foreign one, or how often a record was redriven, up to six digits.
+func carried(h Header) bool {
+	if h.Key != headerAttempt {
+		return foreign(h)
+	}
+	digits := strings.Trim(string(h.Value), "0123456789") == ""
+	return digits && len(h.Value) > 0 && len(h.Value) <= 6
+}
+
+// redriven returns the first header that says how often a record was redriven, if it has one.
+func redriven(headers []Header) []Header {
+	at := slices.IndexFunc(headers, func(h Header) bool { return h.Key == headerAttempt && carried(h) })
+	if at < 0 {
+		return nil
+	}
+	return headers[at : at+1 : at+1]
 }
 
 func (o *builder) positionText(at position) string {
@@ -68,6 +88,9 @@ func (o *builder) build(l *draft, topic string) (Record, bool) {
 		if foreign(h) {
 			o.headers = append(o.headers, h)
 		}
+	}
+	if topic == l.route.DeadLetter {
+		o.headers = append(o.headers, redriven(l.record.Headers)...)
 	}
 	o.addOwnHeaders(l)
 	r.Headers = o.headers
@@ -147,7 +170,7 @@ func (o *builder) pointer(l *draft, topic, why string) Record {
 	} else {
 		l.reason += "; not carried whole: " + why
 	}
-	o.headers = o.headers[:0]
+	o.headers = append(o.headers[:0], redriven(l.record.Headers)...)
 	o.addOwnHeaders(l)
 	o.headers = append(o.headers, description(l.record.Value, l.env.timestamp)...)
 	r := Record{Topic: topic, Headers: o.headers}

@@ -212,8 +212,8 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	if verdict != "invalid" && verdict != "missing_key" || reason == "" {
 		return fmt.Sprintf("verdict %q for reason %q", verdict, reason)
 	}
-	want := []Header{{headerRoute, []byte(s.Route)}, {headerVerdict, []byte(verdict)}, {headerReason, []byte(reason)},
-		{headerSource, []byte(text)}, {headerFirst, []byte(text)}, {headerFirstTime, []byte(strconv.FormatInt(s.Timestamp, 10))}}
+	want := append(redriven(s.Headers), Header{headerRoute, []byte(s.Route)}, Header{headerVerdict, []byte(verdict)}, Header{headerReason, []byte(reason)},
+		Header{headerSource, []byte(text)}, Header{headerFirst, []byte(text)}, Header{headerFirstTime, []byte(strconv.FormatInt(s.Timestamp, 10))})
 	if _, pointer := own(r, headerValueHash); pointer {
 		if want = append(want, description(s.Value, s.Timestamp)...); !sameHeaders(want, r.Headers) {
 			return "headers " + showHeaders(r.Headers) + ", want " + showHeaders(want)
@@ -227,7 +227,7 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	if !c.cfg.Emissions[r.Topic].AppendTime {
 		e.timestamp = r.Timestamp
 	}
-	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}, &e)
+	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}, &e, foreign)
 }
 
 // parse reads "topic/partition/offset".
@@ -321,7 +321,7 @@ func (c *check) changed(x *expectation, r *Record) string {
 	}
 	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers}
 	got := Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}
-	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp})
+	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp}, foreign)
 	if verdict := verdictOf(r); verdict != c.expected.names[x.verdict] {
 		diff = strings.TrimPrefix(diff+fmt.Sprintf("; verdict %q, want %q", verdict, c.expected.names[x.verdict]), "; ")
 	}

@@ -99,7 +99,7 @@ func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
 	if string(e.route) != s.Route {
 		c.add("K2", "%s: from %s by route %q, want %q; id %q", at(r), text, e.route, s.Route, s.ID)
 	}
-	if diff := untouched(&s.Record, r, e); diff != "" {
+	if diff := untouched(&s.Record, r, e, carried); diff != "" {
 		c.add("K3", "%s: from %s, not as it was sent: %s; id %q", at(r), text, diff, s.ID)
 	}
 	if want := cmp.Or(s.Time, s.Timestamp); e.time != want {
@@ -127,8 +127,9 @@ func (c *check) digest(s *Sent, e *envelope) (d digest) {
 }
 
 // untouched names the parts of a sent record that differ in the
-// repartition topic, "" for none. Headers with oncebus's prefix must be removed.
-func untouched(s, r *Record, e *envelope) string {
+// repartition topic or an output, "" for none. It must have the headers that stays accepts,
+// and no other one with the prefix of oncebus.
+func untouched(s, r *Record, e *envelope, stays func(Header) bool) string {
 	var diff []string
 	if !same(s.Key, r.Key) {
 		diff = append(diff, "record key "+brief(r.Key)+", was "+brief(s.Key))
@@ -139,17 +140,17 @@ func untouched(s, r *Record, e *envelope) string {
 	if s.Timestamp != e.timestamp {
 		diff = append(diff, "timestamp "+strconv.FormatInt(e.timestamp, 10)+", was "+strconv.FormatInt(s.Timestamp, 10))
 	}
-	if !sameForeign(s.Headers, r.Headers) {
+	if !sameStaying(s.Headers, r.Headers, stays) {
 		diff = append(diff, "headers "+showHeaders(r.Headers)+", were "+showHeaders(s.Headers))
 	}
 	return strings.Join(diff, "; ")
 }
 
-// sameForeign reports whether got equals sent without oncebus's headers.
-func sameForeign(sent, got []Header) bool {
+// sameStaying reports whether got equals those of the sent headers that stay.
+func sameStaying(sent, got []Header, stays func(Header) bool) bool {
 	n := 0
 	for _, h := range sent {
-		if !foreign(h) {
+		if !stays(h) {
 			continue
 		}
 		if n == len(got) || h.Key != got[n].Key || !same(h.Value, got[n].Value) {

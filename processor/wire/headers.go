@@ -45,6 +45,10 @@ const (
 	// first
 	HeaderBatchLast = "oncebus-batch-last"
 
+	// records that oncebus dead-letters redrive produced, and their dead letters: how
+	// often the record was redriven; any producer can forge it, so it only ends loops
+	HeaderRedriveAttempt = "oncebus-redrive-attempt"
+
 	// output in claim mode, answers, and dead letters of outcomes: token of the
 	// attempt, for its outcome; of a dead letter as the outcome had it, at most 256 bytes
 	HeaderClaimToken = "oncebus-claim-token"
@@ -100,8 +104,39 @@ func IsReserved(name string) bool {
 // RecordOverhead is the bytes of the batch header and of the record's length fields.
 const RecordOverhead = 61 + 40
 
-// ReasonTooLarge begins the reason of an event that a topic would refuse for its size.
-const ReasonTooLarge = "too large for topic "
+// The beginnings of reasons by which a dead letter shows what it is.
+const (
+	// ReasonTooLarge is that of an event that a topic would refuse for its size.
+	ReasonTooLarge = "too large for topic "
+	// ReasonRefused is that of an event that a broker refused.
+	ReasonRefused = "refused by topic "
+	// ReasonOutcome is that of an outcome that was refused.
+	ReasonOutcome = "outcome refused: "
+	// ReasonReply is that of a reply that its topic refused. The dead letter has the value of
+	// the reply; the event was processed.
+	ReasonReply = "reply "
+	// ReasonAnswer is that of an answer that its topic refused.
+	ReasonAnswer = "answer "
+)
+
+// redriveAttemptDigits bounds the value of HeaderRedriveAttempt, so that no producer makes
+// dead letters larger with it.
+const redriveAttemptDigits = 6
+
+// RedriveAttempt returns how often a record was redriven, by one of its headers; false for
+// another header, and for a value that redrive does not write.
+func RedriveAttempt(h *kgo.RecordHeader) (attempt int, ok bool) {
+	if h.Key != HeaderRedriveAttempt || len(h.Value) == 0 || len(h.Value) > redriveAttemptDigits {
+		return 0, false
+	}
+	for _, c := range h.Value {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		attempt = 10*attempt + int(c-'0')
+	}
+	return attempt, true
+}
 
 // RecordBytes returns an upper bound of a record's size in a batch of its own,
 // uncompressed.
