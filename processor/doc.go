@@ -46,6 +46,7 @@
 //	judge      judges and routes records; no client, no goroutine
 //	restore    a process's stores, and their restores from the changelog
 //	front      submits events and waits; looks keys up, requests their erasure
+//	deadletter lists dead letters, and sends them back to their inputs
 //	ingress    the HTTP server
 //
 // # Claims

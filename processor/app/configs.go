@@ -161,6 +161,36 @@ func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits 
 	return limits
 }
 
+// InputLimits are the limits of a topic that is not written by the app itself.
+type InputLimits struct {
+	TopicLimits
+
+	// RetentionMS is the age at which the broker deletes records, by their timestamps; Forever
+	// if it deletes none by age.
+	RetentionMS int64
+}
+
+// ReadInputLimits returns the limits of topics.
+func ReadInputLimits(ctx context.Context, admin *kadm.Client, topics ...string) (map[string]InputLimits, error) {
+	described, err := admin.DescribeTopicConfigs(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("describe topic settings: %w", err)
+	}
+	all := map[string]InputLimits{}
+	for _, topic := range described {
+		if topic.Err != nil {
+			return nil, fmt.Errorf("describe the settings of topic %s: %w", topic.Name, kafka.Denied(topic.Err, "DescribeConfigs", kafka.ResourceTopic, topic.Name))
+		}
+		values := settingsOf(topic)
+		limits := InputLimits{TopicLimits: new(Topology).limitsOf(topic.Name, values), RetentionMS: configInt(values, "retention.ms", Forever)}
+		if limits.RetentionMS < 0 || values["cleanup.policy"] == "compact" {
+			limits.RetentionMS = Forever
+		}
+		all[topic.Name] = limits
+	}
+	return all, nil
+}
+
 // timestampBound returns a bound on the distance of timestamps from the broker time.
 // Kafka before 4.0 has a second name for both bounds, message.timestamp.difference.max.ms.
 // It holds where the first name has its default, or is unknown.

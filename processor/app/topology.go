@@ -223,13 +223,28 @@ func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 		return fmt.Errorf("read the metadata of topics: %w", err)
 	}
 	t.Cluster, t.brokers = meta.Cluster, max(t.brokers, len(meta.Brokers))
+	return describeTopics(meta, t.Topics)
+}
+
+// DescribeTopics returns the existing ones of topics.
+func DescribeTopics(ctx context.Context, admin *kadm.Client, names ...string) (map[string]Topic, error) {
+	meta, err := admin.Metadata(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("read the metadata of topics: %w", err)
+	}
+	topics := map[string]Topic{}
+	return topics, describeTopics(meta, topics)
+}
+
+// describeTopics adds the existing topics of the broker's response.
+func describeTopics(meta kadm.Metadata, to map[string]Topic) error {
 	for name, detail := range meta.Topics {
 		switch {
 		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 		case detail.Err != nil:
 			return fmt.Errorf("describe topic %s: %w", name, kafka.Denied(detail.Err, "Describe", kafka.ResourceTopic, name))
 		default:
-			t.Topics[name] = newTopicOf(detail)
+			to[name] = newTopicOf(detail)
 		}
 	}
 	return nil

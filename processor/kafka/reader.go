@@ -71,6 +71,12 @@ func (l *Leaders) NewReader(topic string, topicID [16]byte, partition int32) *Re
 	return r
 }
 
+// BoundBatches bounds the bytes to which a batch may decompress, and its records. A reader of a
+// topic that others write to needs it. Read then returns *kgo.ErrDecompressTooLarge for a larger one.
+func (r *Reader) BoundBatches(batchMax int) {
+	r.decompressor = &decompressor{budget: r.budget, batchMax: batchMax}
+}
+
 // Bounds returns the partition's first offset and its high watermark. It retries
 // while no leader responds. The watermark is listed read_uncommitted, because
 // committed rows can follow the last stable offset, behind an open transaction of

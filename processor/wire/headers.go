@@ -117,6 +117,8 @@ const (
 	ReasonReply = "reply "
 	// ReasonAnswer is that of an answer that its topic refused.
 	ReasonAnswer = "answer "
+	// ReasonBatch is that of a batch that was not decompressed.
+	ReasonBatch = "the batch of offsets "
 )
 
 // redriveAttemptDigits bounds the value of HeaderRedriveAttempt, so that no producer makes
@@ -201,16 +203,16 @@ func SetInput(in *rules.Input, rec *kgo.Record) {
 	in.Timestamp = rec.Timestamp.UnixMilli()
 }
 
-// outcomeHeaderMax is the most bytes of an invalid token or kind in a dead letter. A
+// OutcomeHeaderMax is the most bytes of an invalid token or kind in a dead letter. A
 // producer may send one as long as the whole record.
-const outcomeHeaderMax = 256
+const OutcomeHeaderMax = 256
 
 // OutcomeHeaders returns the token, kind and start id headers of an outcome, each shortened to
-// outcomeHeaderMax bytes.
+// OutcomeHeaderMax bytes.
 func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome, HeaderStartID} {
 		if value, ok := (*Headers)(&rec.Headers).Own(name); ok {
-			headers = append(headers, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
+			headers = append(headers, kgo.RecordHeader{Key: name, Value: value[:min(len(value), OutcomeHeaderMax)]})
 		}
 	}
 	return headers

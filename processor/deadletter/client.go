@@ -1,0 +1,262 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/security"
+)
+
+// Client reads the dead letters of an app, and sends them back. It works on any machine
+// that reaches the brokers, whether a process of the app runs or not.
+type Client struct {
+	cfg      app.Config
+	routes   *rules.Routes
+	deriver  *rules.Deriver
+	redact   *security.Redactor
+	options  []kgo.Opt // of every client
+	client   *kgo.Client
+	admin    *kadm.Client
+	leaders  *kafka.Leaders
+	found    *app.Found
+	topics   map[string]app.Topic // dead-letter topics and inputs that exist
+	progress *Progress
+	refused  error // why the routes file contradicts the app; nil if it does not
+}
+
+// New connects to the brokers and reads the app's manifest, and what was done about its dead
+// letters. It creates and changes nothing. A missing app is an operator error.
+func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Client, error) {
+	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithBudget()
+	redact := security.NewRedactor(cfg.Config)
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner())), extra...)
+	c := &Client{cfg: cfg, routes: routes, deriver: routes.NewDeriver(cfg.KeySecret.Bytes()), redact: redact, options: opts}
+	c.client, err = kgo.NewClient(append(slices.Clone(opts), cfg.FetchOptions()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	c.admin, c.leaders = kadm.NewClient(c.client), kafka.NewLeaders(c.client)
+	if err := c.open(ctx); err != nil {
+		c.Close()
+		return nil, redact.Err(security.ExplainCredentials(err, cfg.SASL))
+	}
+	return c, nil
+}
+
+// Close ends the connections.
+func (c *Client) Close() { c.client.Close() }
+
+func (c *Client) open(ctx context.Context) (err error) {
+	if c.found, err = app.Find(ctx, c.client, c.cfg.AppID, c.routes); err != nil {
+		return err
+	}
+	t := c.found.Topology
+	if _, ok := t.Topics[t.Manifest]; !ok || c.found.Manifest == nil {
+		return kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", c.cfg.AppID)
+	}
+	unknown := c.found.Unknown() // Check adds them
+	_, c.refused = c.found.Check(c.cfg.KeySecret.Bytes())
+	if c.refused == nil && len(unknown) > 0 {
+		c.refused = kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %s", c.cfg.AppID, strings.Join(unknown, ", "))
+	}
+	c.topics, err = app.DescribeTopics(ctx, c.admin, slices.Concat(c.Topics(), c.inputs())...)
+	if err != nil {
+		return err
+	}
+	return c.readProgress(ctx)
+}
+
+// Topics returns the dead-letter topics of the routes file, sorted.
+func (c *Client) Topics() []string {
+	var names []string
+	for _, r := range c.routes.Routes {
+		names = append(names, r.DeadLetter)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// inputs returns the topics that a redrive may produce to.
+func (c *Client) inputs() []string {
+	var names []string
+	for _, r := range c.routes.Routes {
+		names = append(names, r.Topics...)
+		if r.Mode == rules.ClaimMode {
+			names = append(names, r.Claim.Outcomes)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readProgress reads what was done about the app's dead letters: all that was committed
+// before the call.
+func (c *Client) readProgress(ctx context.Context) error {
+	progress := newProgress()
+	t := c.found.Topology
+	reader := c.leaders.NewReader(t.Manifest, t.Topics[t.Manifest].ID, 0)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if err := progress.add(rec); err != nil {
+				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.progress = progress
+	return nil
+}
+
+// StateOf returns what was done about a dead letter.
+func (c *Client) StateOf(l *Letter) State {
+	return c.progress.Of(c.topics[l.At.Topic].ID, l.At.Partition, l.At.Offset)
+}
+
+// reader returns a reader of a topic that others may write to.
+func (c *Client) reader(topic string, partition int32) *kafka.Reader {
+	r := c.leaders.NewReader(topic, c.topics[topic].ID, partition)
+	r.BoundBatches(c.cfg.BatchBytesMax())
+	return r
+}
+
+// Scan calls each with the committed dead letters that a filter selects, by topic, partition
+// and offset, until each returns false. watch, if not nil, gets how many of the topics' offsets
+// were read.
+func (c *Client) Scan(ctx context.Context, f *Filter, watch func(read, total int64), each func(*Letter) bool) error {
+	var spans []span
+	var total int64
+	for _, topic := range c.Topics() {
+		for partition := range c.topics[topic].Partitions {
+			s := span{reader: c.reader(topic, partition)}
+			var err error
+			if s.start, s.end, err = s.reader.Bounds(ctx); err != nil {
+				return c.explain(err)
+			}
+			spans, total = append(spans, s), total+s.end-s.start
+		}
+	}
+	var before int64
+	for _, s := range spans {
+		err := s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
+			for _, rec := range records {
+				if rec.Offset >= s.end {
+					break
+				}
+				if l := Read(rec); f.Selects(l) && !each(l) {
+					return errEnough
+				}
+			}
+			if watch != nil {
+				watch(before+min(position, s.end)-s.start, total)
+			}
+			return nil
+		})
+		if errors.Is(err, errEnough) {
+			return nil
+		}
+		if err != nil {
+			return c.explain(err)
+		}
+		before += s.end - s.start
+	}
+	return nil
+}
+
+// span is a partition of a dead-letter topic with its first offset and its end.
+type span struct {
+	reader     *kafka.Reader
+	start, end int64
+}
+
+// errEnough ends a scan.
+var errEnough = errors.New("the scan has ended")
+
+// explain removes secrets from an error, and explains refused credentials.
+func (c *Client) explain(err error) error {
+	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
+}
+
+// Find returns the dead letter at a position. An operator error says why
+// it does not exist.
+func (c *Client) Find(ctx context.Context, at Position) (*Letter, error) {
+	if !slices.Contains(c.Topics(), at.Topic) {
+		return nil, kafka.OperatorErrorf("topic %s is no dead-letter topic of the routes file; these are: %s", at.Topic, strings.Join(c.Topics(), ", "))
+	}
+	if at.Partition >= c.topics[at.Topic].Partitions {
+		return nil, kafka.OperatorErrorf("topic %s has %d partitions, so there is no %v", at.Topic, c.topics[at.Topic].Partitions, at)
+	}
+	found, err := c.fetch(ctx, at.Topic, at.Partition, []int64{at.Offset})
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if rec := found[at.Offset]; rec != nil {
+		return Read(rec), nil
+	}
+	return nil, kafka.OperatorErrorf("no record at %v: its offset was never written, or retention deleted it", at)
+}
+
+// gapMax is the longest gap between two records that a fetch reads through.
+const gapMax = 500
+
+// fetch returns the committed records of a partition at offsets, which ascend. Those that do
+// not exist are missing in the result.
+func (c *Client) fetch(ctx context.Context, topic string, partition int32, offsets []int64) (map[int64]*kgo.Record, error) {
+	found := map[int64]*kgo.Record{}
+	if len(offsets) == 0 {
+		return found, nil
+	}
+	reader := c.reader(topic, partition)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for from := 0; from < len(offsets); {
+		to := from + 1
+		for to < len(offsets) && offsets[to]-offsets[to-1] <= gapMax {
+			to++
+		}
+		first, after := max(start, offsets[from]), min(end, offsets[to-1]+1)
+		wanted := offsets[from:to]
+		from = to
+		if first >= after {
+			continue // deleted, or not written yet
+		}
+		err := reader.Read(ctx, first, after, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				if _, ok := slices.BinarySearch(wanted, rec.Offset); ok {
+					found[rec.Offset] = rec
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

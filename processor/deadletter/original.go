@@ -1,0 +1,281 @@
+package deadletter
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// Cause groups the dead letters that cannot be redriven.
+type Cause string
+
+// Causes.
+const (
+	AtBound      Cause = "at_bound"      // redriven as often as the bound allows
+	NoEvent      Cause = "no_event"      // not the dead letter of an event or outcome
+	UnknownRoute Cause = "unknown_route" // of no route of the file
+	UnknownTopic Cause = "unknown_topic" // from no input of the file, or from a partition that is gone
+	NotWhole     Cause = "not_whole"     // the dead letter lacks a part, and its original is deleted
+	Unfit        Cause = "unfit"         // its topic would refuse the record, or delete it
+	OtherRoute   Cause = "other_route"   // an event by HTTP that its topic gives to another route
+)
+
+// Skip says why a dead letter cannot be redriven, and the way out.
+type Skip struct {
+	Cause Cause
+	Why   string
+}
+
+func skipf(cause Cause, format string, args ...any) *Skip {
+	return &Skip{cause, fmt.Sprintf(format, args...)}
+}
+
+// refuse returns why a dead letter cannot be redriven, as far as it shows without its
+// original; nil if it can be.
+func (c *Client) refuse(l *Letter, attemptsMax int) *Skip {
+	switch l.Class {
+	case Foreign:
+		return skipf(NoEvent, "oncebus did not write it: its headers name no route, reason and source")
+	case Reply:
+		return skipf(NoEvent, "it is a reply, its event was processed: raise max.message.bytes of the replies topic; the sender that repeats the event gets the result")
+	case Answer:
+		return skipf(NoEvent, "it is an answer: raise max.message.bytes of the answers topic; the executor asks again")
+	case Batch:
+		return skipf(NoEvent, "it names a batch that was not read, and has none of its records: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, then produce the records of %v again in smaller batches", l.Origin)
+	case MissingKey, Late, Limited, Collision, Invalid, Future, TooLarge, Refused, Outcome:
+	}
+	route := c.routes.Route(l.Route)
+	if route == nil {
+		return skipf(UnknownRoute, "its route %s is not in the routes file: add the route, or use the file of its app", l.Route)
+	}
+	topic, _ := c.target(l, route)
+	present, exists := c.topics[topic]
+	switch {
+	case !slices.Contains(c.inputs(), topic):
+		return skipf(UnknownTopic, "topic %s is no input of the routes file: add it to the topics of route %s", topic, l.Route)
+	case !exists:
+		return skipf(UnknownTopic, "topic %s does not exist: create it", topic)
+	case topic == l.Origin.Topic && l.Origin.Partition >= present.Partitions:
+		return skipf(UnknownTopic, "topic %s has %d partitions and no partition %d any more: it was recreated; add partitions", topic, present.Partitions, l.Origin.Partition)
+	case l.Attempt >= attemptsMax:
+		return skipf(AtBound, "it was redriven %d times and turned away again: mend its cause, then raise --max-attempts, or drop it", l.Attempt)
+	}
+	return nil
+}
+
+// byHTTP reports whether the original came by HTTP and has no record in a raw topic.
+func (c *Client) byHTTP(l *Letter) bool { return l.Origin.Topic == c.found.Topology.Repartition }
+
+// target returns topic and partition to which a dead letter goes back. An event by HTTP goes
+// to the first topic of its route, from which the router derives the same key. Dead letters of
+// one key are in one partition, and so are the records that go back.
+func (c *Client) target(l *Letter, route *rules.Route) (topic string, partition int32) {
+	if !c.byHTTP(l) {
+		return l.Origin.Topic, l.Origin.Partition
+	}
+	topic = route.Topics[0]
+	if n := c.topics[topic].Partitions; n > 0 {
+		partition = l.At.Partition % n
+	}
+	return topic, partition
+}
+
+// originals returns the originals of dead letters that their input topics still have.
+// A batch that is too large to decompress has none.
+func (c *Client) originals(ctx context.Context, letters []*Letter) (map[Position]*kgo.Record, error) {
+	wanted := map[Position][]int64{} // by partition, offset 0
+	for _, l := range letters {
+		if !c.byHTTP(l) {
+			partition := Position{Topic: l.Origin.Topic, Partition: l.Origin.Partition}
+			wanted[partition] = append(wanted[partition], l.Origin.Offset)
+		}
+	}
+	found := map[Position]*kgo.Record{}
+	for of, offsets := range wanted {
+		slices.Sort(offsets)
+		records, err := c.fetch(ctx, of.Topic, of.Partition, slices.Compact(offsets))
+		var large *kgo.ErrDecompressTooLarge
+		if err != nil && !errors.As(err, &large) {
+			return nil, err
+		}
+		for offset, rec := range records {
+			found[Position{of.Topic, of.Partition, offset}] = rec
+		}
+	}
+	return found, nil
+}
+
+// isOf reports whether a record is the original of a dead letter. After its topic was
+// recreated another record may have its position.
+func isOf(rec *kgo.Record, l *Letter) bool {
+	if rec == nil || l.TimeKnown && rec.Timestamp.UnixMilli() != l.Time {
+		return false
+	}
+	if l.IsPointer() {
+		sum := sha256.Sum256(rec.Value)
+		return hex.EncodeToString(sum[:]) == l.Hash
+	}
+	return bytes.Equal(rec.Value, l.Record.Value) && (rec.Value == nil) == (l.Record.Value == nil) &&
+		bytes.Equal(rec.Key, l.Record.Key)
+}
+
+// restore returns the record to produce for a dead letter, from its original if that still
+// exists. original is nil if it does not.
+func (c *Client) restore(l *Letter, original *kgo.Record) (*kgo.Record, *Skip) {
+	if !isOf(original, l) {
+		original = nil
+	}
+	rec := &kgo.Record{Key: l.Record.Key, Value: l.Record.Value, Timestamp: time.UnixMilli(l.Time)}
+	var headers []kgo.RecordHeader
+	switch {
+	case original != nil:
+		rec.Key, rec.Value, rec.Timestamp = original.Key, original.Value, original.Timestamp
+		headers = original.Headers
+	case l.IsPointer():
+		return nil, skipf(NotWhole, "it was not carried whole, and its original %v is deleted: raise max.message.bytes of the dead-letter topic; send the event again", l.Origin)
+	case !l.TimeKnown:
+		return nil, skipf(NotWhole, "its topic has message.timestamp.type=LogAppendTime, and its original %v is deleted, so the timestamp is lost: send the event again", l.Origin)
+	default:
+		from := ownFrom(l.Record.Headers)
+		headers = l.Record.Headers[:from]
+		if l.Class == Outcome {
+			own, ok := outcomeHeaders(l.Record.Headers[from:])
+			if !ok {
+				return nil, skipf(NotWhole, "its claim token or kind was shortened, and its original %v is deleted: send the outcome again", l.Origin)
+			}
+			headers = slices.Concat(headers, own)
+		}
+	}
+	rec.Headers = make([]kgo.RecordHeader, 0, len(headers)+1)
+	for _, h := range headers {
+		// The request that waited for a verdict is over, and the attempt is counted here.
+		if !strings.EqualFold(h.Key, wire.HeaderReplyTo) && !strings.EqualFold(h.Key, wire.HeaderRedriveAttempt) {
+			rec.Headers = append(rec.Headers, h)
+		}
+	}
+	rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderRedriveAttempt, Value: strconv.AppendInt(nil, int64(l.Attempt)+1, 10)})
+	rec.Topic, rec.Partition = c.target(l, c.routes.Route(l.Route))
+	return rec, nil
+}
+
+// outcomeHeaders returns the headers of an outcome among those that oncebus added to its dead
+// letter; false if one may have been shortened.
+func outcomeHeaders(own []kgo.RecordHeader) (headers []kgo.RecordHeader, whole bool) {
+	for _, h := range own {
+		switch h.Key {
+		case wire.HeaderClaimToken, wire.HeaderOutcome, wire.HeaderStartID:
+			if len(h.Value) >= wire.OutcomeHeaderMax {
+				return nil, false
+			}
+			headers = append(headers, h)
+		}
+	}
+	return headers, true
+}
+
+// misfit returns why the topic of a record would refuse it, or delete it before it is read;
+// nil if it takes it.
+func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
+	age := now.Sub(rec.Timestamp).Milliseconds()
+	alter := func(setting string) string {
+		return fmt.Sprintf("alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=...", rec.Topic, setting)
+	}
+	switch n := wire.RecordBytes(rec); {
+	case n > int(limits.MaxBytes):
+		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
+	case limits.Compacted && rec.Key == nil:
+		return skipf(Unfit, "no record key: topic %s is compacted and takes none without", rec.Topic)
+	case limits.AppendTime:
+		return nil
+	case limits.AfterMaxMS < app.Forever && -age > limits.AfterMaxMS:
+		return skipf(Unfit, "timestamp %d ms ahead, topic %s allows %d: %s", -age, rec.Topic, limits.AfterMaxMS, alter("message.timestamp.after.max.ms"))
+	case limits.BeforeMaxMS < app.Forever && age > limits.BeforeMaxMS:
+		return skipf(Unfit, "timestamp %d ms ago, topic %s allows %d: %s", age, rec.Topic, limits.BeforeMaxMS, alter("message.timestamp.before.max.ms"))
+	case age > limits.RetentionMS:
+		return skipf(Unfit, "timestamp %d ms ago, topic %s has retention.ms=%d and may delete the record before it is read: raise it until the redrive has ended; %s", age, rec.Topic, limits.RetentionMS, alter("retention.ms"))
+	}
+	return nil
+}
+
+// Fate is what the routes file makes of a record. Late events, collisions and limits depend on
+// state, which it does not read.
+type Fate struct {
+	Route   string // "" if no route names the topic
+	Finding string // keyed, missing_key, malformed, or outcome
+	Key     string // 64 hex digits, if keyed
+	Reason  string // unless keyed
+}
+
+// fate derives the key of a record by the routes file.
+func (c *Client) fate(l *Letter, rec *kgo.Record) Fate {
+	if l.Class == Outcome {
+		return Fate{Route: l.Route, Finding: string(Outcome), Reason: "its claim token decides, with the state of the claim"}
+	}
+	in := wire.InputOf(rec)
+	derived := c.deriver.Derive(&in)
+	fate := Fate{Finding: derived.Finding.String(), Reason: derived.Reason}
+	if derived.Route != nil {
+		fate.Route = derived.Route.Name
+	}
+	if derived.Finding == rules.Keyed {
+		fate.Key = hex.EncodeToString(derived.Key[:])
+	}
+	return fate
+}
+
+// Prospect is what a redrive would do with a dead letter now.
+type Prospect struct {
+	Record *kgo.Record // to produce; nil with Skip
+	Fate   Fate        // of Record
+	Skip   *Skip
+}
+
+// prospect returns what a redrive would do with a dead letter.
+func (c *Client) prospect(l *Letter, original *kgo.Record, limits map[string]app.InputLimits, now time.Time) Prospect {
+	rec, skip := c.restore(l, original)
+	if skip != nil {
+		return Prospect{Skip: skip}
+	}
+	if of, ok := limits[rec.Topic]; ok {
+		if skip := misfit(rec, &of, now); skip != nil {
+			return Prospect{Skip: skip}
+		}
+	}
+	p := Prospect{Record: rec, Fate: c.fate(l, rec)}
+	if c.byHTTP(l) && p.Fate.Route != l.Route {
+		return Prospect{Skip: skipf(OtherRoute, "it came by HTTP, for route %s, and topic %s would give it to route %s: send the request again", l.Route, rec.Topic, p.Fate.Route)}
+	}
+	return p
+}
+
+// Prospect returns what a redrive would do with a dead letter now, with this bound on attempts.
+// It needs no right but Read: without DescribeConfigs on the input it leaves the limits out.
+func (c *Client) Prospect(ctx context.Context, l *Letter, attemptsMax int) (Prospect, error) {
+	if skip := c.refuse(l, attemptsMax); skip != nil {
+		return Prospect{Skip: skip}, nil
+	}
+	originals, err := c.originals(ctx, []*Letter{l})
+	if err != nil {
+		return Prospect{}, c.explain(err)
+	}
+	topic, _ := c.target(l, c.routes.Route(l.Route))
+	limits, err := app.ReadInputLimits(ctx, c.admin, topic)
+	if err != nil && kafka.Classify(err) != kafka.Stop {
+		return Prospect{}, c.explain(err)
+	}
+	return c.prospect(l, originals[l.Origin], limits, time.Now()), nil
+}

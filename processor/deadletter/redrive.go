@@ -1,0 +1,400 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+)
+
+// TransactionalID returns the id of all redrives and drops of an app. It is fixed, so that one
+// fences another that is still running, or was killed in a transaction.
+func TransactionalID(appID string) string { return appID + "-redrive" }
+
+// RedriveOptions are the options of a redrive.
+type RedriveOptions struct {
+	Selection
+
+	// AttemptsMax is how often one record may be redriven, from 1.
+	AttemptsMax int
+	// Rate bounds the records per second; 0 for no bound.
+	Rate int
+	// Act produces; without it Redrive only says what it would do.
+	Act bool
+	// Scanned and Sent, if not nil, get how far the redrive is: offsets read, records sent.
+	Scanned, Sent func(done, total int64)
+}
+
+// Fated counts what the routes file makes of redriven records.
+type Fated struct {
+	Route   string `json:"route"`
+	Finding string `json:"finding"`
+	Count   int    `json:"count"`
+	Reason  string `json:"reason,omitempty"` // of one of them
+}
+
+// Report says what a redrive did, or would do.
+type Report struct {
+	Selected     int       `json:"selected"`
+	Redriven     int       `json:"redriven"`
+	Transactions int       `json:"transactions"`
+	Fates        []Fated   `json:"fates"`
+	Skipped      []Skipped `json:"skipped"`
+	// Gone is how many dead letters retention deleted during the redrive.
+	Gone int `json:"gone"`
+}
+
+// ErrFenced says that another redrive or drop of the app has begun.
+var ErrFenced = errors.New("another redrive or drop of this app took over, or this one took longer than ONCEBUS_TRANSACTION_TIMEOUT for a transaction; what was committed stays: run it again, it goes on where it stopped")
+
+// errUnknownOutcome says that a transaction may have committed or not.
+var errUnknownOutcome = errors.New("whether the last transaction committed is unknown: run it again, it goes on where it stopped and sends none twice")
+
+// Redrive produces the selected dead letters to their inputs again, in the order of their raw
+// partitions. Each transaction has records and the progress that names their dead letters, so
+// a redrive that ends anywhere sent a dead letter if and only if its progress says so.
+func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
+	report, err := c.redrive(ctx, o)
+	return report, c.explain(err)
+}
+
+func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
+	report := &Report{Fates: []Fated{}, Skipped: []Skipped{}}
+	var w *writer
+	if o.Act {
+		if c.refused != nil {
+			return report, fmt.Errorf("redrive after the service has started with this routes file: %w", c.refused)
+		}
+		var err error
+		if w, err = c.newWriter(ctx); err != nil {
+			return report, err
+		}
+		defer w.client.Close()
+	}
+	p, err := c.plan(ctx, &o.Selection, o.Scanned, func(l *Letter) *Skip { return c.refuse(l, o.AttemptsMax) })
+	report.Selected = p.selected
+	if err != nil {
+		return report, err
+	}
+	limits, err := c.inputLimits(ctx, p.entries)
+	if err != nil {
+		return report, err
+	}
+	if w != nil {
+		w.limits = limits
+	}
+	total, began, fates := int64(len(p.entries)), time.Now(), map[Fate]*Fated{}
+	for len(p.entries) > 0 && err == nil {
+		if err = pace(ctx, began, report.Redriven, o.Rate); err != nil {
+			break
+		}
+		batch := p.batch(batchOf(o.Rate))
+		err = c.redriveBatch(ctx, w, batch, limits, p.skipped, fates, report)
+		if o.Sent != nil {
+			o.Sent(total-int64(len(p.entries)), total)
+		}
+	}
+	report.Skipped, report.Fates = p.skipped.sorted(), sortedFates(fates)
+	return report, err
+}
+
+// batchOf returns the most records of a transaction: those of a second.
+func batchOf(rate int) int {
+	if rate == 0 {
+		return batchRecordsMax
+	}
+	return min(batchRecordsMax, rate)
+}
+
+// pace waits until the rate allows the next record. No transaction is open meanwhile.
+func pace(ctx context.Context, began time.Time, sent, rate int) error {
+	if rate == 0 || sent == 0 {
+		return ctx.Err()
+	}
+	due := began.Add(time.Duration(float64(sent) / float64(rate) * float64(time.Second)))
+	return kafka.Pause(ctx, time.Until(due))
+}
+
+func (c *Client) redriveBatch(ctx context.Context, w *writer, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
+	letters, err := c.letters(ctx, batch)
+	if err != nil {
+		return err
+	}
+	report.Gone += len(batch) - len(letters)
+	originals, err := c.originals(ctx, letters)
+	if err != nil {
+		return err
+	}
+	var records []*kgo.Record
+	var done []Position
+	found := map[Fate]*Fated{}
+	for _, l := range letters {
+		prospect := c.prospect(l, originals[l.Origin], limits, time.Now())
+		if prospect.Skip != nil {
+			skipped.add(l.At, prospect.Skip)
+			continue
+		}
+		records, done = append(records, prospect.Record), append(done, l.At)
+		countFate(found, prospect.Fate, 1)
+	}
+	if w != nil && len(records) > 0 {
+		if err := w.commit(records, done, Redriven); err != nil {
+			return err
+		}
+		report.Transactions++
+	}
+	report.Redriven += len(records)
+	for _, f := range found {
+		countFate(fates, Fate{Route: f.Route, Finding: f.Finding, Reason: f.Reason}, f.Count)
+	}
+	return nil
+}
+
+// countFate counts records by route and finding.
+func countFate(fates map[Fate]*Fated, fate Fate, n int) {
+	of := Fate{Route: fate.Route, Finding: fate.Finding}
+	if fates[of] == nil {
+		fates[of] = &Fated{Route: fate.Route, Finding: fate.Finding, Reason: fate.Reason}
+	}
+	fates[of].Count += n
+}
+
+func sortedFates(fates map[Fate]*Fated) []Fated {
+	all := []Fated{}
+	for _, f := range fates {
+		all = append(all, *f)
+	}
+	slices.SortFunc(all, func(a, b Fated) int {
+		return cmp.Or(cmp.Compare(a.Route, b.Route), cmp.Compare(a.Finding, b.Finding))
+	})
+	return all
+}
+
+// inputLimits returns the limits of the inputs that the entries go back to.
+func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]app.InputLimits, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	var topics []string
+	for _, topic := range c.inputs() {
+		if _, ok := c.topics[topic]; ok {
+			topics = append(topics, topic)
+		}
+	}
+	return app.ReadInputLimits(ctx, c.admin, topics...)
+}
+
+// writer commits what is done about dead letters. There is at most one of an app that can.
+type writer struct {
+	*Client
+
+	client *kgo.Client
+	limits map[string]app.InputLimits
+}
+
+// newWriter registers the transactional id: that aborts the open transaction of an earlier
+// writer, and fences it. Only then it reads the progress: no other writer can change it any more.
+func (c *Client) newWriter(ctx context.Context) (*writer, error) {
+	w := &writer{Client: c}
+	id := TransactionalID(c.cfg.AppID)
+	client, err := kgo.NewClient(append(slices.Clone(c.options),
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(c.cfg.TransactionTimeout),
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			// Sent twice, a late one could end the next transaction (C2).
+			if kmsg.Key(key) == kmsg.EndTxn {
+				return time.Nanosecond
+			}
+			return c.cfg.TransactionTimeout
+		}))...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
+	}
+	w.client = client
+	if err := c.readProgress(ctx); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// commit produces records and the progress of dead letters in one transaction. It does not
+// use a context that may end: a transaction ends whole, and a cancelled record may be written
+// (A2). After an error the writer must be closed.
+func (w *writer) commit(records []*kgo.Record, done []Position, to State) error {
+	changed := map[chunkID]bool{}
+	for _, at := range done {
+		changed[w.progress.set(at.Topic, w.topics[at.Topic].ID, at.Partition, at.Offset, to)] = true
+	}
+	for id := range changed {
+		records = append(records, w.progress.record(w.found.Topology.Manifest, id))
+	}
+	return w.commitRecords(records)
+}
+
+func (w *writer) commitRecords(records []*kgo.Record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*w.cfg.TransactionTimeout)
+	defer cancel()
+	if err := w.client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	var mu sync.Mutex // promises of several brokers run at the same time
+	var failed error
+	for _, rec := range records {
+		w.client.Produce(context.Background(), rec, func(rec *kgo.Record, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && failed == nil {
+				failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+			}
+		})
+	}
+	if err := w.client.Flush(ctx); err != nil {
+		return fmt.Errorf("%w: the brokers did not accept its records in time: %w", errUnknownOutcome, err)
+	}
+	if failed != nil {
+		return errors.Join(asFenced(failed), w.client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	if err := w.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return asFenced(fmt.Errorf("%w: %w", errUnknownOutcome, err))
+	}
+	return nil
+}
+
+// asFenced wraps ErrFenced around the error of a producer that was fenced.
+func asFenced(err error) error {
+	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
+		if errors.Is(err, code) {
+			return fmt.Errorf("%w: %w", ErrFenced, err)
+		}
+	}
+	return err
+}
+
+// DropReport says what a drop did, or would do.
+type DropReport struct {
+	Selected int `json:"selected"`
+	Dropped  int `json:"dropped"`
+	// Deleted has, by topic/partition, the offset before which records were deleted.
+	Deleted map[string]int64 `json:"deleted"`
+}
+
+// Drop marks the selected dead letters as done, without sending them. With act false it only
+// counts. With remove it also deletes the records of each partition before its first open dead
+// letter; Kafka deletes nothing in between.
+func (c *Client) Drop(ctx context.Context, sel *Selection, act, remove bool, scanned func(read, total int64)) (*DropReport, error) {
+	report, err := c.drop(ctx, sel, act, remove, scanned)
+	return report, c.explain(err)
+}
+
+func (c *Client) drop(ctx context.Context, sel *Selection, act, remove bool, scanned func(read, total int64)) (*DropReport, error) {
+	report := &DropReport{Deleted: map[string]int64{}}
+	var w *writer
+	if act {
+		var err error
+		if w, err = c.newWriter(ctx); err != nil {
+			return report, err
+		}
+		defer w.client.Close()
+	}
+	p, err := c.plan(ctx, sel, scanned, func(*Letter) *Skip { return nil })
+	report.Selected = p.selected
+	for err == nil && len(p.entries) > 0 && ctx.Err() == nil {
+		n := min(len(p.entries), dropRecordsMax)
+		var done []Position
+		for _, e := range p.entries[:n] {
+			done = append(done, e.at)
+		}
+		p.entries = p.entries[n:]
+		if w != nil {
+			err = w.commit(nil, done, Dropped)
+		} else {
+			for _, at := range done {
+				c.progress.set(at.Topic, c.topics[at.Topic].ID, at.Partition, at.Offset, Dropped)
+			}
+		}
+		if err == nil {
+			report.Dropped += n
+		}
+	}
+	if err = errors.Join(err, ctx.Err()); err != nil || !remove {
+		return report, err
+	}
+	return report, c.deleteDone(ctx, w, report)
+}
+
+// dropRecordsMax is how many dead letters a transaction drops. Each may change a chunk of its
+// own, of some 1.4 KB.
+const dropRecordsMax = 1000
+
+// deleteDone deletes the records before the first open dead letter of each partition, and the
+// progress that names only deleted ones. Without a writer it only reports.
+func (c *Client) deleteDone(ctx context.Context, w *writer, report *DropReport) error {
+	firsts := map[Position]int64{}
+	starts := kadm.Offsets{}
+	for _, topic := range c.Topics() {
+		for partition := range c.topics[topic].Partitions {
+			_, end, err := c.reader(topic, partition).Bounds(ctx)
+			if err != nil {
+				return err
+			}
+			firsts[Position{Topic: topic, Partition: partition}] = end
+		}
+	}
+	open := Filter{}
+	err := c.Scan(ctx, &open, nil, func(l *Letter) bool {
+		of := Position{Topic: l.At.Topic, Partition: l.At.Partition}
+		if c.StateOf(l) == Open && l.At.Offset < firsts[of] {
+			firsts[of] = l.At.Offset
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	var gone []*kgo.Record
+	for of, first := range firsts {
+		start, _, err := c.reader(of.Topic, of.Partition).Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		if first > start {
+			report.Deleted[fmt.Sprintf("%s/%d", of.Topic, of.Partition)] = first
+			starts.AddOffset(of.Topic, of.Partition, first, -1)
+		}
+		for _, id := range c.progress.below(c.topics[of.Topic].ID, of.Partition, first) {
+			delete(c.progress.chunks, id)
+			gone = append(gone, c.progress.record(c.found.Topology.Manifest, id))
+		}
+	}
+	if w == nil || len(starts) == 0 {
+		return nil
+	}
+	deleted, err := c.admin.DeleteRecords(ctx, starts)
+	for _, d := range deleted.Sorted() {
+		err = cmp.Or(err, kafka.Denied(d.Err, "Delete", kafka.ResourceTopic, d.Topic))
+	}
+	if err != nil {
+		return fmt.Errorf("delete records: %w", err)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	return w.commitRecords(gone)
+}

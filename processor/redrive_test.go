@@ -1,0 +1,316 @@
+package processor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor"
+	"oncebus/processor/deadletter"
+	"oncebus/processor/wire"
+)
+
+const (
+	// wrongRoutes name a field that no event has. mendedRoutes have another namespace,
+	// because the key rule of the first one is pinned.
+	wrongRoutes  = benchRoutes + "    max_key_bytes: 64\n"
+	mendedRoutes = `routes:
+  - name: signals
+    namespace: signals-2
+    topics: [signals.raw]
+    key:
+      - field: code
+    window: 1h
+    grace: 10m
+    output: signals.unique
+    dead_letter: dead
+    max_key_bytes: 64
+`
+)
+
+// turnedAway makes n raw records without the field of wrongRoutes.
+func turnedAway(n int) (records []*kgo.Record) {
+	for i := range n {
+		r := signal("", int32(i%4), time.Now().UnixMilli())
+		r.Key, r.Value = fmt.Appendf(nil, "key-%d", i), fmt.Appendf(nil, `{"code":"%d"}`, i)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})
+		records = append(records, r)
+	}
+	return records
+}
+
+// deadLetters opens the app's dead letters.
+func (b *bench) deadLetters(cfg processor.Config, extra ...kgo.Opt) *deadletter.Client {
+	b.t.Helper()
+	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), extra...)
+	must(b.t, err)
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+// redrive runs one redrive as a process of its own would.
+func (b *bench) redrive(cfg processor.Config, change func(*deadletter.RedriveOptions), extra ...kgo.Opt) (*deadletter.Report, error) {
+	b.t.Helper()
+	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), extra...)
+	must(b.t, err)
+	defer c.Close()
+	o := deadletter.RedriveOptions{AttemptsMax: 3, Act: true}
+	change(&o)
+	return c.Redrive(b.t.Context(), &o)
+}
+
+// turnAway lets the app turn records away by a wrong rule, and mends the rule.
+func turnAway(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
+	t.Helper()
+	b := newBench(t, wrongRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	if dead := b.read("dead"); len(dead) != len(records) {
+		t.Fatalf("%d dead letters, want %d", len(dead), len(records))
+	}
+	must(t, i.stop())
+	b.useRoutes(mendedRoutes)
+	return b, cfg
+}
+
+// assertRedriven checks the raw topic: each record again, once, as it was, in its partition and order.
+func (b *bench) assertRedriven(records []*kgo.Record, attempt string) {
+	b.t.Helper()
+	again := map[int32][]string{}
+	for _, r := range b.read("signals.raw") {
+		if header(r, wire.HeaderRedriveAttempt) != attempt {
+			continue
+		}
+		if header(r, "traceparent") != "00-abc" || header(r, "oncebus-key") != "forged" || len(r.Headers) != 3 {
+			b.t.Errorf("record %s has the headers %v", r.Value, r.Headers)
+		}
+		again[r.Partition] = append(again[r.Partition], fmt.Sprint(string(r.Key), string(r.Value), r.Timestamp.UnixMilli()))
+	}
+	want := map[int32][]string{}
+	for _, r := range records {
+		want[r.Partition] = append(want[r.Partition], fmt.Sprint(string(r.Key), string(r.Value), r.Timestamp.UnixMilli()))
+	}
+	for partition := range int32(4) {
+		if !slices.Equal(again[partition], want[partition]) {
+			b.t.Errorf("partition %d has %d redriven records, want %d, or their order differs", partition, len(again[partition]), len(want[partition]))
+		}
+	}
+}
+
+// TestRedriveGoesOnWhereItStopped ends a redrive at each of its transactions: before the
+// commit, and after one whose response was lost. The next one goes on. No dead letter is sent
+// twice, and none is left.
+func TestRedriveGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func([]byte) ([]byte, error){
+		"response lost": func([]byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
+		"error":         answerEndTxn(kerr.UnknownServerError),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := turnedAway(60)
+			b, cfg := turnAway(t, records)
+			i := b.ready(b.start(cfg))
+			runs, sent := 0, 0
+			for runs = range 40 {
+				dialer := &spoilingDialer{api: kmsg.EndTxn, match: deadletter.TransactionalID("app"), spoil: spoil}
+				dialer.arm(1)
+				options := func(o *deadletter.RedriveOptions) { o.Limit = 7 }
+				report, err := b.redrive(cfg, options, kgo.Dialer(dialer.dial))
+				if err == nil && report.Selected == 0 {
+					break
+				}
+				if err == nil {
+					t.Fatalf("the redrive did not notice that its commit is unknown: %+v", report)
+				}
+				if sent += report.Redriven; sent != 0 {
+					t.Errorf("%d records are reported as sent whose commit is unknown", sent)
+				}
+			}
+			if runs < 8 {
+				t.Errorf("%d runs redrove all in batches of 7", runs)
+			}
+			b.assertRedriven(records, "1")
+			b.drain(i, "signals.raw")
+			if out := b.read("signals.unique"); len(out) != len(records) {
+				t.Errorf("%d records in the output, want %d", len(out), len(records))
+			}
+		})
+	}
+}
+
+// TestRedriveThatIsAborted ends a redrive before its commit: nothing was sent, and all is open.
+func TestRedriveThatIsAborted(t *testing.T) {
+	t.Parallel()
+	records := turnedAway(20)
+	b, cfg := turnAway(t, records)
+	i := b.ready(b.start(cfg))
+	cut := true
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		end, ok := req.(*kmsg.EndTxnRequest)
+		return nil, io.ErrUnexpectedEOF, ok && cut && end.TransactionalID == deadletter.TransactionalID("app")
+	}, kmsg.EndTxn)
+	if report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {}); err == nil || report.Redriven != 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	cut = false
+	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+	must(t, err)
+	if report.Redriven != len(records) || report.Selected != len(records) {
+		t.Errorf("the next redrive: %+v", report)
+	}
+	b.assertRedriven(records, "1")
+	b.drain(i, "signals.raw")
+	if n := b.uncommitted("signals.raw"); n != 3*len(records) {
+		t.Errorf("%d records were ever written, want the aborted ones too", n)
+	}
+}
+
+// TestTwoRedrivesAtATime: the second one fences the first, and each dead letter is sent once.
+func TestTwoRedrivesAtATime(t *testing.T) {
+	t.Parallel()
+	records := turnedAway(40)
+	b, cfg := turnAway(t, records)
+	i := b.ready(b.start(cfg))
+	var second *deadletter.Report
+	c := b.deadLetters(cfg)
+	_, err := c.Redrive(t.Context(), &deadletter.RedriveOptions{AttemptsMax: 3, Act: true, Rate: 10, Sent: func(done, _ int64) {
+		if done == 10 {
+			var err error
+			second, err = b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+			must(t, err)
+		}
+	}})
+	if !errors.Is(err, deadletter.ErrFenced) {
+		t.Errorf("the first redrive ended with %v", err)
+	}
+	if second == nil || second.Redriven != 30 {
+		t.Errorf("the second redrive: %+v", second)
+	}
+	b.assertRedriven(records, "1")
+	b.drain(i, "signals.raw")
+}
+
+// TestFiltersLeaveTheRestOpen redrives by one filter, then by another over the same partitions,
+// then everything: each dead letter once. Again sends it again, a dropped one only then.
+func TestFiltersLeaveTheRestOpen(t *testing.T) {
+	t.Parallel()
+	records := turnedAway(40)
+	b, cfg := turnAway(t, records)
+	i := b.ready(b.start(cfg))
+	by := func(key string) func(*deadletter.RedriveOptions) {
+		return func(o *deadletter.RedriveOptions) { o.Key = deadletter.NewKeyFilter(key, b.routes, nil) }
+	}
+	all := func(*deadletter.RedriveOptions) {}
+	dry := func(o *deadletter.RedriveOptions) { o.Act = false }
+	for n, step := range []struct {
+		options func(*deadletter.RedriveOptions)
+		want    int
+	}{{by("key-17"), 1}, {by("key-3"), 1}, {by("key-17"), 0}, {dry, 38}} {
+		report, err := b.redrive(cfg, step.options)
+		must(t, err)
+		if report.Redriven != step.want || report.Selected != step.want {
+			t.Errorf("step %d redrove %d of %d, want %d", n, report.Redriven, report.Selected, step.want)
+		}
+	}
+	c := b.deadLetters(cfg)
+	dropped, err := c.Drop(t.Context(), &deadletter.Selection{Filter: deadletter.Filter{Key: deadletter.NewKeyFilter("key-5", b.routes, nil)}}, true, false, nil)
+	must(t, err)
+	if dropped.Dropped != 1 {
+		t.Errorf("dropped %+v", dropped)
+	}
+	report, err := b.redrive(cfg, all)
+	must(t, err)
+	if report.Redriven != 37 || len(report.Fates) != 1 || report.Fates[0].Finding != "keyed" {
+		t.Errorf("all: %+v", report)
+	}
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != 39 {
+		t.Errorf("%d records in the output, want all but the dropped one", len(out))
+	}
+	report, err = b.redrive(cfg, func(o *deadletter.RedriveOptions) { by("key-5")(o); o.Again = true })
+	must(t, err)
+	if report.Redriven != 1 {
+		t.Errorf("again: %+v", report)
+	}
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != 40 {
+		t.Errorf("%d records in the output, want all", len(out))
+	}
+	b.assertDeletedWhenDone(c)
+}
+
+// assertDeletedWhenDone deletes the records of dead letters that are done, which are all.
+func (b *bench) assertDeletedWhenDone(c *deadletter.Client) {
+	b.t.Helper()
+	report, err := c.Drop(b.t.Context(), &deadletter.Selection{}, true, true, nil)
+	must(b.t, err)
+	if left := b.read("dead"); report.Dropped != 0 || len(report.Deleted) != 4 || len(left) != 0 {
+		b.t.Errorf("%+v, %d dead letters are left", report, len(left))
+	}
+}
+
+// TestRedriveNeedsTheMendedRoutesInTheApp: before the service has started with the file, its
+// old rule would turn the records away again.
+func TestRedriveNeedsTheMendedRoutesInTheApp(t *testing.T) {
+	t.Parallel()
+	b, cfg := turnAway(t, turnedAway(4))
+	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+	if err == nil || !strings.Contains(err.Error(), "signals") || report.Redriven != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if report, err = b.redrive(cfg, func(o *deadletter.RedriveOptions) { o.Act = false }); err != nil || report.Redriven != 4 {
+		t.Errorf("dry run: %+v, %v", report, err)
+	}
+}
+
+// TestRedriveLoopEnds: a record that is turned away again each time is sent as often as the
+// bound says, also after its original is deleted. The dead letter counts.
+func TestRedriveLoopEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, wrongRoutes)
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	b.produce(turnedAway(3)...)
+	b.wait("the records to be turned away", func() bool { return len(b.read("dead")) == 3 })
+	for round := range 5 {
+		report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+		must(t, err)
+		want, skipped := 3, 0
+		if round >= 3 {
+			want, skipped = 0, 1
+		}
+		if report.Redriven != want || len(report.Skipped) != skipped {
+			t.Fatalf("round %d: %+v", round, report)
+		}
+		if skipped == 1 && (report.Skipped[0].Cause != deadletter.AtBound || report.Skipped[0].Count != 3) {
+			t.Errorf("round %d skipped %+v", round, report.Skipped)
+		}
+		b.wait("the records to be turned away again", func() bool { return len(b.read("dead")) >= 3*min(round+2, 4) })
+		b.deleteAll("signals.raw")
+	}
+	if dead := b.read("dead"); len(dead) != 12 {
+		t.Errorf("%d dead letters, want 3 of each attempt", len(dead))
+	}
+}
+
+// deleteAll deletes the records of a topic.
+func (b *bench) deleteAll(topic string) {
+	b.t.Helper()
+	ends, err := b.admin.ListEndOffsets(context.Background(), topic)
+	must(b.t, err)
+	_, err = b.admin.DeleteRecords(context.Background(), ends.Offsets())
+	must(b.t, err)
+}
