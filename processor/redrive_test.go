@@ -50,9 +50,9 @@ func turnedAway(n int) (records []*kgo.Record) {
 }
 
 // deadLetters opens the app's dead letters.
-func (b *bench) deadLetters(cfg processor.Config, extra ...kgo.Opt) *deadletter.Client {
+func (b *bench) deadLetters(cfg processor.Config, dry bool, extra ...kgo.Opt) *deadletter.Client {
 	b.t.Helper()
-	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), extra...)
+	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), !dry, extra...)
 	must(b.t, err)
 	b.t.Cleanup(c.Close)
 	return c
@@ -61,12 +61,9 @@ func (b *bench) deadLetters(cfg processor.Config, extra ...kgo.Opt) *deadletter.
 // redrive runs one redrive as a process of its own would.
 func (b *bench) redrive(cfg processor.Config, change func(*deadletter.RedriveOptions), extra ...kgo.Opt) (*deadletter.Report, error) {
 	b.t.Helper()
-	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), extra...)
-	must(b.t, err)
-	defer c.Close()
-	o := deadletter.RedriveOptions{AttemptsMax: 3, Act: true}
+	o := deadletter.RedriveOptions{AttemptsMax: 3}
 	change(&o)
-	return c.Redrive(b.t.Context(), &o)
+	return b.deadLetters(cfg, false, extra...).Redrive(b.t.Context(), &o)
 }
 
 // turnAway lets the app turn records away by a wrong rule, and mends the rule.
@@ -185,8 +182,8 @@ func TestTwoRedrivesAtATime(t *testing.T) {
 	b, cfg := turnAway(t, records)
 	i := b.ready(b.start(cfg))
 	var second *deadletter.Report
-	c := b.deadLetters(cfg)
-	_, err := c.Redrive(t.Context(), &deadletter.RedriveOptions{AttemptsMax: 3, Act: true, Rate: 10, Sent: func(done, _ int64) {
+	c := b.deadLetters(cfg, false)
+	_, err := c.Redrive(t.Context(), &deadletter.RedriveOptions{AttemptsMax: 3, Rate: 100, Sent: func(done, _ int64) {
 		if done == 10 {
 			var err error
 			second, err = b.redrive(cfg, func(*deadletter.RedriveOptions) {})
@@ -214,19 +211,18 @@ func TestFiltersLeaveTheRestOpen(t *testing.T) {
 		return func(o *deadletter.RedriveOptions) { o.Key = deadletter.NewKeyFilter(key, b.routes, nil) }
 	}
 	all := func(*deadletter.RedriveOptions) {}
-	dry := func(o *deadletter.RedriveOptions) { o.Act = false }
 	for n, step := range []struct {
 		options func(*deadletter.RedriveOptions)
 		want    int
-	}{{by("key-17"), 1}, {by("key-3"), 1}, {by("key-17"), 0}, {dry, 38}} {
+	}{{by("key-17"), 1}, {by("key-3"), 1}, {by("key-17"), 0}} {
 		report, err := b.redrive(cfg, step.options)
 		must(t, err)
 		if report.Redriven != step.want || report.Selected != step.want {
 			t.Errorf("step %d redrove %d of %d, want %d", n, report.Redriven, report.Selected, step.want)
 		}
 	}
-	c := b.deadLetters(cfg)
-	dropped, err := c.Drop(t.Context(), &deadletter.Selection{Filter: deadletter.Filter{Key: deadletter.NewKeyFilter("key-5", b.routes, nil)}}, true, false, nil)
+	c := b.deadLetters(cfg, false)
+	dropped, err := c.Drop(t.Context(), &deadletter.Selection{Filter: deadletter.Filter{Key: deadletter.NewKeyFilter("key-5", b.routes, nil)}}, false, nil)
 	must(t, err)
 	if dropped.Dropped != 1 {
 		t.Errorf("dropped %+v", dropped)
@@ -249,13 +245,18 @@ func TestFiltersLeaveTheRestOpen(t *testing.T) {
 	if out := b.read("signals.unique"); len(out) != 40 {
 		t.Errorf("%d records in the output, want all", len(out))
 	}
-	b.assertDeletedWhenDone(c)
+	b.assertDeletedWhenDone(cfg)
 }
 
 // assertDeletedWhenDone deletes the records of dead letters that are done, which are all.
-func (b *bench) assertDeletedWhenDone(c *deadletter.Client) {
+func (b *bench) assertDeletedWhenDone(cfg processor.Config) {
 	b.t.Helper()
-	report, err := c.Drop(b.t.Context(), &deadletter.Selection{}, true, true, nil)
+	dry, err := b.deadLetters(cfg, true).Drop(b.t.Context(), &deadletter.Selection{}, true, nil)
+	must(b.t, err)
+	if left := b.read("dead"); len(dry.Deleted) != 4 || len(left) == 0 {
+		b.t.Errorf("dry run: %+v, %d dead letters are left", dry, len(left))
+	}
+	report, err := b.deadLetters(cfg, false).Drop(b.t.Context(), &deadletter.Selection{}, true, nil)
 	must(b.t, err)
 	if left := b.read("dead"); report.Dropped != 0 || len(report.Deleted) != 4 || len(left) != 0 {
 		b.t.Errorf("%+v, %d dead letters are left", report, len(left))
@@ -271,7 +272,7 @@ func TestRedriveNeedsTheMendedRoutesInTheApp(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "signals") || report.Redriven != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if report, err = b.redrive(cfg, func(o *deadletter.RedriveOptions) { o.Act = false }); err != nil || report.Redriven != 4 {
+	if report, err = b.deadLetters(cfg, true).Redrive(t.Context(), &deadletter.RedriveOptions{AttemptsMax: 3}); err != nil || report.Redriven != 4 {
 		t.Errorf("dry run: %+v, %v", report, err)
 	}
 }

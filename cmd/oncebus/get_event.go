@@ -38,16 +38,21 @@ func (s *shownEntry) showEvent(route *rules.Route, rec *kgo.Record, err error) {
 	case rec == nil:
 		s.noEvent = "not in topic " + route.Output + ": its retention deleted it, or it was never emitted"
 	default:
-		e := &shownEvent{At: fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset), Time: rec.Timestamp.UnixMilli()}
-		e.RecordKey, e.RecordKeyHex = showBytes(rec.Key)
-		e.Value, e.ValueHex = showBytes(rec.Value)
-		for _, h := range rec.Headers {
-			shown := shownHeader{Name: h.Key}
-			shown.Value, shown.ValueHex = showBytes(h.Value)
-			e.Headers = append(e.Headers, shown)
-		}
-		s.Event = e
+		s.Event = newShownEvent(rec)
 	}
+}
+
+// newShownEvent returns a record as it is shown.
+func newShownEvent(rec *kgo.Record) *shownEvent {
+	e := &shownEvent{At: fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset), Time: rec.Timestamp.UnixMilli()}
+	e.RecordKey, e.RecordKeyHex = showBytes(rec.Key)
+	e.Value, e.ValueHex = showBytes(rec.Value)
+	for _, h := range rec.Headers {
+		shown := shownHeader{Name: h.Key}
+		shown.Value, shown.ValueHex = showBytes(h.Value)
+		e.Headers = append(e.Headers, shown)
+	}
+	return e
 }
 
 // showBytes returns b as text, or in hexadecimal digits; nil and "" for null.

@@ -33,11 +33,13 @@ type Client struct {
 	topics   map[string]app.Topic // dead-letter topics and inputs that exist
 	progress *Progress
 	refused  error // why the routes file contradicts the app; nil if it does not
+	writer   *writer
 }
 
 // New connects to the brokers and reads the app's manifest, and what was done about its dead
-// letters. It creates and changes nothing. A missing app is an operator error.
-func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Client, error) {
+// letters. It creates nothing. A missing app is an operator error. With writes the client can
+// act, and New ends every other client of the app that can.
+func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, writes bool, extra ...kgo.Opt) (*Client, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	c.admin, c.leaders = kadm.NewClient(c.client), kafka.NewLeaders(c.client)
-	if err := c.open(ctx); err != nil {
+	if err := c.open(ctx, writes); err != nil {
 		c.Close()
 		return nil, redact.Err(security.ExplainCredentials(err, cfg.SASL))
 	}
@@ -62,9 +64,21 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 }
 
 // Close ends the connections.
-func (c *Client) Close() { c.client.Close() }
+func (c *Client) Close() {
+	c.client.Close()
+	if c.writer != nil {
+		c.writer.client.Close()
+	}
+}
 
-func (c *Client) open(ctx context.Context) (err error) {
+func (c *Client) open(ctx context.Context, writes bool) (err error) {
+	if writes {
+		// First of all: a writer that was killed may have left a transaction open on the
+		// manifest topic, behind which nothing can be read until it ends.
+		if err := c.register(ctx); err != nil {
+			return err
+		}
+	}
 	if c.found, err = app.Find(ctx, c.client, c.cfg.AppID, c.routes); err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ type Position struct {
 // String returns topic/partition/offset.
 func (p Position) String() string { return fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, p.Offset) }
 
+// MarshalText implements encoding.TextMarshaler.
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 // IsSet reports whether p names a record.
 func (p Position) IsSet() bool { return p.Topic != "" }
 

@@ -23,7 +23,7 @@ type entry struct {
 type Skipped struct {
 	Cause Cause    `json:"cause"`
 	Count int      `json:"count"`
-	First Position `json:"-"` // one of them
+	First Position `json:"first"` // the first one
 	Why   string   `json:"why"`
 }
 

@@ -30,8 +30,6 @@ type RedriveOptions struct {
 	AttemptsMax int
 	// Rate bounds the records per second; 0 for no bound.
 	Rate int
-	// Act produces; without it Redrive only says what it would do.
-	Act bool
 	// Scanned and Sent, if not nil, get how far the redrive is: offsets read, records sent.
 	Scanned, Sent func(done, total int64)
 }
@@ -63,7 +61,8 @@ var errUnknownOutcome = errors.New("whether the last transaction committed is un
 
 // Redrive produces the selected dead letters to their inputs again, in the order of their raw
 // partitions. Each transaction has records and the progress that names their dead letters, so
-// a redrive that ends anywhere sent a dead letter if and only if its progress says so.
+// a redrive that ends anywhere sent a dead letter if and only if its progress says so. A client
+// that does not write only says what it would do.
 func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report, err := c.redrive(ctx, o)
 	return report, c.explain(err)
@@ -71,16 +70,8 @@ func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error
 
 func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report := &Report{Fates: []Fated{}, Skipped: []Skipped{}}
-	var w *writer
-	if o.Act {
-		if c.refused != nil {
-			return report, fmt.Errorf("redrive after the service has started with this routes file: %w", c.refused)
-		}
-		var err error
-		if w, err = c.newWriter(ctx); err != nil {
-			return report, err
-		}
-		defer w.client.Close()
+	if c.writer != nil && c.refused != nil {
+		return report, fmt.Errorf("redrive after the service has started with this routes file: %w", c.refused)
 	}
 	p, err := c.plan(ctx, &o.Selection, o.Scanned, func(l *Letter) *Skip { return c.refuse(l, o.AttemptsMax) })
 	report.Selected = p.selected
@@ -91,8 +82,8 @@ func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error
 	if err != nil {
 		return report, err
 	}
-	if w != nil {
-		w.limits = limits
+	if c.writer != nil {
+		c.writer.limits = limits
 	}
 	total, began, fates := int64(len(p.entries)), time.Now(), map[Fate]*Fated{}
 	for len(p.entries) > 0 && err == nil {
@@ -100,7 +91,7 @@ func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error
 			break
 		}
 		batch := p.batch(batchOf(o.Rate))
-		err = c.redriveBatch(ctx, w, batch, limits, p.skipped, fates, report)
+		err = c.redriveBatch(ctx, batch, limits, p.skipped, fates, report)
 		if o.Sent != nil {
 			o.Sent(total-int64(len(p.entries)), total)
 		}
@@ -109,12 +100,12 @@ func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error
 	return report, err
 }
 
-// batchOf returns the most records of a transaction: those of a second.
+// batchOf returns the most records of a transaction: with a rate those of a tenth of a second.
 func batchOf(rate int) int {
 	if rate == 0 {
 		return batchRecordsMax
 	}
-	return min(batchRecordsMax, rate)
+	return max(1, min(batchRecordsMax, rate/10))
 }
 
 // pace waits until the rate allows the next record. No transaction is open meanwhile.
@@ -126,7 +117,7 @@ func pace(ctx context.Context, began time.Time, sent, rate int) error {
 	return kafka.Pause(ctx, time.Until(due))
 }
 
-func (c *Client) redriveBatch(ctx context.Context, w *writer, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
+func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
 	letters, err := c.letters(ctx, batch)
 	if err != nil {
 		return err
@@ -148,8 +139,8 @@ func (c *Client) redriveBatch(ctx context.Context, w *writer, batch []entry, lim
 		records, done = append(records, prospect.Record), append(done, l.At)
 		countFate(found, prospect.Fate, 1)
 	}
-	if w != nil && len(records) > 0 {
-		if err := w.commit(records, done, Redriven); err != nil {
+	if c.writer != nil && len(records) > 0 {
+		if err := c.writer.commit(records, done, Redriven); err != nil {
 			return err
 		}
 		report.Transactions++
@@ -203,9 +194,10 @@ type writer struct {
 	limits map[string]app.InputLimits
 }
 
-// newWriter registers the transactional id: that aborts the open transaction of an earlier
-// writer, and fences it. Only then it reads the progress: no other writer can change it any more.
-func (c *Client) newWriter(ctx context.Context) (*writer, error) {
+// register makes the writer. It registers the transactional id: that aborts the open transaction
+// of an earlier writer, and fences it. The progress is read after that: no other writer can
+// change it any more.
+func (c *Client) register(ctx context.Context) error {
 	w := &writer{Client: c}
 	id := TransactionalID(c.cfg.AppID)
 	client, err := kgo.NewClient(append(slices.Clone(c.options),
@@ -220,18 +212,13 @@ func (c *Client) newWriter(ctx context.Context) (*writer, error) {
 			return c.cfg.TransactionTimeout
 		}))...)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return fmt.Errorf("client: %w", err)
 	}
+	w.client, c.writer = client, w
 	if _, _, err := client.ProducerID(ctx); err != nil {
-		client.Close()
-		return nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
+		return fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
 	}
-	w.client = client
-	if err := c.readProgress(ctx); err != nil {
-		client.Close()
-		return nil, err
-	}
-	return w, nil
+	return nil
 }
 
 // commit produces records and the progress of dead letters in one transaction. It does not
@@ -295,24 +282,16 @@ type DropReport struct {
 	Deleted map[string]int64 `json:"deleted"`
 }
 
-// Drop marks the selected dead letters as done, without sending them. With act false it only
-// counts. With remove it also deletes the records of each partition before its first open dead
+// Drop marks the selected dead letters as done, without sending them. A client that does not
+// write only counts them. With remove it also deletes the records of each partition before its first open dead
 // letter; Kafka deletes nothing in between.
-func (c *Client) Drop(ctx context.Context, sel *Selection, act, remove bool, scanned func(read, total int64)) (*DropReport, error) {
-	report, err := c.drop(ctx, sel, act, remove, scanned)
+func (c *Client) Drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
+	report, err := c.drop(ctx, sel, remove, scanned)
 	return report, c.explain(err)
 }
 
-func (c *Client) drop(ctx context.Context, sel *Selection, act, remove bool, scanned func(read, total int64)) (*DropReport, error) {
+func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
 	report := &DropReport{Deleted: map[string]int64{}}
-	var w *writer
-	if act {
-		var err error
-		if w, err = c.newWriter(ctx); err != nil {
-			return report, err
-		}
-		defer w.client.Close()
-	}
 	p, err := c.plan(ctx, sel, scanned, func(*Letter) *Skip { return nil })
 	report.Selected = p.selected
 	for err == nil && len(p.entries) > 0 && ctx.Err() == nil {
@@ -322,8 +301,8 @@ func (c *Client) drop(ctx context.Context, sel *Selection, act, remove bool, sca
 			done = append(done, e.at)
 		}
 		p.entries = p.entries[n:]
-		if w != nil {
-			err = w.commit(nil, done, Dropped)
+		if c.writer != nil {
+			err = c.writer.commit(nil, done, Dropped)
 		} else {
 			for _, at := range done {
 				c.progress.set(at.Topic, c.topics[at.Topic].ID, at.Partition, at.Offset, Dropped)
@@ -336,7 +315,7 @@ func (c *Client) drop(ctx context.Context, sel *Selection, act, remove bool, sca
 	if err = errors.Join(err, ctx.Err()); err != nil || !remove {
 		return report, err
 	}
-	return report, c.deleteDone(ctx, w, report)
+	return report, c.deleteDone(ctx, report)
 }
 
 // dropRecordsMax is how many dead letters a transaction drops. Each may change a chunk of its
@@ -345,7 +324,7 @@ const dropRecordsMax = 1000
 
 // deleteDone deletes the records before the first open dead letter of each partition, and the
 // progress that names only deleted ones. Without a writer it only reports.
-func (c *Client) deleteDone(ctx context.Context, w *writer, report *DropReport) error {
+func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
 	firsts := map[Position]int64{}
 	starts := kadm.Offsets{}
 	for _, topic := range c.Topics() {
@@ -383,7 +362,7 @@ func (c *Client) deleteDone(ctx context.Context, w *writer, report *DropReport) 
 			gone = append(gone, c.progress.record(c.found.Topology.Manifest, id))
 		}
 	}
-	if w == nil || len(starts) == 0 {
+	if c.writer == nil || len(starts) == 0 {
 		return nil
 	}
 	deleted, err := c.admin.DeleteRecords(ctx, starts)
@@ -396,5 +375,5 @@ func (c *Client) deleteDone(ctx context.Context, w *writer, report *DropReport) 
 	if len(gone) == 0 {
 		return nil
 	}
-	return w.commitRecords(gone)
+	return c.writer.commitRecords(gone)
 }

@@ -17,7 +17,7 @@ type ExitCode struct {
 func ExitCodes() []ExitCode {
 	return []ExitCode{
 		{ExitStopped, "stopped as requested, or the command succeeded"},
-		{ExitFailed, "failed while running; of doctor: the service works, at risk"},
+		{ExitFailed, "failed while running; of doctor: the service works, at risk; of dead-letters redrive: not all were redriven"},
 		{ExitWrong, "wrong settings, routes or usage: nothing was written; at most the app's manifest was read; of doctor: the service will not work"},
 	}
 }
