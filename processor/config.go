@@ -48,6 +48,10 @@ type Config struct {
 	// InstanceID: its partitions wait for it, and no other process restores them.
 	LeaveOnStop bool `env:"LEAVE_ON_STOP" envDefault:"true" help:"leave the group at a stop, so that others take over at once; false for a process that comes back under its ONCEBUS_INSTANCE_ID within ONCEBUS_SESSION_TIMEOUT"`
 
+	// ConnectHeaders adds the headers to dead letters by which Kafka Connect says where a record
+	// came from and why it failed.
+	ConnectHeaders bool `env:"DEAD_LETTER_CONNECT_HEADERS" envDefault:"false" help:"dead letters also have the headers of Kafka Connect, __connect.errors.*, for tools that read those"`
+
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
 

@@ -184,6 +184,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 	for {
 		rt, err := app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
 		if err == nil {
+			rt.ConnectHeaders = p.cfg.ConnectHeaders
 			p.makeWorkers(rt)
 			return nil
 		}

@@ -52,6 +52,8 @@ type App struct {
 	Waiting []string
 	Limits  atomic.Pointer[map[string]TopicLimits]
 	Clock   *BrokerClock
+	// ConnectHeaders reports that dead letters also have the headers of Kafka Connect.
+	ConnectHeaders bool
 }
 
 // Route is a route with its numbers.
@@ -171,12 +173,17 @@ func (rt *App) PositionOf(rec *kgo.Record) dedup.Position {
 	return dedup.Position{Topic: rt.TopicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
 }
 
+// TopicName returns the name of a topic number.
+func (rt *App) TopicName(number uint16) string {
+	if int(number) < len(rt.topicNames) {
+		return rt.topicNames[number]
+	}
+	return fmt.Sprintf("topic#%d", number)
+}
+
 // PositionText returns a position as topic/partition/offset.
 func (rt *App) PositionText(at dedup.Position) []byte {
-	name := fmt.Sprintf("topic#%d", at.Topic)
-	if int(at.Topic) < len(rt.topicNames) {
-		name = rt.topicNames[at.Topic]
-	}
+	name := rt.TopicName(at.Topic)
 	b := make([]byte, 0, len(name)+24)
 	b = append(append(b, name...), '/')
 	b = append(strconv.AppendInt(b, int64(at.Partition), 10), '/')

@@ -219,6 +219,9 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 		headers = ev.appendRedriveAttempt(headers)
 	}
 	r.Headers = e.ownHeaders(headers, ev)
+	if topic == ev.route.DeadLetter && e.rt.ConnectHeaders {
+		r.Headers = e.appendConnectHeaders(r.Headers, ev)
+	}
 	if ev.recordKey == nil {
 		r.Partition = placeByKey(ev)
 	}
@@ -298,6 +301,17 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
 }
 
+// appendConnectHeaders appends the headers of Kafka Connect that have a meaning here. A reader
+// of the last header of a name gets these, also if the original has them too.
+func (e *Emitter) appendConnectHeaders(to []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
+	return append(to,
+		kgo.RecordHeader{Key: wire.HeaderConnectTopic, Value: []byte(e.rt.TopicName(ev.from.Topic))},
+		kgo.RecordHeader{Key: wire.HeaderConnectPartition, Value: strconv.AppendInt(nil, int64(ev.from.Partition), 10)},
+		kgo.RecordHeader{Key: wire.HeaderConnectOffset, Value: strconv.AppendInt(nil, ev.from.Offset, 10)},
+		kgo.RecordHeader{Key: wire.HeaderConnectException, Value: append([]byte("oncebus."), wire.VerdictText(ev.verdict)...)},
+		kgo.RecordHeader{Key: wire.HeaderConnectMessage, Value: []byte(ev.reason)})
+}
+
 // misfit returns why the topic would refuse the record; "" if it would accept it. A
 // refused record would abort its transaction at every attempt. brokerTime is that of the
 // event. An event that waited in Kafka since may be too old by now.
@@ -358,6 +372,9 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
+	if e.rt.ConnectHeaders {
+		r.Headers = e.appendConnectHeaders(r.Headers, ev)
+	}
 	if limits := e.rt.Limit(r.Topic); forms < 2 && wire.RecordBytes(r)+len(ev.recordKey) <= int(limits.MaxBytes) {
 		r.Key = ev.recordKey
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
@@ -82,4 +83,64 @@ func TestReplyToABatch(t *testing.T) {
 			t.Errorf("a batch of %s: %v, want %s", topic, sent, want)
 		}
 	}
+}
+
+// TestConnectHeaders: with the setting a dead letter has the headers of Kafka Connect after all
+// others, whole or not; without it, and on other records, there are none.
+func TestConnectHeaders(t *testing.T) {
+	for _, small := range []bool{false, true} {
+		for _, on := range []bool{false, true} {
+			rt, err := app.Offline("app", 4, nil, connectRoutes(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rt.ConnectHeaders = on
+			var sent []*kgo.Record
+			e := NewEmitter(rt, func(r *kgo.Record) error { sent = append(sent, r); return nil })
+			ev := event{
+				original: original{
+					rec: &kgo.Record{Value: []byte("v")}, recordKey: []byte("k"), timestamp: 1_700_000_000_000,
+					headers: []kgo.RecordHeader{{Key: wire.HeaderConnectTopic, Value: []byte("theirs")}},
+					from:    dedup.Position{Topic: rt.TopicNumbers["raw"], Partition: 2, Offset: 17},
+				},
+				route: rt.Routes[0], verdict: dedup.MissingKey, reason: "no key", brokerTime: 1_700_000_000_000,
+			}
+			if small { // then the dead letter is a pointer
+				limits := *rt.Limits.Load()
+				dead := limits["dead"]
+				dead.BeforeMaxMS = 1
+				limits["dead"] = dead
+				rt.Clock.Set(1_800_000_000_000)
+			}
+			e.deadLetter(&ev)
+			got := map[string]string{}
+			for _, h := range sent[0].Headers {
+				got[h.Key] = string(h.Value)
+			}
+			want := map[string]string{
+				wire.HeaderConnectTopic: "raw", wire.HeaderConnectPartition: "2", wire.HeaderConnectOffset: "17",
+				wire.HeaderConnectException: "oncebus.missing_key", wire.HeaderConnectMessage: ev.reason,
+			}
+			for name, value := range want {
+				if on && got[name] != value || !on && got[name] != "" && got[name] != "theirs" {
+					t.Errorf("setting %v, small %v: %s is %q, want %q", on, small, name, got[name], value)
+				}
+			}
+			if last := sent[0].Headers[len(sent[0].Headers)-1].Key; on && last != wire.HeaderConnectMessage {
+				t.Errorf("small %v: the last header is %s", small, last)
+			}
+			if _, pointer := got[wire.HeaderValueHash]; pointer != small {
+				t.Errorf("the dead letter is a pointer: %v, want %v", pointer, small)
+			}
+		}
+	}
+}
+
+func connectRoutes(t *testing.T) *rules.Routes {
+	t.Helper()
+	routes, err := rules.ParseRoutes("routes.yaml", []byte("routes: [{name: r, topics: [raw], key: [{field: id}], window: 1h, output: out, dead_letter: dead}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return routes
 }

@@ -77,6 +77,21 @@ const (
 	headerPrefix = "oncebus-"
 )
 
+// The headers with which Kafka Connect describes a dead letter, for tools that read those. They
+// come after the headers of oncebus. Numbers are decimal digits, as in Connect.
+const (
+	// dead letters with `ONCEBUS_DEAD_LETTER_CONNECT_HEADERS`: topic of the record itself
+	HeaderConnectTopic = "__connect.errors.topic"
+	// dead letters with `ONCEBUS_DEAD_LETTER_CONNECT_HEADERS`: its partition
+	HeaderConnectPartition = "__connect.errors.partition"
+	// dead letters with `ONCEBUS_DEAD_LETTER_CONNECT_HEADERS`: its offset
+	HeaderConnectOffset = "__connect.errors.offset"
+	// dead letters with `ONCEBUS_DEAD_LETTER_CONNECT_HEADERS`: `oncebus.` and the verdict
+	HeaderConnectException = "__connect.errors.exception.class.name"
+	// dead letters with `ONCEBUS_DEAD_LETTER_CONNECT_HEADERS`: the reason
+	HeaderConnectMessage = "__connect.errors.exception.message"
+)
+
 // PartitionByDigest returns the number from which the partitioner computes the partition
 // of a record without a record key: all records of one dedup key go to one partition.
 func PartitionByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
