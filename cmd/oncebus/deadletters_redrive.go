@@ -75,11 +75,11 @@ func (w *letterWork) writeReport(r *deadletter.Report) error {
 			DryRun bool `json:"dry_run"`
 		}{r, !w.yes})
 	}
-	verb := "redriven"
+	verb := "redriven in " + plural(r.Transactions, "transaction")
 	if !w.yes {
 		verb = "would be redriven"
 	}
-	cli.Printf(w.p.Stdout, "%d dead letters selected, %d %s in %s\n", r.Selected, r.Redriven, verb, plural(r.Transactions, "transaction"))
+	cli.Printf(w.p.Stdout, "%d dead letters selected, %d %s\n", r.Selected, r.Redriven, verb)
 	for _, f := range r.Fates {
 		reason := ""
 		if f.Reason != "" {
