@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/dedup"
 	"oncebus/processor"
 	"oncebus/processor/deadletter"
 	"oncebus/processor/wire"
@@ -304,6 +305,42 @@ func TestRedriveLoopEnds(t *testing.T) {
 	}
 	if dead := b.read("dead"); len(dead) != 12 {
 		t.Errorf("%d dead letters, want 3 of each attempt", len(dead))
+	}
+}
+
+// TestRedriveOfAnEventByHTTP: an event by HTTP that a task turned away has no raw record. It
+// goes to the topic of its route, where it gets the same key.
+func TestRedriveOfAnEventByHTTP(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, benchRoutes+"    fingerprint: [price]\n")
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	f := b.ingress("http")
+	now := time.Now().UnixMilli()
+	f.submit(submission("signals.raw", `{"id":"7","price":1}`, now))
+	answer := f.submit(submission("signals.raw", `{"id":"7","price":2}`, now, dedup.Header{Key: "x", Value: []byte("1")}))
+	if answer.Verdict != dedup.Collision {
+		t.Fatalf("the event is %v, want a collision", answer.Verdict)
+	}
+	must(t, f.stop())
+	must(t, i.stop())
+	key := header(b.read("dead")[0], wire.HeaderKey)
+	b.useRoutes(benchRoutes + "    duplicates: forward\n")
+	b.openHTTP()
+	b.ready(b.start(cfg))
+	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+	must(t, err)
+	if report.Redriven != 1 {
+		t.Fatalf("%+v", report)
+	}
+	b.wait("the event in the output", func() bool { return len(b.read("signals.unique")) == 2 })
+	for _, r := range b.read("signals.unique") {
+		if header(r, "x") == "1" && (header(r, wire.HeaderKey) != key || header(r, wire.HeaderVerdict) != "duplicate" || r.Timestamp.UnixMilli() != now || r.Key != nil) {
+			t.Errorf("redriven with the headers %v, want the key %s; time %v, record key %s", r.Headers, key, r.Timestamp, r.Key)
+		}
+	}
+	if n := len(b.read("signals.raw")); n != 1 {
+		t.Errorf("%d records in the raw topic, want the redriven one", n)
 	}
 }
 

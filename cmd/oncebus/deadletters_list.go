@@ -100,7 +100,7 @@ func (w *letterWork) list(ctx context.Context) error {
 		return failed == nil && (w.limit == 0 || listed < w.limit)
 	})
 	progress.End()
-	if err = cmp.Or(err, failed, table.Flush()); err != nil {
+	if err := cmp.Or(err, failed, table.Flush()); err != nil {
 		return err
 	}
 	if w.summary {

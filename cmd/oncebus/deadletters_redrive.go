@@ -57,8 +57,7 @@ func (w *letterWork) redrive(ctx context.Context) (int, error) {
 	if err != nil && report.Selected == 0 {
 		return cli.ExitFailed, err
 	}
-	written := w.writeReport(report)
-	if err = errors.Join(err, written); err != nil {
+	if err := errors.Join(err, w.writeReport(report)); err != nil {
 		return cli.ExitFailed, err
 	}
 	if len(report.Skipped) > 0 || report.Gone > 0 {

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -228,8 +229,8 @@ func (w *world) checkRedriven(sent turnedAway) {
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			if r.Partition != original.Partition || !r.Timestamp.Equal(original.Timestamp) || string(r.Key) != string(original.Key) || (r.Key == nil) != (original.Key == nil) ||
-				string(r.Value) != string(original.Value) || fmt.Sprint(r.Headers) != fmt.Sprint(original.Headers) {
+			if r.Partition != original.Partition || !r.Timestamp.Equal(original.Timestamp) || !bytes.Equal(r.Key, original.Key) || (r.Key == nil) != (original.Key == nil) ||
+				!bytes.Equal(r.Value, original.Value) || fmt.Sprint(r.Headers) != fmt.Sprint(original.Headers) {
 				w.t.Errorf("%s differs from what was sent: %v, %v", at(r), r, original)
 			}
 		}

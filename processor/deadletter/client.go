@@ -162,34 +162,16 @@ func (c *Client) reader(topic string, partition int32) *kafka.Reader {
 // and offset, until each returns false. watch, if not nil, gets how many of the topics' offsets
 // were read.
 func (c *Client) Scan(ctx context.Context, f *Filter, watch func(read, total int64), each func(*Letter) bool) error {
-	var spans []span
-	var total int64
-	for _, topic := range c.Topics() {
-		for partition := range c.topics[topic].Partitions {
-			s := span{reader: c.reader(topic, partition)}
-			var err error
-			if s.start, s.end, err = s.reader.Bounds(ctx); err != nil {
-				return c.explain(err)
-			}
-			spans, total = append(spans, s), total+s.end-s.start
-		}
+	spans, total, err := c.spans(ctx)
+	if err != nil {
+		return c.explain(err)
+	}
+	if watch == nil {
+		watch = func(int64, int64) {}
 	}
 	var before int64
 	for _, s := range spans {
-		err := s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
-			for _, rec := range records {
-				if rec.Offset >= s.end {
-					break
-				}
-				if l := Read(rec); f.Selects(l) && !each(l) {
-					return errEnough
-				}
-			}
-			if watch != nil {
-				watch(before+min(position, s.end)-s.start, total)
-			}
-			return nil
-		})
+		err := s.scan(ctx, f, each, func(position int64) { watch(before+position-s.start, total) })
 		if errors.Is(err, errEnough) {
 			return nil
 		}
@@ -205,6 +187,36 @@ func (c *Client) Scan(ctx context.Context, f *Filter, watch func(read, total int
 type span struct {
 	reader     *kafka.Reader
 	start, end int64
+}
+
+// spans returns the partitions of the dead-letter topics, and how many offsets they have.
+func (c *Client) spans(ctx context.Context) (spans []span, total int64, err error) {
+	for _, topic := range c.Topics() {
+		for partition := range c.topics[topic].Partitions {
+			s := span{reader: c.reader(topic, partition)}
+			if s.start, s.end, err = s.reader.Bounds(ctx); err != nil {
+				return nil, 0, err
+			}
+			spans, total = append(spans, s), total+s.end-s.start
+		}
+	}
+	return spans, total, nil
+}
+
+// scan is Scan of one partition. It returns errEnough once each returned false.
+func (s *span) scan(ctx context.Context, f *Filter, each func(*Letter) bool, watch func(position int64)) error {
+	return s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
+		for _, rec := range records {
+			if rec.Offset >= s.end {
+				break
+			}
+			if l := Read(rec); f.Selects(l) && !each(l) {
+				return errEnough
+			}
+		}
+		watch(min(position, s.end))
+		return nil
+	})
 }
 
 // errEnough ends a scan.

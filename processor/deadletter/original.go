@@ -81,13 +81,16 @@ func (c *Client) refuse(l *Letter, attemptsMax int) *Skip {
 func (c *Client) byHTTP(l *Letter) bool { return l.Origin.Topic == c.found.Topology.Repartition }
 
 // target returns topic and partition to which a dead letter goes back. An event by HTTP goes
-// to the first topic of its route, from which the router derives the same key. Dead letters of
+// to the topic for which the ingress derived its key, from which the router derives the same. Dead letters of
 // one key are in one partition, and so are the records that go back.
 func (c *Client) target(l *Letter, route *rules.Route) (topic string, partition int32) {
 	if !c.byHTTP(l) {
 		return l.Origin.Topic, l.Origin.Partition
 	}
 	topic = route.Topics[0]
+	if route.HTTP != nil {
+		topic = route.HTTP.Topic
+	}
 	if n := c.topics[topic].Partitions; n > 0 {
 		partition = l.At.Partition % n
 	}
@@ -191,6 +194,7 @@ func outcomeHeaders(own []kgo.RecordHeader) (headers []kgo.RecordHeader, whole b
 // nil if it takes it.
 func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	age := now.Sub(rec.Timestamp).Milliseconds()
+	shown := now.Sub(rec.Timestamp).Round(time.Second).Abs()
 	alter := func(setting string) string {
 		return fmt.Sprintf("alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=...", rec.Topic, setting)
 	}
@@ -202,11 +206,11 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	case limits.AppendTime:
 		return nil
 	case limits.AfterMaxMS < app.Forever && -age > limits.AfterMaxMS:
-		return skipf(Unfit, "timestamp %d ms ahead, topic %s allows %d: %s", -age, rec.Topic, limits.AfterMaxMS, alter("message.timestamp.after.max.ms"))
+		return skipf(Unfit, "its timestamp is %v ahead, topic %s allows %d ms: %s", shown, rec.Topic, limits.AfterMaxMS, alter("message.timestamp.after.max.ms"))
 	case limits.BeforeMaxMS < app.Forever && age > limits.BeforeMaxMS:
-		return skipf(Unfit, "timestamp %d ms ago, topic %s allows %d: %s", age, rec.Topic, limits.BeforeMaxMS, alter("message.timestamp.before.max.ms"))
+		return skipf(Unfit, "its timestamp is %v old, topic %s allows %d ms: %s", shown, rec.Topic, limits.BeforeMaxMS, alter("message.timestamp.before.max.ms"))
 	case age > limits.RetentionMS:
-		return skipf(Unfit, "timestamp %d ms ago, topic %s has retention.ms=%d and may delete the record before it is read: raise it until the redrive has ended; %s", age, rec.Topic, limits.RetentionMS, alter("retention.ms"))
+		return skipf(Unfit, "its timestamp is %v old, topic %s has retention.ms=%d and may delete the record before it is read: raise it until the redrive has ended; %s", shown, rec.Topic, limits.RetentionMS, alter("retention.ms"))
 	}
 	return nil
 }

@@ -65,7 +65,15 @@ var errUnknownOutcome = errors.New("whether the last transaction committed is un
 // that does not write only says what it would do.
 func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report, err := c.redrive(ctx, o)
-	return report, c.explain(err)
+	return report, c.explain(interrupted(ctx, err))
+}
+
+// interrupted explains the error of a command that was stopped.
+func interrupted(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("interrupted between two transactions: run it again, it goes on where it stopped: %w", err)
 }
 
 func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
@@ -287,7 +295,7 @@ type DropReport struct {
 // letter; Kafka deletes nothing in between.
 func (c *Client) Drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
 	report, err := c.drop(ctx, sel, remove, scanned)
-	return report, c.explain(err)
+	return report, c.explain(interrupted(ctx, err))
 }
 
 func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
@@ -323,23 +331,16 @@ func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned 
 const dropRecordsMax = 1000
 
 // deleteDone deletes the records before the first open dead letter of each partition, and the
-// progress that names only deleted ones. Without a writer it only reports.
+// progress that names only deleted ones. A client that does not write only reports.
 func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
-	firsts := map[Position]int64{}
-	starts := kadm.Offsets{}
-	for _, topic := range c.Topics() {
-		for partition := range c.topics[topic].Partitions {
-			_, end, err := c.reader(topic, partition).Bounds(ctx)
-			if err != nil {
-				return err
-			}
-			firsts[Position{Topic: topic, Partition: partition}] = end
-		}
+	spans, _, err := c.spans(ctx)
+	if err != nil {
+		return err
 	}
-	open := Filter{}
-	err := c.Scan(ctx, &open, nil, func(l *Letter) bool {
+	firsts := map[Position]int64{} // by partition, the first open offset
+	err = c.Scan(ctx, &Filter{}, nil, func(l *Letter) bool {
 		of := Position{Topic: l.At.Topic, Partition: l.At.Partition}
-		if c.StateOf(l) == Open && l.At.Offset < firsts[of] {
+		if _, found := firsts[of]; !found && c.StateOf(l) == Open {
 			firsts[of] = l.At.Offset
 		}
 		return true
@@ -347,33 +348,42 @@ func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
 	if err != nil {
 		return err
 	}
+	before := kadm.Offsets{}
 	var gone []*kgo.Record
-	for of, first := range firsts {
-		start, _, err := c.reader(of.Topic, of.Partition).Bounds(ctx)
-		if err != nil {
-			return err
+	for _, s := range spans {
+		topic, partition, first := s.reader.Topic, s.reader.Partition, s.end
+		if open, found := firsts[Position{Topic: topic, Partition: partition}]; found {
+			first = min(first, open)
 		}
-		if first > start {
-			report.Deleted[fmt.Sprintf("%s/%d", of.Topic, of.Partition)] = first
-			starts.AddOffset(of.Topic, of.Partition, first, -1)
+		if first > s.start {
+			report.Deleted[fmt.Sprintf("%s/%d", topic, partition)] = first
+			before.AddOffset(topic, partition, first, -1)
 		}
-		for _, id := range c.progress.below(c.topics[of.Topic].ID, of.Partition, first) {
+		for _, id := range c.progress.below(c.topics[topic].ID, partition, first) {
 			delete(c.progress.chunks, id)
 			gone = append(gone, c.progress.record(c.found.Topology.Manifest, id))
 		}
 	}
-	if c.writer == nil || len(starts) == 0 {
+	if c.writer == nil {
 		return nil
 	}
-	deleted, err := c.admin.DeleteRecords(ctx, starts)
+	if err := c.deleteBefore(ctx, before); err != nil || len(gone) == 0 {
+		return err
+	}
+	return c.writer.commitRecords(gone)
+}
+
+// deleteBefore deletes the records of partitions before offsets.
+func (c *Client) deleteBefore(ctx context.Context, before kadm.Offsets) error {
+	if len(before) == 0 {
+		return nil
+	}
+	deleted, err := c.admin.DeleteRecords(ctx, before)
 	for _, d := range deleted.Sorted() {
 		err = cmp.Or(err, kafka.Denied(d.Err, "Delete", kafka.ResourceTopic, d.Topic))
 	}
 	if err != nil {
 		return fmt.Errorf("delete records: %w", err)
 	}
-	if len(gone) == 0 {
-		return nil
-	}
-	return c.writer.commitRecords(gone)
+	return nil
 }
