@@ -106,6 +106,7 @@ type shownErasure struct {
 	Rows     []shownErasedRow `json:"rows"`
 	// FreeAfter is the last attempt of a key of claim mode that is free already.
 	FreeAfter uint32 `json:"free_after_attempt,omitempty"`
+	hint      string
 }
 
 type shownErasedRow struct {
@@ -129,7 +130,7 @@ func showErasures(erasures []front.Erasure) *shownErasures {
 	for i := range erasures {
 		e := &erasures[i]
 		shown := shownErasure{
-			Selected: e.Text, Route: e.Key.Route.Name, Key: hex.EncodeToString(e.Key.Key[:]), Digest: e.Key.Digest.String(), Rows: []shownErasedRow{}, FreeAfter: e.FreeAfter,
+			Selected: e.Text, Route: e.Key.Route.Name, Key: hex.EncodeToString(e.Key.Key[:]), Digest: e.Key.Digest.String(), Rows: []shownErasedRow{}, FreeAfter: e.FreeAfter, hint: adjacentHint(&e.Key),
 		}
 		for _, row := range e.Rows {
 			shown.Rows = append(shown.Rows, shownErasedRow{row.Digest.String(), row.Task, row.First, row.Status.String(), row.Attempt, row.Result})
@@ -187,7 +188,7 @@ func (s *shownErasures) write(p cli.Process) {
 		case len(r.Rows) == 0 && r.FreeAfter > 0:
 			cli.Printf(p.Stdout, "key %s of route %s is free after attempt %d: nothing to erase\n", r.Key, r.Route, r.FreeAfter)
 		case len(r.Rows) == 0:
-			cli.Printf(p.Stdout, "no row for key %s of route %s: nothing to erase\n", r.Key, r.Route)
+			cli.Printf(p.Stdout, "no row for key %s of route %s: nothing to erase%s\n", r.Key, r.Route, r.hint)
 		}
 		for _, row := range r.Rows {
 			cli.Printf(p.Stdout, "%s key %s of route %s: the row of %s, %s, in task %s%s\n", row.Result, r.Key, r.Route, row.First, row.Status, row.Task, describeErasure[row.Result])

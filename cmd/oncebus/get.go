@@ -154,11 +154,21 @@ type shownLookup struct {
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
 	*shownEntry
+	hint string // where else the row may be; "" if nowhere
 }
 
 // showLookup shows a key without a row.
 func showLookup(d *rules.Derived) shownLookup {
-	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace}
+	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace, hint: adjacentHint(d)}
+}
+
+// adjacentHint says where the row of a key may be that was given without its event, in a
+// route with adjacent buckets; "" for any other key.
+func adjacentHint(d *rules.Derived) string {
+	if d.Route.AdjacentStep() == 0 || d.HasAdjacent {
+		return ""
+	}
+	return "; the order may have its row under the key of an adjacent bucket: pass the event, or its input record by --record"
 }
 
 // shownEntry is a key's row.
@@ -271,7 +281,7 @@ func (s *shownEntry) describeKeyState() string {
 // write prints the key as a table.
 func (s *shownLookup) write(to io.Writer) error {
 	if !s.Found {
-		_, err := fmt.Fprintf(to, "no row for key %s (digest %s) in namespace %s\n", s.Key, s.Digest, s.Namespace)
+		_, err := fmt.Fprintf(to, "no row for key %s (digest %s) in namespace %s%s\n", s.Key, s.Digest, s.Namespace, s.hint)
 		return err
 	}
 	when := func(ms int64) string {

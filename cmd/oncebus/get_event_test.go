@@ -97,6 +97,15 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped || got.Event == nil || got.Event.Value != order || got.Key != duplicate.Key {
 			t.Errorf("get: %d %v\n%s%s", code, err, stdout, stderr)
 		}
+		// A retry just past the minute: its key has no row, but its event leads to the first one.
+		const retry = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000045000,"clientOrderId":"c","requestId":"r2"}`
+		adjacent := d.post("/orders", sign, retry).problem("a duplicate in the adjacent bucket", http.StatusConflict, "in_progress")
+		if hinted, _, code := s.oncebus("", "get", "--key", adjacent.Key); code != cli.ExitStopped || !strings.Contains(hinted, "under the key of an adjacent bucket: pass the event") {
+			t.Errorf("get by the key of an adjacent bucket: %d %s", code, hinted)
+		}
+		if found, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != cli.ExitStopped || !strings.Contains(found, "value             "+order+"\n") {
+			t.Errorf("get by the event of an adjacent bucket: %d %s%s", code, found, stderr)
+		}
 		_, stderr, code = s.oncebus("", "get", "--route", "orders", "--key", "c")
 		if code != cli.ExitWrong || !strings.Contains(stderr, "route orders has no key of that one id: its sources are order; pass the event, or its key of 64 hexadecimal digits") {
 			t.Errorf("get by an id: %d %s", code, stderr)
