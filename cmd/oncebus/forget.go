@@ -57,6 +57,7 @@ func (o *inspectOptions) forget(ctx context.Context, rest []string, p cli.Proces
 	}
 	erasing := cli.NewProgress(p, "rows")
 	options.Progress = func(done, all int64) {
+		in.inspector.OnProgress(nil)
 		in.progress.End()
 		erasing.Set(done, all)
 	}

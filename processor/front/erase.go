@@ -317,50 +317,65 @@ func (i *Inspector) request(ctx context.Context, erasures []Erasure, o ForgetOpt
 	return nil
 }
 
+// pendingRows are requested rows by the task and the digest of each. Targets may repeat a key.
+type pendingRows map[app.TaskID]map[dedup.Digest][]*RowErasure
+
 // confirm reads the changelogs until all requested rows are erased or superseded, or the
-// time is over.
+// time is over. Then the results say which rows are not erased.
 func (i *Inspector) confirm(ctx context.Context, scan *rowScan, erasures []Erasure, o ForgetOptions) error {
-	open := map[app.TaskID]map[dedup.Digest][]*RowErasure{}
-	all, left := 0, 0
+	if o.Timeout <= 0 {
+		return nil
+	}
+	pending, all := pendingRows{}, 0
 	for e := range erasures {
 		for r := range erasures[e].Rows {
 			row := &erasures[e].Rows[r]
-			if open[row.task] == nil {
-				open[row.task] = map[dedup.Digest][]*RowErasure{}
+			if pending[row.task] == nil {
+				pending[row.task] = map[dedup.Digest][]*RowErasure{}
 			}
-			open[row.task][row.Digest] = append(open[row.task][row.Digest], row)
+			pending[row.task][row.Digest] = append(pending[row.task][row.Digest], row)
 			all++
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	for left = all; left > 0 && o.Timeout > 0; {
-		for _, task := range scan.order {
-			if len(open[task]) == 0 {
-				continue
-			}
-			t := scan.tasks[task]
-			end, err := i.changelogFrom(waiting, task, t.end, func(rec *kgo.Record) error {
-				n, err := note(open[task], rec)
-				left -= n
-				return err
-			})
-			switch {
-			case waiting.Err() != nil && ctx.Err() == nil:
-				return nil // the results say which rows are not erased
-			case err != nil:
-				return err
-			}
-			t.end = end
-		}
+	for ended := 0; ended < all; {
+		n, err := i.confirmMore(waiting, scan, pending)
+		ended += n
 		if o.Progress != nil {
-			o.Progress(int64(all-left), int64(all))
+			o.Progress(int64(ended), int64(all))
 		}
-		if left > 0 && kafka.Pause(waiting, confirmPause) != nil {
-			return ctx.Err()
+		if err == nil && ended < all {
+			err = kafka.Pause(waiting, confirmPause)
+		}
+		switch {
+		case ended == all || waiting.Err() != nil && ctx.Err() == nil:
+			return nil
+		case err != nil:
+			return err
 		}
 	}
 	return nil
+}
+
+// confirmMore reads what the changelogs have since the last call, and returns how many
+// erasures have ended.
+func (i *Inspector) confirmMore(ctx context.Context, scan *rowScan, pending pendingRows) (ended int, err error) {
+	for _, task := range scan.order {
+		if len(pending[task]) == 0 {
+			continue
+		}
+		t := scan.tasks[task]
+		t.end, err = i.changelogFrom(ctx, task, t.end, func(rec *kgo.Record) error {
+			n, err := note(pending[task], rec)
+			ended += n
+			return err
+		})
+		if err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
 }
 
 // note notes the rows of a changelog record that end an erasure, and returns how many.
