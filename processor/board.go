@@ -100,7 +100,8 @@ func (t *task) describe(worker string) TaskState {
 	if t.judges() {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
-		d.floor, d.Senders = t.TrimTo(), t.Counts.ListSenders()
+		d.floor = t.TrimTo()
+		d.Senders = t.Counts.ListSenders()
 	}
 	return d
 }

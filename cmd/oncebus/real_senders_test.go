@@ -83,6 +83,7 @@ type shownDuplicates struct {
 // `oncebus stats` and the metrics name it, with a number within the stated error, although one
 // of the two processes is killed twice.
 func TestRealSendersOfDuplicates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, senderRoutes)
 	w.createTopics(nil, "signals.raw", "signals.unique", "dead-letter")
 	s := &senderTraffic{w: w, truth: map[string]int{}}

@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"hash/maphash"
@@ -133,7 +134,7 @@ func (s *Sketch) find(hash uint64, name []byte) (place int, found bool) {
 		if number == 0 {
 			return place, false
 		}
-		if one := &s.now.slots[number-1]; one.hash == hash && string(one.text()) == string(name) {
+		if one := &s.now.slots[number-1]; one.hash == hash && bytes.Equal(one.text(), name) {
 			return place, true
 		}
 	}
@@ -321,7 +322,7 @@ func (s *Sketch) AppendChanges(dst []byte) []byte {
 			before = &s.committed.slots[number]
 		}
 		head := 2 * uint64(number)
-		if before.count == 0 || before.error != one.error || string(before.text()) != string(one.text()) {
+		if before.count == 0 || before.error != one.error || !bytes.Equal(before.text(), one.text()) {
 			head++
 		}
 		dst = binary.AppendUvarint(dst, head)

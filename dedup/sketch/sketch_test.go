@@ -246,7 +246,7 @@ func TestMillionsOfNames(t *testing.T) {
 	s.Offer([]byte("frequent"))
 	allocated := testing.AllocsPerRun(1, func() {
 		for i := range names / 2 {
-			binary.BigEndian.PutUint64(rare[:], uint64(exact)<<32|uint64(i))
+			binary.BigEndian.PutUint64(rare[:], exact<<32|uint64(i))
 			s.Offer(rare[:])
 			if i%3 < 2 {
 				s.Offer([]byte("frequent"))

@@ -109,14 +109,15 @@ func (c *Counts) Duplicates(rt *App) []RouteDuplicates {
 		return one
 	}
 	for i := range c.Counters {
-		switch counter := &c.Counters[i]; counter.status {
-		case StatusDuplicates:
+		counter := &c.Counters[i]
+		if counter.status == StatusDuplicates {
 			counter.Each(func(number int64, n uint64) {
 				day := time.UnixMilli(number & lowMax * msPerDay).UTC().Format(time.DateOnly)
 				one := of(number)
 				one.Days = append(one.Days, DayCount{day, n})
 			})
-		case StatusDelays:
+		}
+		if counter.status == StatusDelays {
 			counter.Each(func(number int64, n uint64) { of(number).Delays[min(number&lowMax, int64(len(DelayBounds)))] = n })
 		}
 	}

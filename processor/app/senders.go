@@ -16,10 +16,10 @@ const sendersMost, sendersLeast, sendersAll = 128, 16, 2048
 // senders counts the duplicates of a task by sender. The counts of the open transaction and
 // the committed ones share it: it has both.
 type senders struct {
-	routes  []*Route         // with a sender, in the order of the file
-	sketchs []*sketch.Sketch // of these routes
-	listed  []sketch.Summary // what summaryOf last returned of them
-	at      []int            // by route index: the place in routes, or -1
+	routes   []*Route         // with a sender, in the order of the file
+	sketches []*sketch.Sketch // of these routes
+	listed   []sketch.Summary // what summaryOf last returned of them
+	at       []int            // by route index: the place in routes, or -1
 	// carried are the counts of routes that this process does not have. In a rolling update
 	// the task may come from a process with the route, and go to one.
 	carried []wire.RouteSenders
@@ -36,7 +36,7 @@ func newSenders(rt *App) *senders {
 	}
 	for range s.routes {
 		s.listed = append(s.listed, sketch.Summary{})
-		s.sketchs = append(s.sketchs, sketch.New(min(sendersMost, max(sendersLeast, sendersAll/len(s.routes)))))
+		s.sketches = append(s.sketches, sketch.New(min(sendersMost, max(sendersLeast, sendersAll/len(s.routes)))))
 	}
 	return s
 }
@@ -47,8 +47,8 @@ func (s *senders) summaryOf(route *Route) sketch.Summary {
 	if at < 0 {
 		return sketch.Summary{}
 	}
-	if s.listed[at].Total != s.sketchs[at].Total() {
-		s.listed[at] = s.sketchs[at].Summary()
+	if s.listed[at].Total != s.sketches[at].Total() {
+		s.listed[at] = s.sketches[at].Summary()
 	}
 	return s.listed[at]
 }
@@ -56,6 +56,9 @@ func (s *senders) summaryOf(route *Route) sketch.Summary {
 // ListSenders returns the committed counts of each route that counts senders and has any. Two
 // calls share the counts of a route without a duplicate in between.
 func (c *Counts) ListSenders() []wire.RouteSenders {
+	if c.senders == nil {
+		return nil
+	}
 	var all []wire.RouteSenders
 	for _, route := range c.senders.routes {
 		if summary := c.senders.summaryOf(route); summary.Total > 0 {
@@ -67,7 +70,7 @@ func (c *Counts) ListSenders() []wire.RouteSenders {
 
 // CountSender counts a duplicate of a route by its sender.
 func (c *Counts) CountSender(route *Route, name []byte) {
-	c.senders.sketchs[c.senders.at[route.Index]].Offer(name)
+	c.senders.sketches[c.senders.at[route.Index]].Offer(name)
 }
 
 // Senders returns the counts for a whole checkpoint, those of the open transaction included.
@@ -77,7 +80,7 @@ func (c *Counts) Senders() []wire.RouteSenders {
 	}
 	all := make([]wire.RouteSenders, 0, len(c.senders.routes)+len(c.senders.carried))
 	for i, route := range c.senders.routes {
-		all = append(all, wire.RouteSenders{Route: route.Name, Summary: c.senders.sketchs[i].Open()})
+		all = append(all, wire.RouteSenders{Route: route.Name, Summary: c.senders.sketches[i].Open()})
 	}
 	return append(all, c.senders.carried...)
 }
@@ -88,7 +91,7 @@ func (c *Counts) AppendSenders(dst []byte) []byte {
 	if c.senders == nil {
 		return dst
 	}
-	for i, one := range c.senders.sketchs {
+	for i, one := range c.senders.sketches {
 		if one.IsChanged() {
 			dst = one.AppendChanges(wire.AppendSenderRoute(dst, i))
 		}
@@ -108,7 +111,7 @@ func (c *Counts) LoadSenders(rt *App, all []wire.RouteSenders) {
 			left -= len(all[i].Counters)
 			c.senders.carried = append(c.senders.carried, all[i])
 		case route != nil && hasSender(route.Route):
-			c.senders.sketchs[c.senders.at[route.Index]].Load(all[i].Summary)
+			c.senders.sketches[c.senders.at[route.Index]].Load(all[i].Summary)
 		}
 	}
 	c.senders.carried = slices.Clip(c.senders.carried)
@@ -120,7 +123,7 @@ func (s *senders) commit() {
 	if s == nil {
 		return
 	}
-	for _, one := range s.sketchs {
+	for _, one := range s.sketches {
 		if one.IsChanged() {
 			one.Commit()
 		}
@@ -132,7 +135,7 @@ func (s *senders) discard() {
 	if s == nil {
 		return
 	}
-	for _, one := range s.sketchs {
+	for _, one := range s.sketches {
 		if one.IsChanged() {
 			one.Discard()
 		}

@@ -368,10 +368,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time
 	}
 	if turn != turnForwarded {
-		t.OpenCounts.CountLookup(route.NamespaceID, ev.counted)
-		if ev.counted.IsDuplicate() {
-			t.countDuplicate(j, ev, c)
-		}
+		t.countLookup(j, ev, c)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ import (
 
 // world is a process without a broker: its router, its tasks, and the logs of topics.
 type world struct {
-	t          *testing.T
+	t          testing.TB
 	partitions int32
 	limits     map[string]app.TopicLimits // that a script sets
 	now        int64                      // the broker's clock, ms
@@ -88,23 +88,23 @@ func frozen(now int64) *app.BrokerClock {
 	return c
 }
 
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	w := &world{t: t, partitions: 1, limits: map[string]app.TopicLimits{}, dir: t.TempDir(), logOf: map[string][]*kgo.Record{}}
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{t: tb, partitions: 1, limits: map[string]app.TopicLimits{}, dir: tb.TempDir(), logOf: map[string][]*kgo.Record{}}
 	var err error
 	w.host, err = state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() {
+	must(tb, err)
+	tb.Cleanup(func() {
 		w.closeTasks()
-		must(t, w.host.Close())
+		must(tb, w.host.Close())
 	})
 	return w
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

@@ -22,6 +22,14 @@ func (e *Emitter) producerID(route *app.Route, rec *kgo.Record) []byte {
 	return strconv.AppendInt(e.bytes.take(int64Digits)[:0], rec.ProducerID, 10)
 }
 
+// countLookup counts a judged event.
+func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
+	t.OpenCounts.CountLookup(ev.route.NamespaceID, ev.counted)
+	if ev.counted.IsDuplicate() {
+		t.countDuplicate(j, ev, c)
+	}
+}
+
 // countDuplicate counts a duplicate by day, delay and sender. Any other event costs
 // nothing here.
 func (t *Judge) countDuplicate(j *Judging, ev *event, c *candidate) {

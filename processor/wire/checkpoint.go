@@ -278,12 +278,17 @@ func (c *Checkpoint) DropBypassed() {
 	}
 }
 
+// readsVersion reports whether this build reads whole checkpoints of a version.
+func readsVersion(v byte) bool {
+	return v == checkpointVersion || v == checkpointVersionClaims || v == checkpointVersionSenders
+}
+
 // DecodeCheckpoint decodes what Append wrote. The error wraps ErrCheckpoint.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
 	r := dedup.NewCursor(b)
 	version, flags := r.Byte(), r.Byte()
-	if !r.Bad() && (version != checkpointVersion && version != checkpointVersionClaims && version != checkpointVersionSenders || flags&^byte(checkpointFlags) != 0) {
+	if !r.Bad() && (!readsVersion(version) || flags&^byte(checkpointFlags) != 0) {
 		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSenders, checkpointFlags)
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
@@ -318,13 +323,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
-	if version != checkpointVersion {
-		c.ClaimedAt, c.ProgressAt, c.SteppedAt = r.Varint(), r.Varint(), r.Varint()
-		c.Progress = decodeProgress(&r)
-	}
-	if version == checkpointVersionSenders {
-		c.Senders = decodeSenders(&r)
-	}
+	c.decodeVersioned(&r, version)
 	for r.Left() > 0 && !r.Bad() {
 		namespaceID := r.Byte()
 		c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID] = r.Varint(), true
@@ -333,6 +332,17 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrCheckpoint, len(b))
 	}
 	return c, nil
+}
+
+// decodeVersioned reads the fields that only some versions have.
+func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte) {
+	if version != checkpointVersion {
+		c.ClaimedAt, c.ProgressAt, c.SteppedAt = r.Varint(), r.Varint(), r.Varint()
+		c.Progress = decodeProgress(r)
+	}
+	if version == checkpointVersionSenders {
+		c.Senders = decodeSenders(r)
+	}
 }
 
 func (c *Checkpoint) decodeBypassed(r *dedup.Cursor) {
