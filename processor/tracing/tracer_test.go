@@ -42,7 +42,7 @@ func TestEndpoint(t *testing.T) {
 // BenchmarkSpans is what sampled events cost, the export included, and what the look at the header of any other costs.
 func BenchmarkSpans(b *testing.B) {
 	b.Run("sampled", func(b *testing.B) {
-		collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 		defer collector.Close()
 		t, err := New(b.Context(), collector.URL, "app", "instance", "version", slog.New(slog.DiscardHandler))
 		if err != nil {
