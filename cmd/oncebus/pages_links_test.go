@@ -116,7 +116,7 @@ func TestPageLinks(t *testing.T) {
 			if p.fence[i] != "" {
 				continue
 			}
-			if fragment := anchor(strings.TrimLeft(line, "#")); strings.HasPrefix(line, "#") && seen[fragment] {
+			if fragment := anchor(strings.TrimLeft(line, "#")); strings.HasPrefix(line, "#") && seen[fragment] && p.path != "CHANGELOG.md" { // each release has the same sections
 				t.Errorf("%s:%d: a second heading with the fragment #%s", p.path, i+1, fragment)
 			} else if strings.HasPrefix(line, "#") {
 				seen[fragment] = true

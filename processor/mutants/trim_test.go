@@ -10,8 +10,7 @@ var trimList = []mutant{
 		name:    "trim-before-the-floor-commits",
 		hazards: []string{"T10"},
 		does:    "the changelog is deleted below its newest fence, which no checkpoint states as floor",
-		edits: []edit{{"processor/board.go", "		d.floor, d.Senders = t.TrimTo(), t.Counts.ListSenders()\n", `		d.Senders = t.Counts.ListSenders()
-		if n := len(t.Committed.Fences); n > 0 {
+		edits: []edit{{"processor/board.go", "		d.floor = t.TrimTo()\n", `		if n := len(t.Committed.Fences); n > 0 {
 			d.floor = t.Committed.Fences[n-1].Offset
 		}
 `}},
