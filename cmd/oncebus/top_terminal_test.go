@@ -93,6 +93,7 @@ var colours = regexp.MustCompile("\x1b\\[([0-9;]*;)?([34][0-8]|9[0-7])[;m]")
 
 // TestTopInATerminal: the figures of a real process, in a real terminal and as output of a script, are those of /metrics.
 func TestTopInATerminal(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		kafkatest.Lack(t, "no tmux in PATH: 'oncebus top' is not tested in a terminal")
 	}
