@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -90,7 +91,7 @@ func (cs Commands) paths(group []string) [][]string {
 	var all [][]string
 	for _, command := range cs {
 		c := command()
-		path := append(group[:len(group):len(group)], c.Name)
+		path := slices.Concat(group, []string{c.Name})
 		all = append(append(all, path), c.Commands.paths(path)...)
 	}
 	return all
