@@ -62,7 +62,8 @@ func TestSettingsTable(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	if leaves := countLeaves(reflect.TypeFor[Settings]()); leaves != len(seen) {
+	const others = 1 // SpansEndpoint has the variables of OpenTelemetry
+	if leaves := countLeaves(reflect.TypeFor[Settings]()) - others; leaves != len(seen) {
 		t.Errorf("%d fields, but %d settings: a field has no env tag", leaves, len(seen))
 	}
 }
