@@ -276,8 +276,9 @@
     setText($("events-total"), count(s.events.total));
     setText($("share"), percent(s.events.duplicate_share));
     setText($("duplicates-total"), count(s.events.duplicates));
-    setText($("lag-records"), count(s.lag.records));
-    setText($("lag-seconds"), duration(s.lag.seconds));
+    const lagKnown = s.tasks.length > s.lag.unknown;
+    setText($("lag-records"), lagKnown ? count(s.lag.records) : "–");
+    setText($("lag-seconds"), lagKnown ? duration(s.lag.seconds) : "–");
     const commit = s.commits.find((c) => c.stage === "dedup") || s.commits[0];
     setText($("commit-p50"), commit && commit.total ? duration(commit.p50_seconds) : "–");
     setText($("commit-p99"), commit && commit.total ? duration(commit.p99_seconds) : "–");
