@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,15 +156,16 @@ func TestRedriveThatIsAborted(t *testing.T) {
 	records := turnedAway(20)
 	b, cfg := turnAway(t, records)
 	i := b.ready(b.start(cfg))
-	cut := true
+	var cut atomic.Bool
+	cut.Store(true)
 	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
 		end, ok := req.(*kmsg.EndTxnRequest)
-		return nil, io.ErrUnexpectedEOF, ok && cut && end.TransactionalID == deadletter.TransactionalID("app")
+		return nil, io.ErrUnexpectedEOF, ok && cut.Load() && end.TransactionalID == deadletter.TransactionalID("app")
 	}, kmsg.EndTxn)
 	if report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {}); err == nil || report.Redriven != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	cut = false
+	cut.Store(false)
 	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
 	must(t, err)
 	if report.Redriven != len(records) || report.Selected != len(records) {
