@@ -87,6 +87,7 @@ func TestPageInChromium(t *testing.T) {
 	w.stopBroker()
 	w.killProcess()
 	w.checkQuiet(w.address)
+	w.compareDemo()
 }
 
 // freeAddr returns an address that the process may listen at, also after a restart.
