@@ -12,10 +12,11 @@
 //	page      the live page, its figures and its stream; access: who may read them
 //	top       'oncebus top': the same figures in a terminal
 //
-// Here is one file per command: run, ingress, check, doctor, key, get, forget, stats
-// and version. service.go starts run and ingress and supervises them, admin.go has
-// the admin server, heap.go the garbage collector's pace. describe.go writes what
-// a route does, event.go and inspect.go read the event whose key a command needs.
+// Here is one file per command, or several with its name: run, ingress, check,
+// doctor, key, get, forget, accept, deadletters, stats and version. service.go starts
+// run and ingress and supervises them, admin.go has the admin server, trace.go its
+// spans, heap.go the garbage collector's pace. describe.go writes what a route does;
+// event.go, inspect.go and selection.go find the key that a command needs.
 //
 // # What it may import
 //
