@@ -31,6 +31,8 @@ func newTerminal(t *testing.T, environ []string, command ...string) *terminal {
 	term := &terminal{t: t, dir: t.TempDir()}
 	config := kafkatest.ReplaceFile(t, filepath.Join(term.dir, "tmux.conf"), []byte("set -g remain-on-exit on\nset -g default-terminal screen-256color\n"))
 	args := append([]string{"-f", config, "new-session", "-d", "-s", "top", "-x", "80", "-y", "24", "--", "env", "-i"}, environ...)
+	// tmux 3.3 does not always have the exit code of a pane that has ended.
+	args = append(args, "sh", "-c", `"$@"; echo $? > "`+filepath.Join(term.dir, "exit-code")+`"`, "sh")
 	term.tmux(append(args, command...)...)
 	t.Cleanup(func() { term.tmux("kill-server") })
 	return term
@@ -124,7 +126,7 @@ func TestTopInATerminal(t *testing.T) {
 	term.tmux("resize-window", "-t", "top", "-x", "132", "-y", "40")
 	term.checkSize(term.await("the owners in a wide terminal", `OWNER(.|\n)*worker-1 dedup-`), 132, 40)
 	term.tmux("send-keys", "-t", "top", "q")
-	w.awaitExit(term)
+	term.awaitExit()
 
 	term = newTerminal(t, append(environ, "NO_COLOR=1"), top...)
 	term.await("the figures", "3,000 in all")
@@ -136,17 +138,18 @@ func TestTopInATerminal(t *testing.T) {
 	}
 	term.await("the end of the process", "disconnected, connecting again(.|\n)*3,000 in all")
 	term.tmux("send-keys", "-t", "top", "q")
-	w.awaitExit(term)
+	term.awaitExit()
 }
 
-// awaitExit waits until the program in the terminal ends with exit code 0.
-func (w *watched) awaitExit(term *terminal) {
-	w.t().Helper()
-	eventually(w.t(), "the end of top", func(context.Context) error {
-		if got := strings.TrimSpace(term.tmux("display-message", "-p", "-t", "top", "#{pane_dead} #{pane_dead_status}")); got != "1 0" {
-			return fmt.Errorf("dead and exit code: %s", got)
+// awaitExit waits until the program ends with exit code 0.
+func (term *terminal) awaitExit() {
+	term.t.Helper()
+	eventually(term.t, "the end of top", func(context.Context) error {
+		code, err := os.ReadFile(filepath.Join(term.dir, "exit-code"))
+		if err == nil && string(code) != "0\n" {
+			return fmt.Errorf("exit code %q", code) // or not written yet
 		}
-		return nil
+		return err
 	})
 }
 
