@@ -11,10 +11,10 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/deadletter"
 	"oncebus/processor/front"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
@@ -82,7 +82,7 @@ func (s *selection) candidates() []*rules.Route {
 func (s *selection) targets(rest []string, stdin io.Reader) ([]front.Target, error) {
 	switch {
 	case s.record != "":
-		_, _, _, err := s.position()
+		_, err := s.position()
 		return nil, err
 	case s.file != "":
 		return s.fileTargets(stdin)
@@ -212,26 +212,22 @@ func (s *selection) lineTarget(line []byte) (front.Target, error) {
 	return s.byKey("the line", string(line))
 }
 
-// position returns the parts of --record.
-func (s *selection) position() (topic string, partition int32, offset int64, err error) {
-	parts := strings.Split(s.record, "/")
-	if len(parts) == 3 {
-		number, badPartition := strconv.ParseInt(parts[1], 10, 32)
-		at, badOffset := strconv.ParseInt(parts[2], 10, 64)
-		if badPartition == nil && badOffset == nil && number >= 0 && at >= 0 {
-			return parts[0], int32(number), at, nil
-		}
+// position returns the position of --record.
+func (s *selection) position() (deadletter.Position, error) {
+	at, err := deadletter.ParsePosition(s.record)
+	if err != nil {
+		return at, fmt.Errorf("--record is %q, want TOPIC/PARTITION/OFFSET", s.record)
 	}
-	return "", 0, 0, fmt.Errorf("--record is %q, want TOPIC/PARTITION/OFFSET", s.record)
+	return at, nil
 }
 
 // ofRecord returns the keys of the record of --record.
 func (s *selection) ofRecord(ctx context.Context, inspector *front.Inspector) ([]front.Target, error) {
-	topic, partition, offset, err := s.position()
+	at, err := s.position()
 	if err != nil {
 		return nil, err
 	}
-	rec, err := inspector.ReadRecord(ctx, topic, partition, offset)
+	rec, err := inspector.ReadRecord(ctx, at.Topic, at.Partition, at.Offset)
 	if err != nil {
 		return nil, err
 	}
