@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // Found has the existing topics of an app, and its manifest.
@@ -37,6 +38,14 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 	var err error
 	f.Manifest, err = readManifest(ctx, client, f.Topology)
 	return f, err
+}
+
+// Ran returns an operator error for an app that has never run on the cluster.
+func (f *Found) Ran() error {
+	if f.Manifest == nil {
+		return kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", f.Topology.App)
+	}
+	return nil
 }
 
 // MissingTopics returns the names of missing internal and input topics.

@@ -82,9 +82,8 @@ func (c *Client) open(ctx context.Context, writes bool) (err error) {
 	if c.found, err = app.Find(ctx, c.client, c.cfg.AppID, c.routes); err != nil {
 		return err
 	}
-	t := c.found.Topology
-	if _, ok := t.Topics[t.Manifest]; !ok || c.found.Manifest == nil {
-		return kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", c.cfg.AppID)
+	if err := c.found.Ran(); err != nil {
+		return err
 	}
 	unknown := c.found.Unknown() // Check adds them
 	_, c.refused = c.found.Check(c.cfg.KeySecret.Bytes())

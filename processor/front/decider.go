@@ -48,9 +48,7 @@ func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *
 	found, err := app.Find(ctx, client, cfg.AppID, routes)
 	if err == nil {
 		d.topology = found.Topology
-		if _, ok := d.topology.Topics[d.topology.Manifest]; !ok || found.Manifest == nil {
-			err = kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", cfg.AppID)
-		}
+		err = found.Ran()
 	}
 	if err != nil {
 		d.Close()
