@@ -83,10 +83,7 @@ func (o *acceptOptions) define(fs *pflag.FlagSet) {
 
 // decision returns the decision of the options; the zero value to list.
 func (o *acceptOptions) decision() (app.Acceptance, error) {
-	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why}
-	if by, err := user.Current(); err == nil {
-		decision.By = by.Username
-	}
+	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why, By: operatorName()}
 	chosen, targets := 0, 0
 	for _, on := range []bool{o.believe != "", o.inputLost, o.from != "", o.topic != ""} {
 		if on {
@@ -181,4 +178,14 @@ func writeRefusals(p cli.Process, refusals []app.Refusal, asJSON bool) error {
 		cli.Printf(p.Stdout, "%s waits since %s: %s\n  %s\n  %s\n", r.Name(), r.At.Format(time.RFC3339), r.Problem, r.Detail, r.Command())
 	}
 	return nil
+}
+
+// operatorName returns the name of the user who runs the command, for people who read what
+// it wrote; "" if the system does not tell.
+func operatorName() string {
+	by, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return by.Username
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"os/user"
 	"slices"
 	"time"
 
@@ -51,10 +50,7 @@ func (o *inspectOptions) forget(ctx context.Context, rest []string, p cli.Proces
 	if done {
 		return code
 	}
-	options := front.ForgetOptions{Timeout: o.erased.timeout}
-	if by, err := user.Current(); err == nil {
-		options.By = by.Username
-	}
+	options := front.ForgetOptions{Timeout: o.erased.timeout, By: operatorName()}
 	erasing := cli.NewProgress(p, "rows")
 	options.Progress = func(done, all int64) {
 		in.inspector.OnProgress(nil)
