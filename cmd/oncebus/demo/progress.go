@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/page"
 )
 
 // verdicts counts judged events by verdict, from the metrics.
@@ -36,20 +36,10 @@ func gatherVerdicts(g prometheus.Gatherer) (verdicts, error) {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			counts[label(m, "verdict")] += int(m.GetCounter().GetValue())
+			counts[page.Label(m, "verdict")] += int(m.GetCounter().GetValue())
 		}
 	}
 	return counts, nil
-}
-
-// label returns the value of a label of m, or "".
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // progress shows the demo's progress: one line that it rewrites on a terminal, or a

@@ -63,8 +63,13 @@ func (c *counts) total() (all float64) {
 }
 
 // duplicates counts the verdicts on duplicates, as the alert OncebusDuplicateRateHigh does.
-func (c *counts) duplicates() float64 {
-	return c[dedup.Duplicate] + c[dedup.InProgress] + c[dedup.Replayed]
+func (c *counts) duplicates() (n float64) {
+	for i, v := range dedup.Verdicts {
+		if v.IsDuplicate() {
+			n += c[i]
+		}
+	}
+	return n
 }
 
 // since subtracts earlier counts; nil for none.
@@ -107,11 +112,11 @@ func read(from prometheus.Gatherer, at time.Time) (*reading, error) {
 // takers put the series of a metric into a reading.
 var takers = map[string]func(*reading, *dto.Metric){
 	"oncebus_events_total": func(r *reading, m *dto.Metric) {
-		route := label(m, "route")
+		route := Label(m, "route")
 		if r.events[route] == nil {
 			r.events[route] = new(counts)
 		}
-		if i, ok := verdictIndex[label(m, "verdict")]; ok {
+		if i, ok := verdictIndex[Label(m, "verdict")]; ok {
 			r.events[route][i] += value(m)
 		}
 	},
@@ -128,11 +133,11 @@ var takers = map[string]func(*reading, *dto.Metric){
 		r.task(m, func(t *taskReading) { t.stalled = value(m) > 0 })
 	},
 	"oncebus_commit_seconds": func(r *reading, m *dto.Metric) {
-		stage := label(m, "stage")
+		stage := Label(m, "stage")
 		r.commits[stage] = r.commits[stage].plus(histogramOf(m))
 	},
 	"oncebus_http_requests_total": func(r *reading, m *dto.Metric) {
-		r.codes[label(m, "code")] += value(m)
+		r.codes[Label(m, "code")] += value(m)
 	},
 	"oncebus_http_request_seconds": func(r *reading, m *dto.Metric) {
 		r.responses = r.responses.plus(histogramOf(m))
@@ -143,7 +148,7 @@ var takers = map[string]func(*reading, *dto.Metric){
 	},
 	"oncebus_sender_duplicates": func(r *reading, m *dto.Metric) {
 		r.hasSenders = true
-		r.senders[[2]string{label(m, "route"), label(m, "sender")}] += value(m)
+		r.senders[[2]string{Label(m, "route"), Label(m, "sender")}] += value(m)
 	},
 	"oncebus_broker_up": func(r *reading, m *dto.Metric) {
 		up := value(m) > 0 && (r.brokerUp == nil || *r.brokerUp)
@@ -164,13 +169,14 @@ var takers = map[string]func(*reading, *dto.Metric){
 
 // task changes the reading of a metric's task.
 func (r *reading) task(m *dto.Metric, change func(*taskReading)) {
-	k := taskKey{label(m, "process"), label(m, "topic"), label(m, "partition")}
+	k := taskKey{Label(m, "process"), Label(m, "topic"), Label(m, "partition")}
 	t := r.tasks[k]
 	change(&t)
 	r.tasks[k] = t
 }
 
-func label(m *dto.Metric, name string) string {
+// Label returns the value of a label of m, or "".
+func Label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
 			return l.GetValue()
