@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type HistoryEntry struct {
 	Attempt     string `json:"attempt,omitempty"`
 	Source      string `json:"source,omitempty"` // topic/partition/offset of the event
 }
+
+func byTime(a, b HistoryEntry) int { return cmp.Compare(a.Time, b.Time) }
 
 // History is what the topics of a route say of the events of a key.
 type History struct {
@@ -82,7 +85,7 @@ func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bou
 			break
 		}
 	}
-	slices.SortStableFunc(h.Entries, func(a, b HistoryEntry) int { return int(min(max(a.Time-b.Time, -1), 1)) })
+	slices.SortStableFunc(h.Entries, byTime)
 	if n := len(h.Entries) - bound.Entries; n > 0 {
 		h.Earlier += n
 		h.Entries = h.Entries[n:]
@@ -152,7 +155,7 @@ func (s *historySearch) look(records []*kgo.Record, _ int64) error {
 		}
 	}
 	if n := len(s.history.Entries) - 16*s.bound.Entries; n > 0 { // a hot key: keep the memory bounded
-		slices.SortStableFunc(s.history.Entries, func(a, b HistoryEntry) int { return int(min(max(a.Time-b.Time, -1), 1)) })
+		slices.SortStableFunc(s.history.Entries, byTime)
 		s.history.Entries = slices.Delete(s.history.Entries, 0, len(s.history.Entries)-s.bound.Entries)
 		s.history.Earlier += n + 15*s.bound.Entries
 	}
