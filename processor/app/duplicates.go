@@ -64,9 +64,9 @@ func routeBits(name string) int64 {
 // dayOf returns the UTC day of a broker time in ms, counted from 1970.
 func dayOf(brokerTime int64) int64 { return min(max(brokerTime/msPerDay, 0), lowMax) }
 
-// CountDuplicate counts a duplicate of a route: on the UTC day of its broker time, and by its
-// delay in ms of event time.
-func (c *Counts) CountDuplicate(route *Route, brokerTime, delay int64) {
+// CountDuplicate counts a duplicate of a route: on the UTC day of its broker time, and by the
+// number of its delay, see DelayOf.
+func (c *Counts) CountDuplicate(route *Route, brokerTime int64, delay int) {
 	c.note(route.NamespaceID)
 	day := dayOf(brokerTime)
 	at := c.Of(route.NamespaceID, StatusDuplicates)
@@ -74,7 +74,7 @@ func (c *Counts) CountDuplicate(route *Route, brokerTime, delay int64) {
 	if at.Add(route.bits + day); at.Buckets() > before {
 		at.RemoveWhere(func(number int64) bool { return number&lowMax <= day-daysKept })
 	}
-	c.Of(route.NamespaceID, StatusDelays).Add(route.bits + int64(DelayOf(delay)))
+	c.Of(route.NamespaceID, StatusDelays).Add(route.bits + int64(delay))
 }
 
 // DayCount is the duplicates of a route on a UTC day.

@@ -28,7 +28,7 @@ func senderApp(names ...string) *App {
 
 // count counts a duplicate and its sender.
 func (c *Counts) countFrom(route *Route, at, delay int64, sender string) {
-	c.CountDuplicate(route, at, delay)
+	c.CountDuplicate(route, at, DelayOf(delay))
 	if route.Sender != nil {
 		c.CountSender(route, []byte(sender))
 	}

@@ -23,11 +23,11 @@ type delays struct {
 
 func newDelays(routes int) Delays { return Delays{routes: make([]delays, routes)} }
 
-// count counts the delay of a duplicate, in ms.
-func (d *Delays) count(route *app.Route, ms int64) {
+// count counts the delay of a duplicate: its number, see app.DelayOf, and its ms.
+func (d *Delays) count(route *app.Route, number int, ms int64) {
 	d.used = true
 	one := &d.routes[route.Index]
-	one.counts[app.DelayOf(ms)]++
+	one.counts[number]++
 	one.sum += max(ms, 0)
 }
 

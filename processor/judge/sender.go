@@ -34,8 +34,9 @@ func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 // nothing here.
 func (t *Judge) countDuplicate(j *Judging, ev *event, c *candidate) {
 	delay := c.event.Time - c.prior.First
-	t.OpenCounts.CountDuplicate(ev.route, ev.brokerTime, delay)
-	j.Delays.count(ev.route, delay)
+	number := app.DelayOf(delay)
+	t.OpenCounts.CountDuplicate(ev.route, ev.brokerTime, number)
+	j.Delays.count(ev.route, number, delay)
 	if ev.route.Sender == nil {
 		return
 	}
