@@ -3,13 +3,14 @@
 package main_test
 
 import (
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"golang.org/x/time/rate"
 
 	"oncebus/processor/kafkatest/embedded"
 )
@@ -64,7 +65,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		if g.inner == inner {
 			g.conns[conn] = true
 			g.mu.Unlock()
-			return &gatedConn{conn, g}, nil
+			return &gatedConn{conn, g, rate.NewLimiter(rate.Inf, gatePiece)}, nil
 		}
 		g.mu.Unlock()
 		_ = conn.Close() // accepted while the port was closed
@@ -122,17 +123,25 @@ type gatedConn struct {
 	net.Conn
 
 	gate *gate
+	rate *rate.Limiter // of bytes, while the gate has a rate
 }
+
+// gatePiece is how many bytes pass a slow gate at a time.
+const gatePiece = 4 << 10
 
 // Write implements net.Conn. It writes at the rate of the gate.
 func (c *gatedConn) Write(p []byte) (written int, err error) {
-	const piece = 4 << 10
 	for written < len(p) && err == nil {
-		var n int
-		n, err = c.Conn.Write(p[written:min(len(p), written+piece)])
-		written += n
-		if rate := c.gate.perSecond.Load(); rate > 0 {
-			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate)) //nolint:forbidigo // the network is slow; the test does not wait for it
+		if perSecond := c.gate.perSecond.Load(); perSecond > 0 {
+			c.rate.SetLimit(rate.Limit(perSecond))
+		} else {
+			c.rate.SetLimit(rate.Inf)
+		}
+		piece := p[written:min(len(p), written+gatePiece)]
+		if err = c.rate.WaitN(context.Background(), len(piece)); err == nil {
+			var n int
+			n, err = c.Conn.Write(piece)
+			written += n
 		}
 	}
 	return written, err
