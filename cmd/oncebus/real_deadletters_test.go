@@ -248,8 +248,9 @@ func TestRealRedrive(t *testing.T) {
 	w.mend(redriveRoutesOf("v2", "code"))
 	s := w.start("a")
 	s.awaitReady()
+	// Slow enough that even a busy machine finds the moment: 50 records a transaction, ten of them a second.
 	for n, after := range []int64{1, 1000, 2000, 500} {
-		w.killRedrive(w.redrive(fmt.Sprint("redrive-", n), "--rate", "5000"), after, n%2 == 0)
+		w.killRedrive(w.redrive(fmt.Sprint("redrive-", n), "--rate", "500"), after, n%2 == 0)
 	}
 	code, report := w.ended(w.redrive("redrive-last"))
 	if code != cli.ExitStopped || report.Redriven == 0 || report.Redriven >= events || report.Selected != report.Redriven {
