@@ -277,6 +277,9 @@ func (b *board) brokerResponds(ping error, began time.Time) bool {
 
 // memberReady returns why a worker is not ready. runs has the running tasks.
 func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
+	if len(m.subscribed()) == 0 {
+		return nil // no route needs this stage
+	}
 	assignment := m.assigned()
 	if assignment == nil {
 		return fmt.Errorf("worker %s is not in its group yet", m.name)
@@ -301,6 +304,9 @@ func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
 func (b *board) workers() []WorkerState {
 	workers := []WorkerState{}
 	for _, m := range b.allMembers() {
+		if len(m.subscribed()) == 0 {
+			continue
+		}
 		workers = append(workers, WorkerState{Name: m.name, Stage: m.stage, Joined: m.assigned() != nil})
 	}
 	return workers

@@ -39,7 +39,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.txnID),
-		kgo.ConsumeTopics(w.member.topics...),
+		kgo.ConsumeTopics(w.member.subscribed()...),
 		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),

@@ -112,7 +112,7 @@
 //
 // # Erasures
 //
-// The command forget writes a request to the manifest topic. erasureWatch reads it in every
+// The command forget writes a request to the manifest topic. manifestWatch reads it in every
 // process. The task that owns the partition frees the rows in its next transaction
 // (erasures.go), the last step before the checkpoint, also without input. After the commit
 // its process removes the request. So a request survives any crash, and may be applied

@@ -3,25 +3,17 @@ package processor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 )
 
-const (
-	// erasureInterval is the time between two readings of the manifest topic.
-	erasureInterval = time.Second
-	// erasuresMax bounds the requests that one transaction applies to a task.
-	erasuresMax = 8
-)
+// erasuresMax bounds the requests that one transaction applies to a task.
+const erasuresMax = 8
 
 // erasures has the requests of the command forget that no task has applied, as the manifest
 // topic has them. A request that a process removed, or its successor, is applied again
@@ -97,64 +89,18 @@ func (e *erasures) clear() {
 	e.count.Store(0)
 }
 
-// erasureWatch reads the requests of the command forget and removes the applied ones.
-type erasureWatch struct {
+// erasureFollower takes the requests of the command forget from the manifest topic, and
+// removes the applied ones.
+type erasureFollower struct {
 	*shared
 
-	client   *kgo.Client
-	workers  []*worker
-	reader   *kafka.Reader
-	position int64 // of the manifest topic
+	client *kgo.Client
 }
 
-func newErasureWatch(s *shared, client *kgo.Client, workers []*worker) *erasureWatch {
-	t := s.rt.Topology
-	return &erasureWatch{shared: s, client: client, workers: workers, reader: kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)}
-}
-
-func (w *erasureWatch) run(ctx context.Context) {
-	for {
-		if err := errors.Join(w.read(ctx), w.removeApplied(ctx)); err != nil && ctx.Err() == nil {
-			w.log.Debug("read requests to erase rows failed, retrying", "error", err)
-		}
-		if kafka.Pause(ctx, w.erasureInterval) != nil {
-			return
-		}
-	}
-}
-
-// read reads the records of the topic since the last call.
-func (w *erasureWatch) read(ctx context.Context) error {
-	start, end, err := w.reader.ListBounds(ctx)
-	if err != nil {
-		return err
-	}
-	if start > w.position && w.position > 0 {
-		w.erasures.clear() // somebody deleted records: what is pending may be removed
-	}
-	found := false
-	err = w.reader.Read(ctx, max(start, w.position), end, func(records []*kgo.Record, position int64) error {
-		for _, rec := range records {
-			found = w.take(rec) || found
-		}
-		w.position = position
-		return nil
-	})
-	if errors.Is(err, kerr.OffsetOutOfRange) {
-		w.position = 0
-	}
-	if found {
-		for _, worker := range w.workers {
-			if worker.stage == app.StageDedup {
-				worker.wake()
-			}
-		}
-	}
-	return err
-}
+func (w *erasureFollower) clear() { w.erasures.clear() }
 
 // take notes a record and reports whether it is a request.
-func (w *erasureWatch) take(rec *kgo.Record) bool {
+func (w *erasureFollower) take(rec *kgo.Record) bool {
 	r, is, removed, err := app.ReadErasure(rec)
 	switch {
 	case !is:
@@ -165,18 +111,18 @@ func (w *erasureWatch) take(rec *kgo.Record) bool {
 	case removed:
 		w.erasures.remove(r)
 		return false
-	case !slices.ContainsFunc(w.rt.Routes, func(route *app.Route) bool { return route.NamespaceID == r.NamespaceID }):
+	case !slices.ContainsFunc(w.newest().rt.Routes, func(route *app.Route) bool { return route.NamespaceID == r.NamespaceID }):
 		return false // another process has the route, or this one after its restart
 	}
 	w.erasures.add(r)
 	return true
 }
 
-// removeApplied removes the applied requests from the topic.
-func (w *erasureWatch) removeApplied(ctx context.Context) error {
+// caughtUp removes the applied requests from the topic.
+func (w *erasureFollower) caughtUp(ctx context.Context) error {
 	names := w.erasures.takeApplied()
 	for n, name := range names {
-		if err := app.RemoveErasure(ctx, w.client, w.rt.Topology, name); err != nil {
+		if err := app.RemoveErasure(ctx, w.client, w.newest().rt.Topology, name); err != nil {
 			w.erasures.mu.Lock()
 			w.erasures.applied = append(w.erasures.applied, names[n:]...)
 			w.erasures.mu.Unlock()

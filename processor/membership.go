@@ -18,9 +18,9 @@ import (
 // The worker and the board read it.
 type membership struct {
 	name, stage string
-	topics      []string // that the worker reads
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	topics []string // that the worker reads
 	// rebalanced reports a revocation since the last End. The session then refuses
 	// to commit, and calls no callback for a further revocation (A8).
 	rebalanced bool
@@ -39,6 +39,20 @@ func (m *membership) reset() {
 	defer m.mu.Unlock()
 	m.rebalanced = false
 	m.assignment, m.placed, m.removed = nil, map[app.TaskID]bool{}, ""
+}
+
+// subscribe sets the topics that the worker reads.
+func (m *membership) subscribe(topics []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.topics = topics
+}
+
+// subscribed returns the topics that the worker reads.
+func (m *membership) subscribed() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.topics
 }
 
 // assign stores the whole assignment of a sync response, without topics that the worker

@@ -37,13 +37,13 @@ func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
-	topics := map[string][]string{app.StageDedup: o.rt.Topology.TaskTopics()}
-	if routed := o.rt.Topology.Routed; len(routed) > 0 {
-		topics[app.StageRoute] = routed
-	}
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		o.returnRemoved()
-		for stage, topics := range topics {
+		t := o.newest().rt.Topology
+		for stage, topics := range map[string][]string{app.StageDedup: t.TaskTopics(), app.StageRoute: t.Routed} {
+			if len(topics) == 0 {
+				continue
+			}
 			if err := o.check(ctx, stage, topics); err != nil && ctx.Err() == nil {
 				o.log.Debug("describe group failed", "stage", stage, "error", err)
 			}
@@ -71,7 +71,7 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
-		for partition := range o.rt.Topology.Topics[topic].Partitions {
+		for partition := range o.newest().rt.Topology.Topics[topic].Partitions {
 			now[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}

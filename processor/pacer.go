@@ -86,6 +86,7 @@ type pacing struct {
 // new pacer expects both live events and a backlog.
 type pacer struct {
 	*shared
+	*edition
 
 	client *kgo.Client // of the worker
 	ahead  time.Duration
@@ -103,14 +104,14 @@ type pacer struct {
 	backlogs map[app.TaskID]bool
 }
 
-func newPacer(s *shared, client *kgo.Client) *pacer {
+func newPacer(s *shared, on *edition, client *kgo.Client) *pacer {
 	ahead := s.pacing.ahead
 	if ahead == 0 {
 		ahead = max(aheadMin, time.Duration(aheadIntervals*float64(s.cfg.CommitInterval)))
 	}
 	now := time.Now()
 	s.anyLiveAt.Store(now.UnixNano())
-	return &pacer{shared: s, client: client, ahead: ahead, room: s.pacing.room, madeAt: now, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1)}
+	return &pacer{shared: s, edition: on, client: client, ahead: ahead, room: s.pacing.room, madeAt: now, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1)}
 }
 
 // assigned takes the number of partitions that the client fetches from now on.

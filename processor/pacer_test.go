@@ -49,9 +49,8 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
 	p := newPacer(&shared{
-		log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}, pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
-	}, client)
+		log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
+	}, &edition{rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}}, client)
 	poll := func() {
 		p.polled(polledUpTo("raw", 0, 50, 149)) // 99 left
 		p.polled(polledUpTo("raw", 1, 50, 150))
@@ -114,8 +113,8 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
-	s := &shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100, ahead: time.Second}}
-	of, other := newPacer(s, client), newPacer(s, client)
+	s, on := &shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, ahead: time.Second}}, &edition{rt: &app.App{}}
+	of, other := newPacer(s, on, client), newPacer(s, on, client)
 	want := func(when string, p *pacer, most, near time.Duration) {
 		t.Helper()
 		if gotMost, gotNear := p.limits(); gotMost != most || gotNear != near {
@@ -136,7 +135,7 @@ func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 func TestFetchesAreSmallWithLiveEventsAndABacklog(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
-	p := newPacer(&shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100}}, client)
+	p := newPacer(&shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100}}, &edition{rt: &app.App{}}, client)
 	want := func(when string, bytes, partitionBytes int32) {
 		t.Helper()
 		gotBytes, gotPartition := client.OptValue(kgo.FetchMaxBytes), client.OptValue(kgo.FetchMaxPartitionBytes)
@@ -168,9 +167,10 @@ func TestPollsWaitForRoom(t *testing.T) {
 	client := unusedClient(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := &pacer{
-			client: client,
-			shared: &shared{metrics: newMetrics(prometheus.NewRegistry()), rt: &app.App{}, pacing: pacing{backlog: 100}},
-			ahead:  time.Second, room: 1, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1),
+			client:  client,
+			shared:  &shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100}},
+			edition: &edition{rt: &app.App{}},
+			ahead:   time.Second, room: 1, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1),
 		}
 		wantWait := func(ctx context.Context, when string, want time.Duration) {
 			t.Helper()

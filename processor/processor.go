@@ -39,6 +39,7 @@ type Processor struct {
 
 	client  *kgo.Client // for everything that is not a worker's
 	workers []*worker
+	routes  *rules.Routes // of the file
 	redact  *security.Redactor
 	refused chan error // refused credentials, for longer than patience
 }
@@ -68,13 +69,13 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
+			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
-			erasureInterval: erasureInterval, erasures: newErasures(),
+			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), erasures: newErasures(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
-		redact: redact, refused: make(chan error, 1),
+		routes: routes, redact: redact, refused: make(chan error, 1),
 	}
 	for _, kind := range []string{app.StageRoute, app.StageDedup, security.ClientProcess} {
 		p.counted[kind] = security.ClientMetrics(reg, kind)
@@ -127,7 +128,9 @@ func (p *Processor) run(ctx context.Context) error {
 	}
 	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
-	helpers.Go(func() { newErasureWatch(&p.shared, p.client, p.workers).run(background) })
+	helpers.Go(func() {
+		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}).run(background)
+	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)
 }
@@ -216,15 +219,17 @@ func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.processOptions(), Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
 
+// newEdition returns an edition with an app and its routes.
+func (p *Processor) newEdition(rt *app.App, routes *rules.Routes) *edition {
+	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
+	return &edition{rt: rt, routes: routes, source: source, superseded: make(chan struct{})}
+}
+
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
-	p.rt = rt
-	p.source = &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
+	p.adopt(p.newEdition(rt, p.routes))
 	for i := range p.workerCount() {
-		if len(t.Routed) > 0 {
-			p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i))
-		}
-		p.workers = append(p.workers, newWorker(&p.shared, app.StageDedup, i))
+		p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i), newWorker(&p.shared, app.StageDedup, i))
 	}
 	for _, w := range p.workers {
 		p.board.addMember(w.member)
@@ -381,7 +386,7 @@ func (p *Processor) logFindings(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, diagnosisTimeout)
 	defer cancel()
 	d := p.cfg.diagnosis(p.conn(), p.routes)
-	d.Running, d.Broker = true, p.rt.Clock
+	d.Running, d.Broker = true, p.newest().rt.Clock
 	facts := d.Read(reading)
 	if ctx.Err() == nil {
 		app.LogFindings(ctx, p.log, facts.Judge())

@@ -74,7 +74,7 @@ func (p *Processor) SetStallAfter(d time.Duration) { p.stallAfter = d }
 // SetCounting sets what runs at each step of a recount.
 func (p *Processor) SetCounting(step func(context.Context)) { p.counting = step }
 
-func (p *Processor) App() *app.App           { return p.rt }
+func (p *Processor) App() *app.App           { return p.newest().rt }
 func (p *Processor) Config() Config          { return p.cfg }
 func (p *Processor) Stores() *restore.Stores { return p.stores }
 
@@ -130,7 +130,7 @@ func (p *Processor) FetchingPaused(stage string) bool {
 func (p *Processor) Polling() bool {
 	for _, w := range p.workers {
 		w.mu.Lock()
-		polling := w.wakePoll != nil
+		polling := w.wakePoll != nil || len(w.member.subscribed()) == 0
 		w.mu.Unlock()
 		if !polling {
 			return false

@@ -96,7 +96,7 @@ func (g *purger) deny(topic string) {
 }
 
 func (g *purger) metricOf(topic string) prometheus.Counter {
-	if topic == g.rt.Topology.Repartition {
+	if topic == g.newest().rt.Topology.Repartition {
 		return g.metrics.purged
 	}
 	return g.metrics.trimmed

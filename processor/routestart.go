@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -144,6 +145,7 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 // start, and which of them wait for a decision.
 type routeStarts struct {
 	*shared
+	on atomic.Pointer[edition] // that of the worker's current client
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]*waitingPartition
@@ -162,13 +164,15 @@ type waitingPartition struct {
 }
 
 func newRouteStarts(s *shared) *routeStarts {
-	return &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]decidedStart{}}
+	r := &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]decidedStart{}}
+	r.on.Store(s.newest())
+	return r
 }
 
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
 // decision; their offset has no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks) (waiting map[app.TaskID]bool, err error) {
-	decisions, err := app.ReadDecisions(ctx, r.source.Client, r.rt.Topology)
+	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +223,7 @@ func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]k
 			known[id] = &f
 		}
 	}
-	foreign, err := app.ForeignOffsets(ctx, r.source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), past)
+	foreign, err := app.ForeignOffsets(ctx, r.on.Load().source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), past)
 	for _, id := range foreign {
 		known[id].foreign = true
 	}
@@ -267,9 +271,9 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 
 // factsOf returns the facts about a partition that need no request.
 func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
-	topic := r.rt.Topology.Topics[id.Topic]
+	topic := r.on.Load().rt.Topology.Topics[id.Topic]
 	f := routeFacts{group: group, topicID: app.TopicIDText(topic.ID), divergence: -1}
-	f.first, f.pinned = r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition)
+	f.first, f.pinned = r.on.Load().rt.Manifest.Start(id.Topic, topic.ID, id.Partition)
 	return f
 }
 
@@ -277,7 +281,7 @@ func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, f routeFacts, refusal app.Refusal) {
 	r.log.Error("partition refused, waiting for a decision", "partition", id.String(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
 	refusal.Instance = r.cfg.InstanceID
-	if err := app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &refusal); err != nil {
+	if err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &refusal); err != nil {
 		r.log.Warn("write refusal failed, retrying", "partition", id.String(), "error", err)
 	}
 	r.board.explain(id, refusal.Text())
@@ -298,8 +302,9 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	}
 }
 
-// dropAll forgets all partitions, before the client is replaced.
-func (r *routeStarts) dropAll() {
+// begin drops all partitions for a new client, and takes its edition.
+func (r *routeStarts) begin(on *edition) {
+	r.on.Store(on)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id := range r.waiting {
@@ -326,7 +331,7 @@ func (r *routeStarts) run(ctx context.Context, wake func()) {
 		if none {
 			continue
 		}
-		decisions, err := r.source.Decisions(ctx)
+		decisions, err := r.on.Load().source.Decisions(ctx)
 		if err != nil {
 			continue // the brokers are down: the probe reports it
 		}
@@ -344,7 +349,7 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 		accepted, ok := decisions.Accepted(&w.refusal)
 		if !ok {
 			if _, listed := decisions.Refusals[w.refusal.Name()]; !listed {
-				_ = app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &w.refusal) // the next look tries again
+				_ = app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &w.refusal) // the next look tries again
 			}
 			continue
 		}
@@ -359,7 +364,7 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 
 // removeRefusal removes the row of a refusal. The row only informs.
 func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
-	if err := app.RemoveRefusal(ctx, r.source.Client, r.rt.Topology, refusal); err != nil {
+	if err := app.RemoveRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, refusal); err != nil {
 		r.log.Warn("remove refusal failed", "partition", refusal.Name(), "error", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
@@ -20,20 +19,20 @@ import (
 )
 
 // shared has the values that all workers of a process share. After the first worker has
-// started none of them changes but anyLiveAt.
+// started none of them changes but current and anyLiveAt.
 type shared struct {
 	cfg         Config
-	routes      *rules.Routes
 	log         *slog.Logger
 	baseOptions []kgo.Opt          // of every client
 	counted     map[string]kgo.Opt // the metrics of a client, by its kind
 	budget      *kafka.Budget
 	admin       *kadm.Client
-	rt          *app.App
+	current     atomic.Pointer[edition]
+	renewing    chan struct{} // has a value while a worker goes over to a new edition
 	clock       *app.BrokerClock
-	source      *restore.Source // of all restores
 	stores      *restore.Stores
-	erasures    *erasures // requested of the tasks of the app
+	erasures    *erasures     // requested of the tasks of the app
+	manifestDue chan struct{} // has a value if the manifest topic has to be read at once
 	idle        *idleMemory
 	board       *board
 	tracer      *tracing.Tracer // nil if no spans are wanted
@@ -44,10 +43,10 @@ type shared struct {
 
 	patience time.Duration // with refused credentials, while running
 	// These are the constants of those names; tests set shorter times.
-	stallAfter, ownersInterval, purgeInterval, progressInterval, erasureInterval time.Duration
-	sweepAfter                                                                   int64                 // judge.State.SweepAfter
-	pacing                                                                       pacing                // of the routing stage
-	counting                                                                     func(context.Context) // restore.Source.Counting
+	stallAfter, ownersInterval, purgeInterval, progressInterval, manifestInterval time.Duration
+	sweepAfter                                                                    int64                 // judge.State.SweepAfter
+	pacing                                                                        pacing                // of the routing stage
+	counting                                                                      func(context.Context) // restore.Source.Counting
 
 	// anyLiveAt is when a worker last polled records of a partition without a backlog, in
 	// Unix nanoseconds. The pacers of all workers write and read it.
@@ -63,7 +62,8 @@ func (s *shared) limitsChanged(err error) {
 	defer func() { <-s.limits }()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)
 	defer cancel()
-	if _, failed := s.rt.RereadLimits(ctx, s.admin, s.rt.Topology.Written()); failed != nil {
+	rt := s.newest().rt
+	if _, failed := rt.RereadLimits(ctx, s.admin, rt.Topology.Written()); failed != nil {
 		s.log.Error("read topic settings failed after a broker refused a record", "error", failed)
 		return
 	}
@@ -73,10 +73,10 @@ func (s *shared) limitsChanged(err error) {
 // floors returns the floor of the changelog of each running task, as committed. Only a
 // changelog that states its floor may lose the records below it.
 func (s *shared) floors() kadm.Offsets {
-	offsets := kadm.Offsets{}
+	offsets, rt := kadm.Offsets{}, s.newest().rt
 	for _, t := range s.board.allTasks() {
 		if t.floor > 0 {
-			offsets.AddOffset(s.rt.ChangelogOf(t.id.Topic), t.id.Partition, t.floor, -1)
+			offsets.AddOffset(rt.ChangelogOf(t.id.Topic), t.id.Partition, t.floor, -1)
 		}
 	}
 	return offsets
@@ -85,9 +85,9 @@ func (s *shared) floors() kadm.Offsets {
 // processedOffsets returns how far each running task of the repartition topic
 // has committed.
 func (s *shared) processedOffsets() kadm.Offsets {
-	offsets := kadm.Offsets{}
+	offsets, rt := kadm.Offsets{}, s.newest().rt
 	for _, t := range s.board.allTasks() {
-		if t.id.Topic == s.rt.Topology.Repartition && t.NextOffset > 0 {
+		if t.id.Topic == rt.Topology.Repartition && t.NextOffset > 0 {
 			offsets.AddOffset(t.id.Topic, t.id.Partition, t.NextOffset, -1)
 		}
 	}
@@ -100,7 +100,8 @@ const newestMax = 64
 
 // observeClock asks a broker for its time.
 func (s *shared) observeClock() error {
-	if err := s.rt.ObserveClock(context.Background(), s.source.Client, s.cfg.InstanceID); err != nil {
+	on := s.newest()
+	if err := on.rt.ObserveClock(context.Background(), on.source.Client, s.cfg.InstanceID); err != nil {
 		return fmt.Errorf("observe broker time: %w", err)
 	}
 	return nil

@@ -43,6 +43,7 @@ type assignment struct {
 // worker uses it after a poll, rebalance callbacks between polls.
 type taskSet struct {
 	*shared
+	*edition
 
 	log  *slog.Logger
 	wake func() // makes the worker's poll return
@@ -60,10 +61,10 @@ type taskSet struct {
 	inbox   []assignment
 }
 
-func newTaskSet(ctx context.Context, s *shared, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
+func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
-		shared: s, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(s.routes.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
+		shared: s, edition: on, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
+		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.routes.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 // records of the routing stage, tasks those of the dedup stage.
 type transactions struct {
 	*shared
+	*edition
 
 	log    *slog.Logger
 	series stageSeries

@@ -68,8 +68,8 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}, Clock: app.NewBrokerClock()}
 	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Store: emptyStore(t), Log: slog.New(slog.DiscardHandler), Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running}
-	s := &taskSet{shared: &shared{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
-	x := &transactions{shared: s.shared, tasks: s, oversized: newOversized()}
+	s := &taskSet{shared: &shared{}, edition: &edition{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
+	x := &transactions{shared: s.shared, edition: s.edition, tasks: s, oversized: newOversized()}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()
 		req.MemberID, req.Generation = "member", 1

@@ -49,6 +49,7 @@ const (
 // polls, processes, ends the transaction and applies it. A worker has one stage.
 type worker struct {
 	*shared
+	*edition // that of the current client
 
 	stage  string
 	name   string // stable over restarts: client id and group instance
@@ -61,6 +62,8 @@ type worker struct {
 	starts *routeStarts // of the routing stage, else nil
 	bound  transactionBound
 	rejoin atomic.Bool // a request to join the group again
+	// renewsSince is since when the worker goes over to a new edition; zero if it does not.
+	renewsSince time.Time
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
 
@@ -76,18 +79,15 @@ type worker struct {
 
 func newWorker(s *shared, stage string, index int) *worker {
 	name := fmt.Sprintf("%s-%s-%s-%d", s.cfg.AppID, s.cfg.InstanceID, stage, index)
-	topics := s.rt.Topology.Routed
-	if stage == app.StageDedup {
-		topics = s.rt.Topology.TaskTopics()
-	}
 	w := &worker{
-		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
-		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage, topics: topics}, memory: memoryUse{shared: s.idle},
+		shared: s, edition: s.newest(), stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
+		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
 		bound: newTransactionBound(s.cfg.TransactionTimeout, s.metrics.bound.WithLabelValues(stage, strconv.Itoa(index))),
 	}
 	if stage == app.StageRoute {
 		w.starts = newRouteStarts(s)
 	}
+	w.subscribe()
 	return w
 }
 
@@ -101,12 +101,17 @@ func (w *worker) run(ctx context.Context) error {
 		defer looks.Wait()
 		defer stop()
 	}
+	defer w.endRenewal()
 	backoff := backoffMin
 	fencedBackoff := min(w.cfg.SessionTimeout, fencedMax)
 	patience := security.Patience{Limit: w.patience}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.runClient(ctx)
+		if errors.Is(err, errSuperseded) {
+			w.log.Info("going over to a changed app")
+			continue
+		}
 		if patience.Stops(err, began) {
 			return fmt.Errorf("worker %s: %w", w.name, w.denied(w.missingRights(err)))
 		}
@@ -149,6 +154,9 @@ func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait tim
 
 // runClient polls and commits with one client until it fails.
 func (w *worker) runClient(ctx context.Context) error {
+	if !w.takeEdition(ctx) {
+		return nil
+	}
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
@@ -168,6 +176,10 @@ func (w *worker) runClient(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, missed := w.txns.oversized.announcements(); missed {
 			return errOversize
+		}
+		w.endRenewalIfSettled()
+		if w.mayRenew() {
+			return errSuperseded
 		}
 		if w.rejoin.Swap(false) {
 			w.txns.client.ForceRebalance()
@@ -249,7 +261,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, edition: w.edition, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -264,13 +276,13 @@ func (w *worker) connect(ctx context.Context) error {
 	w.fetchingPaused.Store(false)
 	w.memory.use()
 	if w.stage == app.StageRoute {
-		w.starts.dropAll()
+		w.starts.begin(w.edition)
 		w.txns.marks = app.NewMarks(w.rt)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
-		w.txns.pacer = newPacer(w.shared, w.txns.client)
+		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
 		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.routes.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
 	} else {
-		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
+		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
 	}
 	close(w.ready)
 	return nil

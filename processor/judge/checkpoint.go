@@ -1,6 +1,10 @@
 package judge
 
-import "oncebus/processor/wire"
+import (
+	"slices"
+
+	"oncebus/processor/wire"
+)
 
 // written is what a task wrote of checkpoints, as of a transaction. A whole checkpoint has
 // all fields, a partial one those that its transaction changed. So the changelog grows with
@@ -39,7 +43,8 @@ func (t *State) GoOn(c *wire.Checkpoint) {
 func (t *State) wholeDue() bool {
 	w := &t.written
 	return t.Blind || w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||
-		t.Open.Floor != t.Committed.Floor || t.Open.Incomplete != t.Committed.Incomplete || t.Open.Generation != t.Committed.Generation
+		t.Open.Floor != t.Committed.Floor || t.Open.Incomplete != t.Committed.Incomplete || t.Open.Generation != t.Committed.Generation ||
+		t.Open.Set != t.Committed.Set || !slices.Equal(t.Open.Known, t.Committed.Known) || t.Open.Closed != t.Committed.Closed
 }
 
 // floorSlack is the bytes of a whole checkpoint that a new floor may always cost.

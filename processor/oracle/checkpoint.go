@@ -19,12 +19,24 @@ type checkpoint struct {
 	seen       [256]bool
 	counts     counts
 	senders    []routeSenders
+	// set is the number of the route set by which the task judged, 0 before version 7; known are
+	// the namespaces whose window changed.
+	set    int64
+	known  []knownSince
+	closed bool // the task has ended for good
 
 	// Only the comparison of a local store with the changelog needs these.
-	flags                   byte
+	flags                   uint64
 	epoch, generation       int64
 	claimed, progressed     int64
 	fences, ahead, progress string
+}
+
+// knownSince says from which first seen time on a namespace's rows are complete, and before which
+// event time its events are late.
+type knownSince struct {
+	namespaceID       uint8
+	since, lateBefore int64
 }
 
 // An offsetRange is a range of offsets, without its end.
@@ -33,21 +45,26 @@ type offsetRange struct{ from, to int64 }
 // Flags of a checkpoint.
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads a whole checkpoint: version, 3, 4 or 6 | flags | next, leader epoch, sequence, varints |
+// Further ones of version 7.
+const flagClaims, flagSenders, flagKnown, flagClosed = 256, 512, 1024, 2048
+
+// openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, from version 7 on a uvarint, after which the set follows | next, leader epoch, sequence, varints |
 // rows ever written, uvarint | generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
-// number of fences, uvarint, and for each two uvarints and entries | entries |
-// length of the counts of keys, uvarint, and these | from version 4 on: when the newest lease
+// number of fences, uvarint, and for each two uvarints and entries | entries | in version 7 the number of
+// namespaces with a changed window 1, and for each: namespace id 1, two varints |
+// length of the counts of keys, uvarint, and these | from version 4 on, in version 7 by a flag: when the newest lease
 // began, and the last step of broker time, varints, and what progress records said | in version
 // 6: the duplicates by sender | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) < 2 || b[0] < 3 || b[0] > 6 || b[0] == 5 {
+	if len(b) < 2 || b[0] < 3 || b[0] > 7 || b[0] == 5 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
-	flags, f := b[1], fields{rest: b[2:]}
+	version, f := b[0], fields{rest: b[1:]}
+	flags := f.flagsOf(&c, version)
 	c.flags, c.next, c.epoch = flags, f.signed(), f.signed()
 	c.sequence = f.signed()
 	f.unsigned(math.MaxInt64)
@@ -82,17 +99,20 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		f.entries()
 	}
 	c.ahead = string(rest[:len(rest)-len(f.rest)])
+	if flags&flagKnown != 0 {
+		c.known = f.known()
+	}
 	var ok bool
 	if c.counts, ok = openCounts(f.countsOf(flags)); !ok {
 		return c, fmt.Errorf("has no counts: %x", b)
 	}
-	if b[0] >= 4 {
+	if version >= 4 && version < 7 || flags&flagClaims != 0 {
 		c.claimed, c.progressed, c.stepped = f.signed(), f.signed(), f.signed()
 		rest = f.rest
 		f.progress()
 		c.progress = string(rest[:len(rest)-len(f.rest)])
 	}
-	if b[0] == 6 {
+	if version == 6 || flags&flagSenders != 0 {
 		c.senders = f.senders()
 	}
 	for len(f.rest) > 0 {
@@ -105,8 +125,26 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	return c, nil
 }
 
+// flagsOf reads the flags, and what version 7 has after them.
+func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
+	if version < 7 {
+		return uint64(f.byte())
+	}
+	flags := f.unsigned(1 << 12)
+	c.set, c.closed = int64(f.unsigned(math.MaxInt64)), flags&flagClosed != 0
+	return flags
+}
+
+// known reads the namespaces whose window changed.
+func (f *fields) known() (all []knownSince) {
+	for n := f.byte(); n > 0 && !f.bad; n-- {
+		all = append(all, knownSince{namespaceID: f.byte(), since: f.signed(), lateBefore: f.signed()})
+	}
+	return all
+}
+
 // countsOf returns the counts of keys, nil if the flags say that there are none.
-func (f *fields) countsOf(flags byte) []byte {
+func (f *fields) countsOf(flags uint64) []byte {
 	if flags&flagCounts == 0 {
 		return nil
 	}

@@ -87,7 +87,7 @@ func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	if marks&markProgress != 0 {
 		c.progress = string(f.bytes(int(f.unsigned(1 << 31))))
 	}
-	c.senders = before.senders
+	c.set, c.known, c.senders = before.set, before.known, before.senders
 	if marks&markSenders != 0 {
 		var ok bool
 		if c.senders, ok = changeSenders(before.senders, f.bytes(int(f.unsigned(1<<31)))); !ok {

@@ -18,8 +18,9 @@ const CheckpointKey = "checkpoint"
 // checkpointVersion is the version of a checkpoint without claims, checkpointVersionClaims of
 // one with them, and checkpointVersionSenders of one with both claims and counts of senders.
 // Builds that cannot read the last one refuse it, so only an app with sender in its routes
-// file writes it. 5 is partialVersion.
-const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders = 3, 4, 6
+// file writes it. 5 is partialVersion. checkpointVersionSets is that of every checkpoint of an
+// app at level 2: its flags say what it has.
+const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, checkpointVersionSets = 3, 4, 6, 7
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction that processes the input before Next (D2). Input before Next was
@@ -34,6 +35,15 @@ type Checkpoint struct {
 	Generation int64
 	// Sequence counts the task's committed transactions.
 	Sequence int64
+	// Set is the number of the route set by which the task judges. It never decreases. 0 at
+	// level 1, where the routes file of the process decides.
+	Set int64
+	// Known has the namespaces whose window changed, ascending, as long as it matters.
+	// Checkpoints share them: they are never changed.
+	Known []KnownSince
+	// Closed reports that the task has ended for good: another generation of the app's
+	// partitions has its rows. It judges nothing more.
+	Closed bool
 	// Rows counts the rows that the task ever wrote to the changelog, FloorRows those
 	// below Floor. A sweep begins by their difference.
 	Rows, FloorRows int64
@@ -72,6 +82,24 @@ type Checkpoint struct {
 	// ProgressAt is the broker time, in ms, of the last progress record, SteppedAt that of
 	// the last step of broker time; 0 for none.
 	ProgressAt, SteppedAt int64
+}
+
+// KnownSince says from when on the rows of a namespace are complete after a change of its
+// window. Rows first seen before Since count as absent, even those that are stored. Events
+// before LateBefore are late. Both are in ms of event time.
+type KnownSince struct {
+	NamespaceID       uint8
+	Since, LateBefore int64
+}
+
+// KnownOf returns the entry of a namespace id; false for a window that has not changed.
+func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
+	for _, k := range c.Known {
+		if k.NamespaceID == namespaceID {
+			return k, true
+		}
+	}
+	return KnownSince{}, false
 }
 
 // hasClaims reports whether the encoding has Progress and the times of claims.
@@ -155,17 +183,23 @@ const (
 	flagFences
 	flagAhead
 	flagGeneration
-	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead | flagGeneration
+	checkpointFlags = flagGeneration<<1 - 1
+	// The following only with checkpointVersionSets, whose flags are a uvarint.
+	flagClaims          = flagGeneration << 1
+	flagSenders         = flagGeneration << 2
+	flagKnown           = flagGeneration << 3
+	flagClosed          = flagGeneration << 4
+	checkpointFlagsSets = flagClosed<<1 - 1
 )
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1 | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
+//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint | rows below it uvarint] |
 //	[fences uvarint | for each: gaps of offset and rows to the one before or to the floor, uvarint, entries] |
-//	[entries ahead of stream time] |
+//	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
 //	[senders: with senders only] |
@@ -177,12 +211,20 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	flags := c.flags()
 	version := byte(checkpointVersion)
 	switch {
+	case c.Set > 0:
+		version = checkpointVersionSets
 	case len(c.Senders) > 0:
 		version = checkpointVersionSenders
 	case c.hasClaims():
 		version = checkpointVersionClaims
 	}
-	dst = append(dst, version, flags)
+	if dst = append(dst, version); version == checkpointVersionSets {
+		flags |= c.flagsSets()
+		dst = binary.AppendUvarint(dst, flags)
+		dst = binary.AppendUvarint(dst, uint64(c.Set))
+	} else {
+		dst = append(dst, byte(flags))
+	}
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
 	dst = binary.AppendVarint(dst, c.Sequence)
@@ -215,17 +257,24 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	if flags&flagAhead != 0 {
 		dst, _ = appendFirstSeen(dst, c.Ahead, 0)
 	}
+	if flags&flagKnown != 0 {
+		dst = append(dst, byte(len(c.Known)))
+		for _, k := range c.Known {
+			dst = binary.AppendVarint(append(dst, k.NamespaceID), k.Since)
+			dst = binary.AppendVarint(dst, k.LateBefore)
+		}
+	}
 	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
 		dst = append(dst, c.Counts...)
 	}
-	if version != checkpointVersion {
+	if version == checkpointVersionClaims || version == checkpointVersionSenders || flags&flagClaims != 0 {
 		for _, at := range []int64{c.ClaimedAt, c.ProgressAt, c.SteppedAt} {
 			dst = binary.AppendVarint(dst, at)
 		}
 		dst = c.Progress.Append(dst)
 	}
-	if version == checkpointVersionSenders {
+	if version == checkpointVersionSenders || flags&flagSenders != 0 {
 		dst = appendSenders(dst, c.Senders)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
@@ -238,7 +287,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 }
 
 // flags returns which optional parts the encoding has.
-func (c *Checkpoint) flags() (flags byte) {
+func (c *Checkpoint) flags() (flags uint64) {
 	if c.Counted {
 		flags |= flagCounted
 	}
@@ -266,6 +315,23 @@ func (c *Checkpoint) flags() (flags byte) {
 	return flags
 }
 
+// flagsSets returns the flags that only checkpointVersionSets has.
+func (c *Checkpoint) flagsSets() (flags uint64) {
+	if c.hasClaims() {
+		flags |= flagClaims
+	}
+	if len(c.Senders) > 0 {
+		flags |= flagSenders
+	}
+	if len(c.Known) > 0 {
+		flags |= flagKnown
+	}
+	if c.Closed {
+		flags |= flagClosed
+	}
+	return flags
+}
+
 // DropBypassed removes the dead-lettered ranges before Next. Once all bypassed
 // offsets are at most Next, it removes them and all ranges.
 func (c *Checkpoint) DropBypassed() {
@@ -280,16 +346,28 @@ func (c *Checkpoint) DropBypassed() {
 
 // readsVersion reports whether this build reads whole checkpoints of a version.
 func readsVersion(v byte) bool {
-	return v == checkpointVersion || v == checkpointVersionClaims || v == checkpointVersionSenders
+	return v == checkpointVersion || v == checkpointVersionClaims || v == checkpointVersionSenders || v == checkpointVersionSets
 }
 
 // DecodeCheckpoint decodes what Append wrote. The error wraps ErrCheckpoint.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
 	r := dedup.NewCursor(b)
-	version, flags := r.Byte(), r.Byte()
-	if !r.Bad() && (!readsVersion(version) || flags&^byte(checkpointFlags) != 0) {
-		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSenders, checkpointFlags)
+	version := r.Byte()
+	flags, known := uint64(0), uint64(checkpointFlags)
+	if version == checkpointVersionSets {
+		flags, known = r.Uvarint(math.MaxInt64), checkpointFlagsSets
+	} else {
+		flags = uint64(r.Byte())
+	}
+	if !r.Bad() && (!readsVersion(version) || flags&^known != 0) {
+		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSets, uint64(checkpointFlagsSets))
+	}
+	if version == checkpointVersionSets {
+		if c.Set = int64(r.Uvarint(math.MaxInt64)); c.Set == 0 {
+			r.Fail()
+		}
+		c.Closed = flags&flagClosed != 0
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
@@ -320,10 +398,13 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if flags&flagAhead != 0 {
 		c.Ahead, _ = decodeFirstSeen(&r, 256, 0)
 	}
+	if flags&flagKnown != 0 {
+		c.decodeKnown(&r)
+	}
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
-	c.decodeVersioned(&r, version)
+	c.decodeVersioned(&r, version, flags)
 	for r.Left() > 0 && !r.Bad() {
 		namespaceID := r.Byte()
 		c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID] = r.Varint(), true
@@ -335,13 +416,27 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 }
 
 // decodeVersioned reads the fields that only some versions have.
-func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte) {
-	if version != checkpointVersion {
+func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte, flags uint64) {
+	if version == checkpointVersionClaims || version == checkpointVersionSenders || flags&flagClaims != 0 {
 		c.ClaimedAt, c.ProgressAt, c.SteppedAt = r.Varint(), r.Varint(), r.Varint()
 		c.Progress = decodeProgress(r)
 	}
-	if version == checkpointVersionSenders {
+	if version == checkpointVersionSenders || flags&flagSenders != 0 {
 		c.Senders = decodeSenders(r)
+	}
+}
+
+func (c *Checkpoint) decodeKnown(r *dedup.Cursor) {
+	n := r.Byte()
+	if n == 0 {
+		r.Fail()
+	}
+	for ; n > 0 && !r.Bad(); n-- {
+		k := KnownSince{NamespaceID: r.Byte(), Since: r.Varint(), LateBefore: r.Varint()}
+		if last := len(c.Known) - 1; last >= 0 && c.Known[last].NamespaceID >= k.NamespaceID {
+			r.Fail()
+		}
+		c.Known = append(c.Known, k)
 	}
 }
 

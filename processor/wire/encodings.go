@@ -4,7 +4,7 @@ import "oncebus/dedup"
 
 // Encodings lists the encodings of records that this package writes.
 func Encodings() []dedup.Encoding {
-	checkpoints := []int{checkpointVersion, checkpointVersionClaims, checkpointVersionSenders}
+	checkpoints := []int{checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, checkpointVersionSets}
 	return []dedup.Encoding{
 		{Name: "envelope", Place: "keys of the repartition topic, pinned by the manifest", Writes: []int{EnvelopeVersion}, Reads: []int{EnvelopeVersion}},
 		{Name: "checkpoint", Place: "changelogs: the position of a task", Writes: checkpoints, Reads: checkpoints},

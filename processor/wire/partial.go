@@ -64,6 +64,7 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byt
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
 	small.Progress, small.ClaimedAt, small.Senders = Progress{}, 0, nil
+	small.Set, small.Known = 0, nil // they only change with a whole one
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
 	} else {

@@ -1,0 +1,108 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// manifestInterval is the time between two readings of the manifest topic.
+const manifestInterval = time.Second
+
+// A manifestFollower follows the rows of one kind in the manifest topic.
+type manifestFollower interface {
+	// take notes a record, and reports whether the workers have to act on it.
+	take(rec *kgo.Record) (act bool)
+	// clear drops all records taken, before the topic is read from its start again.
+	clear()
+	// caughtUp runs after each reading, when all records up to the topic's end were taken.
+	caughtUp(ctx context.Context) error
+}
+
+// A manifestWatch reads the manifest topic while the process runs, and gives each record to
+// all followers.
+type manifestWatch struct {
+	*shared
+
+	workers   []*worker
+	followers []manifestFollower
+	reader    *kafka.Reader
+	position  int64 // of the manifest topic
+}
+
+func newManifestWatch(s *shared, client *kgo.Client, workers []*worker, followers ...manifestFollower) *manifestWatch {
+	t := s.newest().rt.Topology
+	return &manifestWatch{shared: s, workers: workers, followers: followers, reader: kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)}
+}
+
+func (w *manifestWatch) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.read(ctx); err != nil && ctx.Err() == nil {
+			w.log.Debug("read the manifest topic failed, retrying", "error", err)
+		}
+		timer := time.NewTimer(w.manifestInterval)
+		select {
+		case <-timer.C:
+		case <-w.manifestDue:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// readManifestNow makes the manifest watch read at once, for a task that met something that its
+// process does not know.
+func (s *shared) readManifestNow() {
+	select {
+	case s.manifestDue <- struct{}{}:
+	default: // a reading is due already
+	}
+}
+
+// read reads the records of the topic since the last call.
+func (w *manifestWatch) read(ctx context.Context) error {
+	start, end, err := w.reader.ListBounds(ctx)
+	if err != nil {
+		return err
+	}
+	if start > w.position && w.position > 0 {
+		w.clear() // somebody deleted records: what was taken may be gone
+	}
+	act := false
+	err = w.reader.Read(ctx, max(start, w.position), end, func(records []*kgo.Record, position int64) error {
+		for _, rec := range records {
+			for _, f := range w.followers {
+				act = f.take(rec) || act
+			}
+		}
+		w.position = position
+		return nil
+	})
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		w.clear()
+		w.position = 0
+	}
+	if act {
+		for _, worker := range w.workers {
+			worker.wake()
+		}
+	}
+	for _, f := range w.followers {
+		if err != nil {
+			return err
+		}
+		err = f.caughtUp(ctx)
+	}
+	return err
+}
+
+func (w *manifestWatch) clear() {
+	for _, f := range w.followers {
+		f.clear()
+	}
+}

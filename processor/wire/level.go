@@ -1,0 +1,14 @@
+package wire
+
+// Levels of the encodings. The manifest has the level of the app. Every process writes the
+// encodings of that level, and reads those of all levels that its build knows. So two
+// builds that follow one another can run side by side, and an older build can come back
+// until 'oncebus finalize' raises the level.
+//
+//   - Level 1: the routes file of each process decides. Checkpoints name no route set.
+//   - Level 2: the manifest topic has numbered route sets, and checkpoints name the set by
+//     which their task judges. Envelopes may be seeds.
+const (
+	LevelOldest = 1
+	LevelNewest = 2
+)
