@@ -90,8 +90,8 @@ func (w *worker) mayRenew() bool {
 	return true
 }
 
-// endRenewalIfSettled lets the next worker go over once this one's tasks run.
-func (w *worker) endRenewalIfSettled() {
+// endRenewalIfRunning lets the next worker go over once this one's tasks run.
+func (w *worker) endRenewalIfRunning() {
 	if w.renewsSince.IsZero() {
 		return
 	}

@@ -177,7 +177,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		if _, missed := w.txns.oversized.announcements(); missed {
 			return errOversize
 		}
-		w.endRenewalIfSettled()
+		w.endRenewalIfRunning()
 		if w.mayRenew() {
 			return errSuperseded
 		}
