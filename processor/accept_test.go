@@ -20,7 +20,7 @@ import (
 // refusals returns what the app waits for, as 'oncebus accept' reads it.
 func (b *bench) refusals() []app.Refusal {
 	b.t.Helper()
-	decisions, err := app.ReadDecisions(b.t.Context(), b.client, b.topology())
+	decisions, err := app.ReadDecisions(b.t.Context(), b.client, b.topology(), nil)
 	must(b.t, err)
 	return decisions.Sorted()
 }

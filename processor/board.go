@@ -19,12 +19,14 @@ import (
 
 // State is the processor as /state shows it. Its field names are an interface.
 type State struct {
-	App      string        `json:"app"`
-	Instance string        `json:"instance"`
-	Ready    bool          `json:"ready"`
-	Reason   string        `json:"reason,omitempty"` // why it is not ready
-	BrokerUp bool          `json:"broker_up"`
-	Workers  []WorkerState `json:"workers"`
+	App      string `json:"app"`
+	Instance string `json:"instance"`
+	Ready    bool   `json:"ready"`
+	Reason   string `json:"reason,omitempty"` // why it is not ready
+	BrokerUp bool   `json:"broker_up"`
+	// Hold is the hold in force, as this process has read it; absent without one.
+	Hold    *app.Hold     `json:"hold,omitempty"`
+	Workers []WorkerState `json:"workers"`
 	// Keys sums the key counts of the tasks, by namespace and status. Of OldestMS it has the
 	// highest.
 	Keys  []app.KeyCount `json:"keys"`

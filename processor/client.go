@@ -191,6 +191,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	} else {
 		uncommitted, err = w.resolveStarts(ctx, offsets)
 	}
+	if err == nil {
+		err = w.holdAssigned(ctx, offsets)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // the group rebalances again

@@ -36,6 +36,16 @@ type metrics struct {
 	bound         *prometheus.GaugeVec
 	refused       *prometheus.CounterVec
 	backlogs      prometheus.Gauge
+	held          prometheus.Gauge
+}
+
+// observeHold publishes for how long a hold, nil for none, is in force at a broker time.
+func (m *metrics) observeHold(hold *app.Hold, now int64) {
+	if hold == nil {
+		m.held.Set(0)
+		return
+	}
+	m.held.Set(max(0.001, float64(now-hold.Since.UnixMilli())/1000))
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -77,8 +87,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Records that a broker refused for good, by topic: too large, or invalid for the topic. Their events are dead letters with the broker's error."}, []string{"topic"}),
 		backlogs: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_paused_backlogs",
 			Help: "Input partitions with a backlog that the routing stage does not fetch for the moment, because the tasks are behind it. Live events go first."}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_hold_seconds",
+			Help: "For how long a hold is in force, 0 without one. Meanwhile no input is processed, and the ingress responds with 503; oncebus release ends it."}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs, m.held)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/kafkatest/golden"
 )
 
@@ -194,7 +195,7 @@ func TestStateFieldsAreAnInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notReady, err := json.Marshal(processor.State{Reason: "x"})
+	notReady, err := json.Marshal(processor.State{Reason: "x", Hold: &app.Hold{LimitMS: 1, Switch: "x", By: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
-			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), erasures: newErasures(),
+			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		routes: routes, redact: redact, refused: make(chan error, 1),
@@ -129,7 +129,7 @@ func (p *Processor) run(ctx context.Context) error {
 	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
 	helpers.Go(func() {
-		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}).run(background)
+		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, &holdFollower{&p.shared, p.conn()}).run(background)
 	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)
@@ -267,7 +267,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
-	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {

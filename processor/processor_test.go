@@ -105,6 +105,12 @@ func (p *Processor) SetPurgeInterval(d time.Duration) { p.purgeInterval = d }
 // SetSweepAfter sets the length of a changelog from which its task sweeps, in offsets.
 func (p *Processor) SetSweepAfter(n int64) { p.sweepAfter = n }
 
+// SetManifestInterval sets the time between two readings of the manifest topic.
+func (p *Processor) SetManifestInterval(d time.Duration) { p.manifestInterval = d }
+
+// ReadManifestNow makes the processor read the manifest topic at once.
+func (p *Processor) ReadManifestNow() { p.readManifestNow() }
+
 // Floors returns the committed floors of the changelogs.
 func (p *Processor) Floors() kadm.Offsets { return p.floors() }
 

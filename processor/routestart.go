@@ -172,7 +172,7 @@ func newRouteStarts(s *shared) *routeStarts {
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
 // decision; their offset has no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks) (waiting map[app.TaskID]bool, err error) {
-	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology)
+	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type shared struct {
 	clock       *app.BrokerClock
 	stores      *restore.Stores
 	erasures    *erasures     // requested of the tasks of the app
+	holds       *app.Holds    // as read from the manifest topic
 	manifestDue chan struct{} // has a value if the manifest topic has to be read at once
 	idle        *idleMemory
 	board       *board

@@ -86,8 +86,9 @@ type task struct {
 	// they freed.
 	erased     []*app.ErasureRequest
 	erasedRows int
-	release    func() // releases the store's directory; runs after the store is closed
-	metrics    *metrics
+	holding
+	release func() // releases the store's directory; runs after the store is closed
+	metrics *metrics
 }
 
 // to moves the task to a state. An illegal move is a defect, so it panics.

@@ -181,6 +181,7 @@ func (s *taskSet) create(a assignment) *task {
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), metrics: s.metrics, lagClock: &lagClock{lag: -1},
 		release: func() { s.stores.Release(a.id) },
 	}
+	t.refuseHeld(s.holds.InForce())
 	t.metrics.tasks.WithLabelValues(created.String()).Inc()
 	t.setLagGauge()
 	return t
@@ -277,7 +278,7 @@ func (s *taskSet) sweeping() (first *task) {
 }
 
 // due reports whether a transaction has work without input.
-func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() }
+func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() || s.holding() }
 
 // flushAged lets the stores of tasks without events write their rows to disk.
 func (s *taskSet) flushAged() {
@@ -372,6 +373,7 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 			continue
 		}
 		failpoint.Hit(failpoint.BetweenApplies)
+		t.heldCommitted()
 		t.since, t.waitsSince = time.Now(), t.processedTo
 		t.groupOffset = t.Committed.Next
 		t.setLagGauge()
@@ -409,6 +411,7 @@ func (s *taskSet) publishIfStale() {
 func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		t.dropErasures() // they stay pending
+		t.pendingHeld = ""
 		switch {
 		case !t.InTransaction:
 		case t.judges():

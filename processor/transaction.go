@@ -107,10 +107,16 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 	if fetches.NumRecords() == 0 && !x.marks.Behind() {
 		return nil
 	}
+	x.stopping = true
+	return x.runOne(fetches)
+}
+
+// runOne runs a transaction with the records of fetches alone.
+func (x *transactions) runOne(fetches kgo.Fetches) error {
 	if err := x.session.Begin(); err != nil {
-		return fmt.Errorf("begin a transaction: %w", err)
+		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
-	x.stopping, x.records = true, fetches.NumRecords()
+	x.records = fetches.NumRecords()
 	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
 	x.polled = append(x.polled, fetches)
 	return x.during(func() error {
@@ -192,6 +198,8 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 				failed = x.partitionErr(&p)
 			}
 		case len(p.Records) == 0:
+		case x.refuses(app.TaskID{Topic: p.Topic, Partition: p.Partition}):
+			failed = fmt.Errorf("%w: records of %s/%d arrived, which is held", kafka.ErrMustAbort, p.Topic, p.Partition)
 		case x.router != nil:
 			x.router.Process(x.emitter, p.Records)
 			x.pacer.polled(&p)
@@ -235,11 +243,16 @@ func (x *transactions) resumeAfterBatches() {
 // end writes the checkpoints and commits the transaction.
 func (x *transactions) end() error {
 	began := time.Now()
+	hold := x.holds.InForce()
 	if x.tasks != nil {
+		x.tasks.joinHold(x.produced.sendBatched, hold)
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
 		}
 	} else {
+		if hold != nil {
+			x.marks.WriteHeld(x.produced.sendBatched, hold)
+		}
 		x.writeProgress()
 		x.marks.Write(x.produced.sendBatched, began, x.stopping)
 	}

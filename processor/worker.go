@@ -66,6 +66,7 @@ type worker struct {
 	renewsSince time.Time
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
+	pauses         pauses
 
 	// Of the current client; all of it is replaced together.
 	txns         *transactions
@@ -231,26 +232,6 @@ func (w *worker) markStop(ctx context.Context) {
 	w.txns.session.AllowRebalance()
 }
 
-// pauseFetching pauses the fetching of tasks while the disk is filling. The member stays
-// in the group, because the worker continues to poll.
-func (w *worker) pauseFetching() {
-	if w.txns.tasks == nil {
-		return
-	}
-	pause := w.stores.Paused() != nil
-	switch {
-	case pause == w.fetchingPaused.Load():
-		return
-	case pause:
-		w.txns.client.PauseFetchTopics(w.rt.Waiting...)
-		w.log.Info("fetching paused")
-	default:
-		w.txns.client.ResumeFetchTopics(w.rt.Waiting...)
-		w.log.Info("fetching resumed")
-	}
-	w.fetchingPaused.Store(pause)
-}
-
 // connect makes a client and its transactions. Callbacks wait for ready before they use
 // them.
 func (w *worker) connect(ctx context.Context) error {
@@ -274,10 +255,11 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.txns.emitter.Trace = w.tracer != nil
 	w.fetchingPaused.Store(false)
+	w.pauses.reset()
 	w.memory.use()
 	if w.stage == app.StageRoute {
 		w.starts.begin(w.edition)
-		w.txns.marks = app.NewMarks(w.rt)
+		w.txns.marks = app.NewMarks(w.rt, w.holds)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
 		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.routes.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
@@ -360,6 +342,9 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		}
 	} else {
 		w.goOn()
+	}
+	if hold := w.holds.InForce(); hold != nil && w.txns.router != nil {
+		return w.hold(fetches, hold)
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && !w.isDue() {
 		if w.txns.tasks != nil && !w.fetchingPaused.Load() {

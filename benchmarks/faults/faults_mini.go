@@ -164,7 +164,7 @@ func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way
 
 // decide decides on the refusals that are not done.
 func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisions.Problem, way decisions.Way, done map[string]bool) error {
-	all, err := decisions.ReadDecisions(ctx, m.client, t)
+	all, err := decisions.ReadDecisions(ctx, m.client, t, nil)
 	if err != nil {
 		return nil //nolint:nilerr // a broker is down: the next look reads them
 	}

@@ -381,7 +381,7 @@ func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]deci
 			return err
 		case <-time.After(200 * time.Millisecond):
 		}
-		all, err := decisions.ReadDecisions(ctx, l.client, t)
+		all, err := decisions.ReadDecisions(ctx, l.client, t, nil)
 		if err != nil {
 			continue // a broker is down: the next look reads them
 		}

@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -293,12 +291,11 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		if err == nil {
 			return m, nil
 		}
-		fenced := []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.ConcurrentTransactions, kerr.InvalidTxnState}
-		if !slices.ContainsFunc(fenced, func(code error) bool { return errors.Is(err, code) }) {
+		if !isFenced(err) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
 		s.Log.Info("manifest written by another process, retrying", "topic", t.Manifest)
-		if err := kafka.Pause(ctx, 50*time.Millisecond); err != nil {
+		if err := kafka.Pause(ctx, fencedPause); err != nil {
 			return nil, err
 		}
 	}

@@ -14,8 +14,12 @@ const markInterval = time.Minute
 
 // Marks writes the marks of the partitions that a worker of the routing stage has. A mark
 // is part of a routing transaction, so it is never ahead of the group's offset.
+//
+// It also writes the rows of held partitions. Such a row is part of a transaction with the
+// partition's offset, so its writer owned the partition when it was committed.
 type Marks struct {
-	rt *App
+	rt    *App
+	holds *Holds
 
 	mu   sync.Mutex // the group's goroutine calls assign
 	held map[TaskID]*heldMark
@@ -31,10 +35,15 @@ type heldMark struct {
 	mark             Mark
 	pending          *Mark     // in the open transaction
 	at               time.Time // when mark was written; zero if not by this client
+	// held is the id of the hold of which the row is committed, pendingHeld that of one in
+	// the open transaction. refuses is the id of the hold under which no record may be routed.
+	held, pendingHeld, refuses string
 }
 
 // NewMarks returns the marks of a worker without partitions.
-func NewMarks(rt *App) *Marks { return &Marks{rt: rt, held: map[TaskID]*heldMark{}} }
+func NewMarks(rt *App, holds *Holds) *Marks {
+	return &Marks{rt: rt, holds: holds, held: map[TaskID]*heldMark{}}
+}
 
 // Assign adds a partition with the offset to route next, the leader epoch of the record
 // before it, -1 if unknown, and its mark, nil for none. A partition that waits for a
@@ -45,6 +54,9 @@ func (m *Marks) Assign(id TaskID, position int64, epoch int32, mark *Mark) {
 	h := &heldMark{position: position, open: -1, epoch: epoch, openEpoch: -1}
 	if mark != nil {
 		h.mark = *mark
+	}
+	if hold := m.holds.InForce(); hold != nil {
+		h.refuses = hold.ID // the owner before may have written the row
 	}
 	m.held[id] = h
 }
@@ -119,6 +131,39 @@ func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
 	}
 }
 
+// HoldsAll reports whether the rows of all partitions are committed for a hold.
+func (m *Marks) HoldsAll(hold *Hold) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.held {
+		if h.held != hold.ID {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteHeld produces the missing rows of held partitions into the open transaction, which is
+// the last one until the hold is released.
+func (m *Marks) WriteHeld(send func(*kgo.Record), hold *Hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, h := range m.held {
+		if h.held != hold.ID {
+			h.pendingHeld = hold.ID
+			send(Held{hold.ID, max(h.position, h.open)}.Record(m.rt.Topology, id))
+		}
+	}
+}
+
+// Refuses reports whether no record of a partition may be routed under a hold.
+func (m *Marks) Refuses(id TaskID, hold *Hold) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.held[id]
+	return h != nil && h.refuses == hold.ID
+}
+
 // Positions returns the offsets to route next in the partitions of a topic, as committed.
 func (m *Marks) Positions(topic string) map[int32]int64 {
 	m.mu.Lock()
@@ -151,6 +196,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 			continue
 		case h.pending != nil:
 			next = h.pending.Offset
+		case h.pendingHeld != "":
 		case !progress || m.rt.Outcomes[id.Topic] == nil:
 			continue
 		}
@@ -178,7 +224,10 @@ func (m *Marks) End(committed bool, now time.Time) {
 			if h.pending != nil {
 				h.mark, h.at = *h.pending, now
 			}
+			if h.pendingHeld != "" {
+				h.held, h.refuses = h.pendingHeld, h.pendingHeld
+			}
 		}
-		h.open, h.openEpoch, h.pending = -1, -1, nil
+		h.open, h.openEpoch, h.pending, h.pendingHeld = -1, -1, nil, ""
 	}
 }

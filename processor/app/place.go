@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/dchest/siphash"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -79,3 +80,10 @@ type TaskID struct {
 }
 
 func (id TaskID) String() string { return id.Topic + "/" + strconv.Itoa(int(id.Partition)) }
+
+// parseTaskID parses topic/partition.
+func parseTaskID(text string) (id TaskID, ok bool) {
+	topic, number, ok := strings.Cut(text, "/")
+	partition, err := strconv.ParseInt(number, 10, 32)
+	return TaskID{Topic: topic, Partition: int32(partition)}, ok && err == nil
+}

@@ -149,8 +149,8 @@ func (d *Decisions) Sorted() []Refusal {
 	return all
 }
 
-// ReadDecisions reads the manifest topic.
-func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology) (*Decisions, error) {
+// ReadDecisions reads the manifest topic. holds takes its holds, unless it is nil.
+func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology, holds *Holds) (*Decisions, error) {
 	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}}
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
@@ -161,6 +161,12 @@ func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology) (*Decis
 		for _, rec := range records {
 			if err := d.add(rec); err != nil {
 				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+			if holds == nil {
+				continue
+			}
+			if _, err := holds.Take(rec); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -58,6 +58,7 @@ type IngressClient struct {
 	gone     goneRequests
 	buffer   *buffer
 	derivers sync.Pool
+	holds    *app.Holds
 	spread   atomic.Uint32 // next partition number of an event without a key
 
 	brokers      reachability
@@ -97,7 +98,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 	}
 	f := &IngressClient{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax, BytesMax: bytesMax,
-		buffer: newBuffer(routes), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
+		buffer: newBuffer(routes), holds: app.NewHolds(), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
 		broken: make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
@@ -229,6 +230,9 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	if changed {
 		return nil, fmt.Errorf("the manifest in %[2]s is %[1]w a route of this routes file: start `oncebus run` with it", errMissing, t.Manifest)
 	}
+	if err := f.holds.Read(ctx, client, t); err != nil {
+		return nil, err
+	}
 	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].ID}
 	if _, err := f.readLimits(ctx, client, at); err != nil {
 		return nil, err
@@ -275,6 +279,9 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { f.probe(helpersCtx, reader, stop) })
 	helpers.Go(func() { f.renew(helpersCtx, reader, at, stop) })
+	helpers.Go(func() {
+		f.holds.Follow(helpersCtx, reader, at.rt.Topology, probeInterval, func(err error) { f.log.Debug("read the manifest topic failed, retrying", "error", err) })
+	})
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()

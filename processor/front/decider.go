@@ -62,7 +62,7 @@ func (d *Decider) Close() { d.conn.Client.Close() }
 
 // Refusals returns the partitions that wait for a decision.
 func (d *Decider) Refusals(ctx context.Context) ([]app.Refusal, error) {
-	decisions, err := app.ReadDecisions(ctx, d.conn.Client, d.topology)
+	decisions, err := app.ReadDecisions(ctx, d.conn.Client, d.topology, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,9 @@ var (
 	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if
 	// it is sent again, it may be emitted twice.
 	ErrMissingKey = errors.New("an event without a key")
+	// ErrHeld says that a hold is in force, so that the app accepts no event. Nothing was
+	// sent.
+	ErrHeld = errors.New("the app is held")
 	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
 	// time.
 	ErrNoVerdict = errors.New("no verdict in time")
@@ -166,6 +169,9 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	at, err := f.reach(ctx, s.WaitForBroker)
 	if err != nil {
 		return err
+	}
+	if hold := f.holds.InForce(); hold != nil {
+		return fmt.Errorf("%w: %s", ErrHeld, hold.Reason)
 	}
 	if to.replyTo.IsSet() {
 		to.replyTo.Partition = at.partition

@@ -142,6 +142,9 @@ func markUnchecked(err error, route *rules.Route, derived *rules.Derived) error 
 // uncheckedRetry is the detail of a problem after errUnchecked.
 const uncheckedRetry = "the route may forward events unchecked: sent again, the event may be emitted a second time"
 
+// heldRetry is the Retry-After of a hold. A change of the app takes seconds.
+const heldRetry = 2 * time.Second
+
 // errorResponse returns the response to a connected client.
 func errorResponse(err error, h *rules.HTTP) *response {
 	retry := "the request can be retried safely"
@@ -151,6 +154,8 @@ func errorResponse(err error, h *rules.HTTP) *response {
 	switch {
 	case errors.Is(err, front.ErrTooLarge):
 		return problemTooLarge.respond(overTopicLimit + strings.TrimPrefix(err.Error(), front.ErrTooLarge.Error()))
+	case errors.Is(err, front.ErrHeld):
+		return problemHeld.respond("nothing was stored: the request can be retried safely").with("Retry-After", retryAfter(heldRetry))
 	case errors.Is(err, front.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, front.ErrNoVerdict) && errors.Is(err, errUnchecked):

@@ -43,6 +43,7 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	}
 	failed(front.ErrTooLarge)
 	failed(front.ErrKafkaUnavailable)
+	failed(front.ErrHeld)
 	for _, r := range routes {
 		lost := front.ErrNoVerdict
 		if r.MayForwardUnchecked() {

@@ -39,7 +39,7 @@ func TestEveryDocumentListsAllProblems(t *testing.T) {
 
 // TestRetryAfterWhereARetryHelps: the state that caused the response ends by itself.
 func TestRetryAfterWhereARetryHelps(t *testing.T) {
-	retried := []string{"busy", "rate", "request-timeout", "in-progress", "limited", "failed", "erased", "kafka-unavailable", "verdict-timeout"}
+	retried := []string{"busy", "rate", "request-timeout", "in-progress", "limited", "failed", "erased", "kafka-unavailable", "held", "verdict-timeout"}
 	routes := strings.Replace(claimRoutes, "    http:\n      path: /orders", "    limits: {live_keys: 1}\n    http:\n      rate: {per_second: 1, burst: 1}\n      path: /orders", 1) +
 		strings.TrimPrefix(signalRoutes, "routes:\n")
 	all := parseRoutes(t, routes)

@@ -85,6 +85,8 @@ var (
 	problemVersion = problem{"http-version", http.StatusHTTPVersionNotSupported, "The HTTP version is not supported"}
 	// Kafka did not accept the event in time; sending again is safe: at most it is a duplicate, unless the event has no key; with Retry-After
 	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time"}
+	// the input of the app is held (oncebus hold); nothing was sent, so sending again is safe; with Retry-After
+	problemHeld = problem{"held", http.StatusServiceUnavailable, "The app accepts no events for the moment"}
 	// Kafka has the event, the verdict did not arrive in time; sending again is safe: it is a duplicate; with Retry-After
 	problemVerdictTimeout = problem{"verdict-timeout", http.StatusGatewayTimeout, "The verdict did not arrive in time"}
 	// as kafka-unavailable, but Kafka may have the event, and the route may forward events unchecked: sent again, it may be emitted a second time
@@ -98,7 +100,7 @@ var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemVerdictTimeout,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }
 

@@ -119,7 +119,7 @@ func (s *Source) Decisions(ctx context.Context) (*app.Decisions, error) {
 	if fresh {
 		return known, nil
 	}
-	decisions, err := app.ReadDecisions(ctx, s.Client, s.App.Topology)
+	decisions, err := app.ReadDecisions(ctx, s.Client, s.App.Topology, nil)
 	if err != nil {
 		return nil, err
 	}

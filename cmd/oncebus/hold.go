@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor/app"
+	"oncebus/processor/front"
+)
+
+// holdOptions are the flags of hold and release.
+type holdOptions struct {
+	routesFile, reason string
+	limit, timeout     time.Duration
+	asJSON             bool
+}
+
+// holdCommand is 'oncebus hold'.
+func holdCommand() cli.Command {
+	var o holdOptions
+	return cli.Command{
+		Name: "hold", Synopsis: "[OPTIONS]", About: "stop the input of an app until it is released",
+		Long: "Stops the input of an app. Every process commits what it has routed and reads no further, and the\n" +
+			"ingress responds with 503. The tasks judge what was routed. Nothing is lost: the events wait in\n" +
+			"their topics. The command waits until that is so for all partitions. Without --reason it shows\n" +
+			"the hold in force. A process that starts meanwhile holds too. The settings are those of 'oncebus run'.",
+		Example: "oncebus hold --reason 'seed the keys of Redis' --limit 30m\n" +
+			"oncebus release",
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			fs.StringVar(&o.reason, "reason", "", "begin a hold, for this reason")
+			fs.DurationVar(&o.limit, "limit", 0, "release the hold by itself after this time; 0 for never")
+			fs.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait until all partitions are held and judged; 0 does not wait")
+			cli.OutputFlag(fs, &o.asJSON)
+		},
+		Run: func(ctx context.Context, _ []string, p cli.Process) int { return o.run(ctx, "hold", p, o.hold) },
+	}
+}
+
+// releaseCommand is 'oncebus release'.
+func releaseCommand() cli.Command {
+	var o holdOptions
+	return cli.Command{
+		Name: "release", Synopsis: "[OPTIONS]", About: "end a hold, so that an app reads its input again",
+		Long:    "Ends the hold that 'oncebus hold' began. Every process goes on within about a second, where it\nstopped. The settings are those of 'oncebus run'.",
+		Example: "oncebus release",
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			cli.OutputFlag(fs, &o.asJSON)
+		},
+		Run: func(ctx context.Context, _ []string, p cli.Process) int {
+			return o.run(ctx, "release", p, o.release)
+		},
+	}
+}
+
+// run connects and runs one of the commands.
+func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do func(context.Context, *front.Decider, cli.Process) error) int {
+	if o.limit < 0 || o.timeout < 0 {
+		return cli.UsageError(p, name, "--limit and --timeout must not be negative")
+	}
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
+		return cli.ExitWrong
+	}
+	decider, err := front.NewDecider(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	if err == nil {
+		err = do(ctx, decider, p)
+		decider.Close()
+	}
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
+		return codeOf(err)
+	}
+	return cli.ExitStopped
+}
+
+func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
+	if o.reason == "" {
+		s, err := d.HoldState(ctx)
+		if err != nil {
+			return err
+		}
+		return o.show(p, s)
+	}
+	if err := d.Hold(ctx, app.NewHold(o.reason, operatorName(), o.limit)); err != nil {
+		return err
+	}
+	if o.timeout == 0 {
+		s, err := d.HoldState(ctx)
+		if err != nil {
+			return err
+		}
+		return o.show(p, s)
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	s, err := d.AwaitHold(waiting, nil)
+	if err == nil {
+		return o.show(p, s)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || s.Hold == nil {
+		return err
+	}
+	if err := o.show(p, s); err != nil {
+		return err
+	}
+	return fmt.Errorf("not complete within %v; the hold stays in force: wait for it with 'oncebus hold', or end it with 'oncebus release'", o.timeout)
+}
+
+func (o *holdOptions) release(ctx context.Context, d *front.Decider, p cli.Process) error {
+	hold, err := d.Release(ctx)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		return json.NewEncoder(p.Stdout).Encode(map[string]*app.Hold{"released": hold})
+	}
+	if hold == nil {
+		cli.Printf(p.Stdout, "no hold is in force\n")
+		return nil
+	}
+	cli.Printf(p.Stdout, "released: %s, held since %s\n", hold.Reason, hold.At.Format(time.RFC3339))
+	return nil
+}
+
+// shownHold is the output of hold. Its JSON names are an interface.
+type shownHold struct {
+	Hold      *app.Hold        `json:"hold"`
+	Complete  bool             `json:"complete"`
+	Held      map[string]int64 `json:"held"`     // offset by topic/partition
+	NotHeld   []string         `json:"not_held"` // topic/partition
+	Undrained []string         `json:"undrained"`
+}
+
+// show prints how far a hold is.
+func (o *holdOptions) show(p cli.Process, s *front.HoldState) error {
+	shown := shownHold{s.Hold, s.Complete(), map[string]int64{}, names(s.NotHeld), names(s.Undrained)}
+	for id, offset := range s.Held {
+		shown.Held[id.String()] = offset
+	}
+	if o.asJSON {
+		return json.NewEncoder(p.Stdout).Encode(&shown)
+	}
+	if s.Hold == nil {
+		cli.Printf(p.Stdout, "no hold is in force\n")
+		return nil
+	}
+	limit := "until 'oncebus release'"
+	if s.Hold.LimitMS > 0 {
+		limit = "for at most " + (time.Duration(s.Hold.LimitMS) * time.Millisecond).String()
+	}
+	cli.Printf(p.Stdout, "held since %s, %s: %s\n", s.Hold.At.Format(time.RFC3339), limit, s.Hold.Reason)
+	switch {
+	case len(s.NotHeld) > 0:
+		cli.Printf(p.Stdout, "%s held, not yet %s: no process has it, or its process runs an earlier build, or it waits for a decision (oncebus accept)\n", plural(len(s.Held), "partition"), strings.Join(shown.NotHeld, ", "))
+	case len(s.Undrained) > 0:
+		cli.Printf(p.Stdout, "%s held; these tasks have records to judge: %s\n", plural(len(s.Held), "partition"), strings.Join(shown.Undrained, ", "))
+	default:
+		cli.Printf(p.Stdout, "complete: %s held, and all that was routed is judged\n", plural(len(s.Held), "partition"))
+	}
+	return nil
+}
+
+// names returns the names of tasks or partitions, sorted.
+func names(ids []app.TaskID) []string {
+	all := []string{}
+	for _, id := range ids {
+		all = append(all, id.String())
+	}
+	slices.Sort(all)
+	return all
+}

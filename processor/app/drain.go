@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// Ends returns the high watermarks of a topic.
+func Ends(ctx context.Context, c Conn, topic string) (map[int32]int64, error) {
+	listed, err := c.Admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+	}
+	ends := map[int32]int64{}
+	for partition, o := range listed[topic] {
+		ends[partition] = o.Offset
+	}
+	return ends, nil
+}
+
+// errRecord ends a read at the first record.
+var errRecord = errors.New("a record")
+
+// Undrained returns the tasks of a topic that have not committed all records below an end,
+// by partition. Offsets of control records and aborted records do not count.
+func Undrained(ctx context.Context, c Conn, t *Topology, topic string, ends map[int32]int64) ([]TaskID, error) {
+	committed, err := c.Admin.FetchOffsets(ctx, GroupName(t.App, StageDedup))
+	if err == nil {
+		err = committed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the offsets of group %s: %w", GroupName(t.App, StageDedup), err)
+	}
+	bounds, err := c.Admin.ListStartOffsets(ctx, topic)
+	if err == nil {
+		err = bounds.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %s: %w", topic, err)
+	}
+	var left []TaskID
+	for partition := range int32(len(ends)) {
+		id := TaskID{Topic: topic, Partition: partition}
+		from := bounds[topic][partition].Offset
+		if o, ok := committed.Lookup(topic, partition); ok {
+			from = max(from, o.At)
+		}
+		reader := kafka.NewReader(c.Client, topic, t.Topics[topic].ID, partition)
+		err := reader.Read(ctx, from, ends[partition], func(records []*kgo.Record, _ int64) error {
+			if len(records) > 0 {
+				return errRecord
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errRecord):
+			left = append(left, id)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,230 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// holdKey is the key of the hold in force, heldPrefix begins those of the partitions that
+// are held.
+const holdKey, heldPrefix = "hold", "held/"
+
+// A Hold stops the input of an app while it is in force. The routing stage of every process
+// commits its transaction and pauses, and so do the tasks of prepartitioned topics. The
+// ingress accepts no event. Everything else goes on: the tasks judge what was routed.
+type Hold struct {
+	ID     string    `json:"id"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
+	// LimitMS is after how long, in ms, the processes release the hold; 0 for never.
+	LimitMS int64 `json:"limit_ms,omitempty"`
+	// Switch is the id of the switch that the hold is a part of; "" for none. Only the
+	// switch ends it.
+	Switch string `json:"switch,omitempty"`
+
+	// Since is the broker time of the row; zero if the hold was not read from its record.
+	Since time.Time `json:"-"`
+}
+
+// NewHold returns a hold with an id of its own. A limit of zero has no deadline.
+func NewHold(reason, by string, limit time.Duration) *Hold {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return &Hold{ID: hex.EncodeToString(id[:]), Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Second), LimitMS: limit.Milliseconds()}
+}
+
+// Expired reports whether the limit of a hold has passed at a broker time.
+func (h *Hold) Expired(now time.Time) bool {
+	return h.LimitMS > 0 && !h.Since.IsZero() && now.Sub(h.Since).Milliseconds() > h.LimitMS
+}
+
+// Held is the row of one partition that is held: no record from the offset on is routed,
+// or judged if the topic is prepartitioned, until the hold is released.
+type Held struct {
+	Hold   string `json:"hold"` // id
+	Offset int64  `json:"offset"`
+}
+
+// Record returns the record of a held partition in the manifest topic.
+func (h Held) Record(t *Topology, id TaskID) *kgo.Record {
+	value, err := json.Marshal(h)
+	if err != nil {
+		panic(err) // a struct of a string and a number
+	}
+	return &kgo.Record{Topic: t.Manifest, Key: []byte(heldPrefix + id.String()), Value: value}
+}
+
+// HoldIn returns the hold in force; nil for none.
+func HoldIn(rows Rows) (*Hold, error) {
+	h, ok, err := decodeRow[Hold](rows, holdKey)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &h, nil
+}
+
+// HeldIn returns the partitions that are held by a hold, with their offsets.
+func HeldIn(rows Rows, hold string) (map[TaskID]int64, error) {
+	held := map[TaskID]int64{}
+	for key := range rows {
+		name, ok := strings.CutPrefix(key, heldPrefix)
+		if !ok {
+			continue
+		}
+		row, _, err := decodeRow[Held](rows, key)
+		if err != nil {
+			return nil, err
+		}
+		if id, ok := parseTaskID(name); ok && row.Hold == hold {
+			held[id] = row.Offset
+		}
+	}
+	return held, nil
+}
+
+// NotHeld returns the partitions of the app's inputs that a hold does not hold yet.
+func NotHeld(ctx context.Context, admin *kadm.Client, t *Topology, held map[TaskID]int64) ([]TaskID, error) {
+	inputs := slices.Concat(t.Routed, t.Prepartitioned)
+	topics, err := DescribeTopics(ctx, admin, inputs...)
+	if err != nil {
+		return nil, err
+	}
+	var missing []TaskID
+	for _, topic := range inputs {
+		for p := range topics[topic].Partitions {
+			id := TaskID{Topic: topic, Partition: p}
+			if _, ok := held[id]; !ok {
+				missing = append(missing, id)
+			}
+		}
+	}
+	return missing, nil
+}
+
+// Begin puts a hold in force. It is an operator error if another one is.
+func (h *Hold) Begin(ctx context.Context, c Conn, cfg Config, t *Topology) error {
+	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		before, err := HoldIn(rows)
+		switch {
+		case err != nil:
+			return nil, err
+		case before != nil && before.ID == h.ID:
+			return nil, nil // an earlier attempt did it
+		case before != nil:
+			return nil, kafka.OperatorErrorf("the app is held already, since %s: %s; to end that hold: oncebus release", before.At.Format(time.RFC3339), before.Reason)
+		}
+		rec, err := encodeRow(holdKey, h)
+		return []*kgo.Record{rec}, err
+	})
+}
+
+// Release ends the hold with an id; with "" the one in force, unless it is part of a switch.
+// It returns the hold that it ended; nil for none.
+func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (ended *Hold, err error) {
+	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		ended = nil
+		h, err := HoldIn(rows)
+		switch {
+		case err != nil, h == nil, id != "" && h.ID != id:
+			return nil, err
+		case h.Switch != "" && id == "":
+			return nil, kafka.OperatorErrorf("the hold is part of switch %s (%s), which ends it: to undo the switch: oncebus abort", h.Switch, h.Reason)
+		}
+		ended = h
+		rec, err := encodeRow(holdKey, nil)
+		return []*kgo.Record{rec}, err
+	})
+	return ended, err
+}
+
+// Holds has the newest hold row that a process has read. Several readers of the manifest
+// topic feed it, each in the topic's order.
+type Holds struct {
+	mu   sync.Mutex
+	at   int64 // offset of the row; -1 before the first one
+	hold *Hold
+}
+
+// NewHolds returns a Holds without a hold.
+func NewHolds() *Holds { return &Holds{at: -1} }
+
+// Take notes a record of the manifest topic, and reports whether it changed the hold in
+// force. The error is about a row that no build of oncebus wrote.
+func (h *Holds) Take(rec *kgo.Record) (changed bool, err error) {
+	if string(rec.Key) != holdKey {
+		return false, nil
+	}
+	var hold *Hold
+	if rec.Value != nil {
+		hold = new(Hold)
+		if err := json.Unmarshal(rec.Value, hold); err != nil {
+			return false, kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+		}
+		hold.Since = rec.Timestamp
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if rec.Offset <= h.at {
+		return false, nil // another reader was faster
+	}
+	h.at, h.hold = rec.Offset, hold
+	return true, nil
+}
+
+// InForce returns the hold in force; nil for none.
+func (h *Holds) InForce() *Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hold
+}
+
+// Read reads the manifest topic to its end.
+func (h *Holds) Read(ctx context.Context, client *kgo.Client, t *Topology) error {
+	_, err := h.readFrom(ctx, kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0), 0)
+	return err
+}
+
+// Follow reads the manifest topic at intervals, until ctx is done. failed gets the errors.
+func (h *Holds) Follow(ctx context.Context, client *kgo.Client, t *Topology, interval time.Duration, failed func(error)) {
+	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
+	for position := int64(0); ; {
+		next, err := h.readFrom(ctx, reader, position)
+		if err != nil && ctx.Err() == nil {
+			failed(err)
+			next = 0
+		}
+		position = next
+		if kafka.Pause(ctx, interval) != nil {
+			return
+		}
+	}
+}
+
+// readFrom reads the manifest topic from a position to its end, and returns the next one.
+func (h *Holds) readFrom(ctx context.Context, reader *kafka.Reader, position int64) (int64, error) {
+	start, end, err := reader.ListBounds(ctx)
+	if err != nil {
+		return position, fmt.Errorf("read the hold: %w", err)
+	}
+	return end, reader.Read(ctx, max(start, position), end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if _, err := h.Take(rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

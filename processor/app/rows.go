@@ -1,0 +1,110 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// Rows has the newest value of each row in the manifest topic, by record key.
+type Rows map[string][]byte
+
+// ReadRows reads all rows of the manifest topic.
+func ReadRows(ctx context.Context, client *kgo.Client, t *Topology) (Rows, error) {
+	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := Rows{}
+	return rows, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if rec.Value == nil {
+				delete(rows, string(rec.Key))
+			} else {
+				rows[string(rec.Key)] = slices.Clone(rec.Value)
+			}
+		}
+		return nil
+	})
+}
+
+// decodeRow decodes the row with that key, and reports whether there is one.
+func decodeRow[T any](rows Rows, key string) (v T, ok bool, err error) {
+	value, ok := rows[key]
+	if !ok {
+		return v, false, nil
+	}
+	if err := json.Unmarshal(value, &v); err != nil {
+		return v, false, kafka.OperatorErrorf("row %s of the manifest topic: %v", key, err)
+	}
+	return v, true, nil
+}
+
+// encodeRow returns the record of a row; a nil value is a tombstone.
+func encodeRow(key string, value any) (*kgo.Record, error) {
+	rec := &kgo.Record{Key: []byte(key)}
+	if value == nil {
+		return rec, nil
+	}
+	var err error
+	rec.Value, err = json.Marshal(value)
+	return rec, err
+}
+
+// ChangeRows writes rows in one transaction under the manifest's transactional id. decide
+// gets the rows as they are after every earlier writer was fenced, and returns the records to
+// write. So of two changes that exclude each other, the later one sees the earlier one. If
+// another writer fences this one, decide is called again.
+func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
+	s := &setup{Conn: c, cfg: cfg}
+	for {
+		err := s.changeRows(ctx, t, decide)
+		if err == nil || !isFenced(err) {
+			return err
+		}
+		if err := kafka.Pause(ctx, fencedPause); err != nil {
+			return err
+		}
+	}
+}
+
+// fencedPause is the time until a fenced writer of the manifest tries again.
+const fencedPause = 50 * time.Millisecond
+
+// isFenced reports whether another writer of the manifest ended a transaction.
+func isFenced(err error) bool {
+	fenced := []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.ConcurrentTransactions, kerr.InvalidTxnState}
+	return slices.ContainsFunc(fenced, func(code error) bool { return errors.Is(err, code) })
+}
+
+func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
+	client, err := s.manifestWriter(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	rows, err := ReadRows(ctx, s.Client, t)
+	if err != nil {
+		return err
+	}
+	records, err := decide(rows)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	if err := client.BeginTransaction(); err != nil {
+		return err
+	}
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return errors.Join(fmt.Errorf("write to %s: %w", t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest)), client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	return client.EndTransaction(ctx, kgo.TryCommit)
+}

@@ -1,0 +1,84 @@
+package front
+
+import (
+	"context"
+	"time"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+)
+
+// HoldState says how far a hold is.
+type HoldState struct {
+	Hold *app.Hold            // in force; nil for none
+	Held map[app.TaskID]int64 // partitions of the inputs that are held, with their offsets
+	// NotHeld are partitions that a process may still read, Undrained tasks that have not
+	// judged all that was routed. Undrained is known once all partitions are held.
+	NotHeld, Undrained []app.TaskID
+}
+
+// Complete reports whether all partitions are held, and all that was routed is judged.
+func (s *HoldState) Complete() bool {
+	return s.Hold != nil && len(s.NotHeld) == 0 && len(s.Undrained) == 0
+}
+
+// holdPoll is the time between two looks at a hold.
+const holdPoll = 200 * time.Millisecond
+
+// Hold puts a hold in force.
+func (d *Decider) Hold(ctx context.Context, hold *app.Hold) error {
+	return hold.Begin(ctx, d.conn, d.cfg, d.topology)
+}
+
+// Release ends the hold in force, and returns it; nil if there was none.
+func (d *Decider) Release(ctx context.Context) (*app.Hold, error) {
+	return app.Release(ctx, d.conn, d.cfg, d.topology, "")
+}
+
+// HoldState returns how far the hold in force is.
+func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
+	rows, err := app.ReadRows(ctx, d.conn.Client, d.topology)
+	if err != nil {
+		return nil, err
+	}
+	s := &HoldState{}
+	if s.Hold, err = app.HoldIn(rows); err != nil || s.Hold == nil {
+		return s, err
+	}
+	if s.Held, err = app.HeldIn(rows, s.Hold.ID); err != nil {
+		return nil, err
+	}
+	if s.NotHeld, err = app.NotHeld(ctx, d.conn.Admin, d.topology, s.Held); err != nil || len(s.NotHeld) > 0 || d.topology.Repartition == "" {
+		return s, err
+	}
+	ends, err := app.Ends(ctx, d.conn, d.topology.Repartition)
+	if err == nil {
+		s.Undrained, err = app.Undrained(ctx, d.conn, d.topology, d.topology.Repartition, ends)
+	}
+	return s, err
+}
+
+// AwaitHold waits until the hold in force is complete, and returns how far it is at last.
+// Progress, unless nil, gets each state. The error wraps the context's if it was not in time.
+func (d *Decider) AwaitHold(ctx context.Context, progress func(*HoldState)) (*HoldState, error) {
+	last := &HoldState{}
+	for {
+		s, err := d.HoldState(ctx)
+		if err != nil {
+			return last, err
+		}
+		last = s
+		if progress != nil {
+			progress(s)
+		}
+		switch {
+		case s.Hold == nil:
+			return s, kafka.OperatorErrorf("the hold was released while it began")
+		case s.Complete():
+			return s, nil
+		}
+		if err := kafka.Pause(ctx, holdPoll); err != nil {
+			return s, err
+		}
+	}
+}

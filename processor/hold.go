@@ -1,0 +1,229 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+)
+
+// While a hold is in force the routing stage routes nothing, and the tasks of prepartitioned
+// topics judge nothing. Each partition gets a row in the manifest topic, in a transaction
+// with its offset: so its writer still owned the partition. A later owner reads the
+// manifest topic before it fetches, and finds the hold. Workers stay in the group.
+
+// holdFollower takes the hold from the manifest topic, and ends one whose limit has passed.
+type holdFollower struct {
+	*shared
+
+	conn app.Conn
+}
+
+func (f *holdFollower) clear() {} // a hold is in force until a later row says otherwise
+
+func (f *holdFollower) take(rec *kgo.Record) bool {
+	changed, err := f.holds.Take(rec)
+	if err != nil {
+		f.log.Error("hold cannot be read, skipped: repeat 'oncebus hold'", "error", err)
+	}
+	return changed
+}
+
+// caughtUp releases a hold whose limit has passed.
+func (f *holdFollower) caughtUp(ctx context.Context) error {
+	hold := f.holds.InForce()
+	f.metrics.observeHold(hold, f.clock.Now())
+	if hold == nil || !hold.Expired(time.UnixMilli(f.clock.Now())) {
+		return nil
+	}
+	ended, err := app.Release(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, hold.ID)
+	if err == nil && ended != nil {
+		f.log.Warn("hold released, its limit has passed", "hold", hold.ID, "reason", hold.Reason)
+	}
+	return err
+}
+
+// pauses has the topics that a worker's client does not fetch. The worker and the group's
+// goroutine change them.
+type pauses struct {
+	mu     sync.Mutex
+	topics []string
+	hold   string // id of the hold in force, for the log
+}
+
+// reset begins the pauses of a new client.
+func (p *pauses) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.topics = nil
+}
+
+// set pauses the client's fetching of these topics, and resumes that of all others.
+func (p *pauses) set(client *kgo.Client, topics []string) {
+	pause := without(topics, p.topics)
+	resume := without(p.topics, topics)
+	if len(pause) > 0 {
+		client.PauseFetchTopics(pause...)
+	}
+	if len(resume) > 0 {
+		client.ResumeFetchTopics(resume...)
+	}
+	p.topics = topics
+}
+
+// without returns the elements of a that b does not have.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}
+
+// pauseFetching pauses the fetching of tasks while the disk is filling, and that of the
+// inputs while a hold is in force. The member stays in the group, because the worker
+// continues to poll.
+func (w *worker) pauseFetching() {
+	w.pauses.mu.Lock()
+	defer w.pauses.mu.Unlock()
+	var topics []string
+	full := w.txns.tasks != nil && w.stores.Paused() != nil
+	if full {
+		topics = w.rt.Waiting
+	}
+	hold := w.holds.InForce()
+	if hold != nil {
+		topics = append(slices.Clone(topics), without(w.heldTopics(), topics)...)
+	}
+	w.pauses.set(w.txns.client, topics)
+	if w.fetchingPaused.Swap(full) != full {
+		if full {
+			w.log.Info("fetching paused")
+		} else {
+			w.log.Info("fetching resumed")
+		}
+	}
+	w.logHold(hold)
+}
+
+// heldTopics returns the inputs that the worker reads.
+func (w *worker) heldTopics() []string {
+	if w.stage == app.StageDedup {
+		return w.rt.Topology.Prepartitioned
+	}
+	return w.rt.Topology.Routed
+}
+
+// logHold logs that a hold begins or ends.
+func (w *worker) logHold(hold *app.Hold) {
+	before := w.pauses.hold
+	w.pauses.hold = ""
+	if hold != nil {
+		w.pauses.hold = hold.ID
+	}
+	switch {
+	case before == w.pauses.hold || len(w.heldTopics()) == 0:
+	case hold != nil:
+		w.log.Info("input held", "hold", hold.ID, "reason", hold.Reason, "by", hold.By)
+	default:
+		w.log.Info("input released", "hold", before)
+	}
+}
+
+// holdAssigned pauses newly assigned inputs if a hold is in force. The routing stage has read
+// the manifest topic already; a task with an input reads it here.
+func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
+	for topic := range offsets {
+		if w.stage == app.StageDedup && slices.Contains(w.rt.Topology.Prepartitioned, topic) {
+			if err := w.holds.Read(ctx, w.source.Client, w.rt.Topology); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	w.pauseFetching()
+	return nil
+}
+
+// hold runs the last transactions of the routing stage under a hold: one with what was
+// polled before the pause, if there was something, and one with the rows of partitions that
+// have none.
+func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
+	if len(w.txns.oversized.batches) > 0 {
+		return nil // a new client begins paused
+	}
+	if fetches.NumRecords() == 0 && w.txns.marks.HoldsAll(hold) {
+		return w.txns.fetchErr(fetches)
+	}
+	w.memory.use()
+	return w.txns.runOne(fetches)
+}
+
+// refuses reports whether a partition is held, so that none of its records may be processed.
+func (x *transactions) refuses(id app.TaskID) bool {
+	hold := x.holds.InForce()
+	switch {
+	case hold == nil:
+		return false
+	case x.router != nil:
+		return x.marks.Refuses(id, hold)
+	}
+	t := x.tasks.tasks[id]
+	return t != nil && t.refusesHold == hold.ID
+}
+
+// holding is what a task of a prepartitioned topic knows of holds, by their ids.
+type holding struct {
+	// held is the hold of which the row is committed, pendingHeld one in the open
+	// transaction. refusesHold is the hold under which no record may be judged.
+	held, pendingHeld, refusesHold string
+}
+
+// refuseHeld makes a new task of a prepartitioned topic judge nothing under a hold in force.
+// Its owner before may have written the row.
+func (t *task) refuseHeld(hold *app.Hold) {
+	if hold != nil && !t.Repartitioned {
+		t.refusesHold = hold.ID
+	}
+}
+
+// heldCommitted follows the commit of a transaction of the task.
+func (t *task) heldCommitted() {
+	if t.pendingHeld != "" {
+		t.held, t.refusesHold, t.pendingHeld = t.pendingHeld, t.pendingHeld, ""
+	}
+}
+
+// unheld reports whether a task has to write its row for a hold.
+func (t *task) unheld(hold *app.Hold) bool {
+	return !t.Repartitioned && t.judges() && t.held != hold.ID
+}
+
+// holding reports whether a task has to write its row for the hold in force.
+func (s *taskSet) holding() bool {
+	hold := s.holds.InForce()
+	if hold == nil || len(s.rt.Topology.Prepartitioned) == 0 {
+		return false
+	}
+	for _, t := range s.tasks {
+		if t.unheld(hold) {
+			return true
+		}
+	}
+	return false
+}
+
+// joinHold adds the tasks of prepartitioned topics to the open transaction, with their rows
+// for a hold, nil for none. It is their last transaction with input until the release.
+func (s *taskSet) joinHold(send func(*kgo.Record), hold *app.Hold) {
+	if hold == nil || len(s.rt.Topology.Prepartitioned) == 0 {
+		return
+	}
+	for _, t := range s.sorted() {
+		if t.unheld(hold) {
+			t.JoinTransaction()
+			t.pendingHeld = hold.ID
+			send(app.Held{Hold: hold.ID, Offset: t.Open.Next}.Record(s.rt.Topology, t.ID))
+		}
+	}
+}

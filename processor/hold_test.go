@@ -1,0 +1,213 @@
+package processor_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+	"oncebus/processor/front"
+	"oncebus/processor/kafka"
+)
+
+// decider returns an operator's connection to the app.
+func (b *bench) decider() *front.Decider {
+	b.t.Helper()
+	d, err := front.NewDecider(b.t.Context(), b.config("operator").Config, b.routes, slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	b.t.Cleanup(d.Close)
+	return d
+}
+
+// hold puts a hold in force and waits until it is complete.
+func (b *bench) hold(d *front.Decider, limit time.Duration) *front.HoldState {
+	b.t.Helper()
+	must(b.t, d.Hold(b.t.Context(), app.NewHold("a test", "tester", limit)))
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := d.AwaitHold(ctx, nil)
+	must(b.t, err)
+	return s
+}
+
+func release(t *testing.T, d *front.Decider) {
+	t.Helper()
+	ended, err := d.Release(t.Context())
+	if err != nil || ended == nil {
+		t.Fatalf("released %v, %v", ended, err)
+	}
+}
+
+// holdRoutes runs a test with a routed and with a prepartitioned topic.
+func holdRoutes(t *testing.T, test func(t *testing.T, routes string)) {
+	t.Run("routed", func(t *testing.T) { test(t, benchRoutes) })
+	t.Run("prepartitioned", func(t *testing.T) { test(t, keyedRoutes) })
+}
+
+// TestHeldInputWaits: what arrives under a hold is emitted after the release, once, and
+// nothing of it before, also by a process that starts meanwhile.
+func TestHeldInputWaits(t *testing.T) {
+	holdRoutes(t, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		i := b.ready(b.start(b.config("one")))
+		b.produce(signal("a", 0, testTime), signal("b", 1, testTime), signal("a", 0, testTime))
+		b.drain(i, "signals.raw")
+		s := b.hold(b.decider(), 0)
+		if len(s.Held) != 4 || s.Held[app.TaskID{Topic: "signals.raw", Partition: 0}] != 2 || s.Held[app.TaskID{Topic: "signals.raw", Partition: 1}] != 1 {
+			t.Errorf("held %v", s.Held)
+		}
+		if got := i.State().Hold; got == nil || got.Reason != "a test" {
+			t.Errorf("the state has the hold %+v", got)
+		}
+		b.produce(signal("c", 0, testTime), signal("b", 1, testTime))
+		must(t, i.stop())
+		two := b.start(b.config("two"))
+		b.wait("the second process to hold", func() bool { return two.State().Hold != nil && two.Ready() == nil })
+		if got := len(b.read("signals.unique")); got != 2 {
+			t.Errorf("%d events emitted under the hold, expected the 2 from before", got)
+		}
+		release(t, b.decider())
+		b.drain(two, "signals.raw")
+		if got := len(b.read("signals.unique")); got != 3 {
+			t.Errorf("%d events emitted, expected 3", got)
+		}
+	})
+}
+
+// TestHeldPartitionMovesHeld: a process that gets a held partition reads the manifest topic
+// before it fetches, however rarely it reads it otherwise.
+func TestHeldPartitionMovesHeld(t *testing.T) {
+	holdRoutes(t, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		one := b.start(b.config("one"))
+		two := b.startWith(b.config("two"), func(p *processor.Processor) { p.SetManifestInterval(time.Hour) })
+		b.wait("both to own partitions", func() bool {
+			return one.Ready() == nil && two.Ready() == nil && len(one.State().Tasks) == 2 && len(two.State().Tasks) == 2
+		})
+		d := b.decider()
+		must(t, d.Hold(t.Context(), app.NewHold("a test", "tester", 0)))
+		var held map[app.TaskID]int64
+		b.wait("the first process to hold its partitions", func() bool {
+			s, err := d.HoldState(t.Context())
+			must(t, err)
+			held = s.Held
+			return len(held) == 2
+		})
+		b.produce(signal("a", 0, testTime), signal("b", 1, testTime), signal("c", 2, testTime), signal("d", 3, testTime))
+		b.wait("the second process, which knows of no hold, to judge", func() bool { return len(b.read("signals.unique")) == 2 })
+		must(t, one.stop())
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		s, err := d.AwaitHold(ctx, nil)
+		must(t, err)
+		for id, offset := range held {
+			if s.Held[id] != offset {
+				t.Errorf("%v was held at %d, then at %d", id, offset, s.Held[id])
+			}
+		}
+		if n := len(b.read("signals.unique")); n != 2 {
+			t.Errorf("%d events emitted, expected those of the partitions that were not held", n)
+		}
+		release(t, d)
+		two.ReadManifestNow()
+		b.drain(two, "signals.raw")
+		if got := len(b.read("signals.unique")); got != 4 {
+			t.Errorf("%d events emitted, expected 4", got)
+		}
+	})
+}
+
+// TestHoldIsDrained: a complete hold has judged everything that was routed.
+func TestHoldIsDrained(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	records, sent := sentDuplicates(1, 2000, anywhere)
+	b.produce(records...)
+	s := b.hold(b.decider(), 0)
+	var read int64
+	for _, offset := range s.Held {
+		read += offset
+	}
+	verdicts := int64(len(b.read("signals.unique")))
+	if verdicts > read || verdicts == 0 && read > 0 {
+		t.Errorf("%d events emitted of %d that were routed", verdicts, read)
+	}
+	release(t, b.decider())
+	b.drain(i, "signals.raw")
+	if got := len(b.read("signals.unique")); got != len(sent) {
+		t.Errorf("%d events emitted, expected %d", got, len(sent))
+	}
+}
+
+// TestHoldEndsAtItsLimit: the processes release a hold whose limit has passed.
+func TestHoldEndsAtItsLimit(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	d := b.decider()
+	must(t, d.Hold(t.Context(), app.NewHold("a test", "tester", time.Millisecond)))
+	b.wait("the hold to end", func() bool {
+		s, err := d.HoldState(t.Context())
+		must(t, err)
+		return s.Hold == nil && i.State().Hold == nil
+	})
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	if got := len(b.read("signals.unique")); got != 1 {
+		t.Errorf("%d events emitted after the hold, expected 1", got)
+	}
+}
+
+// TestOneHoldAtATime: a second hold is refused, and names the first one.
+func TestOneHoldAtATime(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.ready(b.start(b.config("one")))
+	d := b.decider()
+	b.hold(d, 0)
+	err := d.Hold(t.Context(), app.NewHold("another", "", 0))
+	if !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "a test") {
+		t.Errorf("second hold: %v", err)
+	}
+	release(t, d)
+	if ended, err := d.Release(t.Context()); ended != nil || err != nil {
+		t.Errorf("released twice: %v, %v", ended, err)
+	}
+}
+
+// TestHeldIngressRefuses: the ingress accepts no event under a hold, and sends nothing.
+func TestHeldIngressRefuses(t *testing.T) {
+	b := newHTTPBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	f := b.ingress("front")
+	d := b.decider()
+	s := b.hold(d, 0)
+	ask := func(id string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		sub := submission("signals.raw", `{"id":"`+id+`"}`, testTime)
+		derived, err := f.Derive(sub)
+		must(t, err)
+		_, err = f.SubmitAndWait(ctx, sub, &derived)
+		return err
+	}
+	b.wait("the ingress to hold", func() bool { return errors.Is(ask("a"), front.ErrHeld) })
+	late := b.ingress("late") // it starts under the hold
+	sub := submission("signals.raw", `{"id":"b"}`, testTime)
+	derived, err := late.Derive(sub)
+	must(t, err)
+	if err := late.Submit(t.Context(), sub, &derived); !errors.Is(err, front.ErrHeld) {
+		t.Errorf("an ingress that started under hold %s: %v", s.Hold.ID, err)
+	}
+	release(t, d)
+	b.wait("the ingress to go on", func() bool { return !errors.Is(ask("c"), front.ErrHeld) })
+	b.drain(i, "signals.raw")
+}
