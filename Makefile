@@ -269,7 +269,7 @@ vuln: ## known vulnerabilities in what the code calls, where their database can 
 
 .PHONY: pages
 pages: ## write the generated sections of the pages (*.md) and openapi.json from the code
-	$(GO) test -count=1 -run '^(TestPages|TestShippedOpenAPI|TestChartAlerts)$$' ./cmd/oncebus ./processor/ingress -rewrite
+	$(GO) test -count=1 -run '^(TestPages|TestAuditPage|TestShippedOpenAPI|TestChartAlerts)$$' ./cmd/oncebus ./processor/ingress -rewrite
 
 # For which platforms: make release RELEASE_PLATFORMS='linux/amd64 darwin/arm64'; host is this machine. REBUILD=true compiles everything
 # again, without the build cache. The toolchain is the one that go.mod names; Go fetches it where another one is installed.
@@ -288,9 +288,9 @@ release-check: ## two releases of the commit for this machine are equal, and the
 
 # They show the page after a minute of traffic. The test that takes them is the one that checks the page.
 .PHONY: screenshots
-screenshots: ## take the pictures of the live page in deployments/screenshots (two minutes; needs Chromium and npm)
+screenshots: ## take the pictures of the live page and the audit's report in deployments/screenshots (two minutes; needs Chromium and npm)
 	mkdir -p deployments/screenshots
-	CI=true ONCEBUS_TEST_SCREENSHOTS=$(CURDIR)/deployments/screenshots .ci/axe '$(AXE)' $(GO) test -vet=off -count=1 -v -run '^TestPageInChromium$$' ./cmd/oncebus
+	CI=true ONCEBUS_TEST_SCREENSHOTS=$(CURDIR)/deployments/screenshots .ci/axe '$(AXE)' $(GO) test -vet=off -count=1 -v -run '^(TestPageInChromium|TestAuditReportInChromium)$$' ./cmd/oncebus
 
 .PHONY: clean
 clean: ## remove what the build made

@@ -288,6 +288,15 @@ func (d *decoder) sourceValue(n *yaml.Node, at string) *sourceDraft {
 	return s
 }
 
+// SourceNames lists the names of all sources.
+func SourceNames() []string {
+	names := make([]string, len(kinds))
+	for i := range kinds {
+		names[i] = kinds[i].name
+	}
+	return names
+}
+
 // bareNames lists the sources whose name alone is an entry.
 func bareNames() []string {
 	var names []string

@@ -48,6 +48,7 @@ type Reader struct {
 	metadata     int   // the number of the read of metadata that named a leader last; 0 for none
 	decompressor kgo.Decompressor
 	budget       *Budget    // that of the client, nil for none
+	fetchMax     int32      // the most bytes of a fetch; 0 for fetchBytes
 	pools        []kgo.Pool // its pool
 }
 
@@ -76,6 +77,10 @@ func (l *Leaders) NewReader(topic string, topicID [16]byte, partition int32) *Re
 func (r *Reader) BoundBatches(batchMax int) {
 	r.decompressor = &decompressor{budget: r.budget, batchMax: batchMax}
 }
+
+// BoundFetches bounds the bytes of a fetch, for a caller that reads very many partitions at
+// the same time.
+func (r *Reader) BoundFetches(bytes int32) { r.fetchMax = bytes }
 
 // Bounds returns the partition's first offset and its high watermark. It retries
 // while no leader responds. The watermark is listed read_uncommitted, because
@@ -220,6 +225,8 @@ func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(record
 // fetchSize returns the bytes of the next fetch, and a function that returns their memory.
 func (r *Reader) fetchSize() (bytes int32, release func()) {
 	switch {
+	case r.fetchMax > 0:
+		return r.fetchMax, func() {}
 	case r.budget == nil:
 		return fetchBytes, func() {}
 	case r.budget.takeFree(fetchMemory):

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"oncebus/processor/audit"
+)
+
+// auditReport is the page of an audit: one file with its styles and charts, and no script.
+//
+//go:embed audit_report.html
+var auditReport string
+
+var auditTemplate = template.Must(template.New("audit").Funcs(template.FuncMap{
+	"grouped": grouped, "estimated": estimated, "percent": audit.Percent, "duration": audit.Duration, "join": strings.Join,
+	"delays": delayChart, "hours": hourChart, "parts": partChart,
+	"records": func(n int64) string { return grouped(uint64(max(0, n))) },
+	"ratio":   ratio,
+	"time":    func(t time.Time) string { return t.Format("2006-01-02 15:04 MST") },
+	"inc":     func(i int) int { return i + 1 },
+}).Parse(auditReport))
+
+// writeReport writes the page of an audit to a file.
+func writeReport(file string, s *shownAudit) error {
+	var page bytes.Buffer
+	if err := auditTemplate.Execute(&page, s); err != nil {
+		return fmt.Errorf("make the report: %w", err)
+	}
+	if err := os.WriteFile(file, page.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	return nil
+}
+
+// auditBar is a bar of a chart. hint is shown when a pointer is over it.
+type auditBar struct {
+	label, hint string
+	value       float64
+	share       float64 // of the line, 0 to 1
+}
+
+// The size of a chart in units of its view box; the plot is inside the margins.
+const (
+	chartWidth, chartHeight                           = 640, 240
+	chartLeft, chartRight, chartTop, chartBottom      = 58, 44, 14, 44
+	chartPlotWidth                                    = chartWidth - chartLeft - chartRight
+	chartPlotHeight                                   = chartHeight - chartTop - chartBottom
+	chartGridLines, chartLabelsMax, chartLabelsOffset = 4, 14, 16
+)
+
+// delayChart shows the copies of each delay, and as a line the share up to it.
+func delayChart(r auditedRule) template.HTML {
+	var bars []auditBar
+	for _, d := range r.Delays {
+		label := "longer"
+		if d.UpTo > 0 {
+			label = audit.Duration(d.UpTo)
+		}
+		bars = append(bars, auditBar{label, fmt.Sprintf("up to %s: %s copies, %s with all before", label, estimated(d.Copies), audit.Percent(d.Share)), float64(d.Copies.N), d.Share})
+	}
+	return drawBars("Copies by delay after the first record, and as a line the share of all copies up to it", bars, true)
+}
+
+// hourBarsMax is the most bars of hourChart. Hours are added up until there are as many.
+const hourBarsMax = 120
+
+// hourChart shows the copies of each hour of event time.
+func hourChart(r auditedRule) template.HTML {
+	if len(r.ByHour) == 0 {
+		return ""
+	}
+	first, last := r.ByHour[0].Start, r.ByHour[len(r.ByHour)-1].Start
+	hours := int(last.Sub(first)/time.Hour) + 1
+	step := (hours + hourBarsMax - 1) / hourBarsMax
+	bars := make([]auditBar, (hours+step-1)/step)
+	events := make([]uint64, len(bars))
+	for _, h := range r.ByHour {
+		at := int(h.Start.Sub(first)/time.Hour) / step
+		bars[at].value += float64(h.Copies.N)
+		events[at] += h.Events
+	}
+	for i := range bars {
+		start := first.Add(time.Duration(i*step) * time.Hour)
+		bars[i].label = start.Format("01-02 15h")
+		bars[i].hint = fmt.Sprintf("%s: %s copies of %s events", start.Format("2006-01-02 15:04"), grouped(uint64(bars[i].value)), grouped(events[i]))
+	}
+	title := "Copies per hour of event time, UTC"
+	if step > 1 {
+		title = fmt.Sprintf("Copies per %d hours of event time, UTC", step)
+	}
+	return drawBars(title, bars, false)
+}
+
+// partChart shows the copies of partitions or senders.
+func partChart(title string, parts []auditedPart) template.HTML {
+	var bars []auditBar
+	for _, p := range parts {
+		label := p.Name
+		if at := strings.LastIndexByte(label, '/'); strings.HasPrefix(title, "Copies by partition") && at >= 0 {
+			label = label[at+1:]
+		}
+		bars = append(bars, auditBar{label, fmt.Sprintf("%s: %s copies of %s events", p.Name, estimated(p.Copies), grouped(p.Events)), float64(p.Copies.N), 0})
+	}
+	return drawBars(title, bars, false)
+}
+
+// drawBars draws bars, and with line their shares.
+func drawBars(title string, bars []auditBar, line bool) template.HTML {
+	if len(bars) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	text := template.HTMLEscapeString
+	most := 1.0
+	for _, x := range bars {
+		most = max(most, x.value)
+	}
+	most = roundUp(most)
+	fmt.Fprintf(&b, `<figure><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, text(title), chartWidth, chartHeight, text(title))
+	y := func(share float64) float64 { return chartTop + chartPlotHeight*(1-share) }
+	for i := range chartGridLines + 1 {
+		share := float64(i) / chartGridLines
+		fmt.Fprintf(&b, `<path class="grid" d="M%d %.1fH%d"/><text class="left" x="%d" y="%.1f">%s</text>`, chartLeft, y(share), chartLeft+chartPlotWidth, chartLeft-6, y(share)+4, short(most*share))
+		if line {
+			fmt.Fprintf(&b, `<text x="%d" y="%.1f">%.0f %%</text>`, chartLeft+chartPlotWidth+6, y(share)+4, 100*share)
+		}
+	}
+	step := float64(chartPlotWidth) / float64(len(bars))
+	every := (len(bars) + chartLabelsMax - 1) / chartLabelsMax
+	var points []string
+	for i, x := range bars {
+		left := chartLeft + float64(i)*step
+		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%.1f" y="%d" width="%.1f" height="%d"/><rect class="bar" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/></g>`,
+			text(x.hint), left, chartTop, step, chartPlotHeight, left+0.1*step, y(x.value/most), 0.8*step, chartPlotHeight*x.value/most)
+		points = append(points, fmt.Sprintf("%.1f,%.1f", left+step/2, y(x.share)))
+		if i%every == 0 {
+			fmt.Fprintf(&b, `<text class="below" transform="translate(%.1f %d) rotate(-35)">%s</text>`, left+step/2+4, chartTop+chartPlotHeight+chartLabelsOffset, text(x.label))
+		}
+	}
+	if line {
+		fmt.Fprintf(&b, `<polyline class="line" points="%s"/>`, strings.Join(points, " "))
+	}
+	b.WriteString("</svg></figure>")
+	return template.HTML(b.String()) //nolint:gosec // all texts in it are escaped
+}
+
+// roundUp returns the next number of 1, 2, 4 or 8 times a power of ten.
+func roundUp(v float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 4, 8, 10} {
+		if m*unit >= v {
+			return max(chartGridLines, m*unit)
+		}
+	}
+	return v
+}
+
+// short writes a number for an axis.
+func short(v float64) string {
+	switch {
+	case v >= 1e6:
+		return fmt.Sprintf("%.3g M", v/1e6)
+	case v >= 1e3:
+		return fmt.Sprintf("%.3g k", v/1e3)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

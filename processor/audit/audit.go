@@ -1,0 +1,84 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"time"
+
+	"oncebus/processor/kafka"
+)
+
+// Options are the settings of an audit.
+type Options struct {
+	KeysMax int // keys in memory, of all rules together
+	Dir     string
+	Secret  []byte
+	// Content, if not nil, is a rule whose key replaces the hash of the payload: payloads
+	// are equal if it finds the same key in them.
+	Content *Rule
+	Now     time.Time
+	// Watch, if not nil, gets how many steps of a phase are done.
+	Watch func(phase Phase, done, total int64)
+}
+
+// Phase is a part of an audit.
+type Phase string
+
+// The phases. The second one comes only with keys on disk.
+const (
+	Reading Phase = "records"
+	Sorting Phase = "records on disk"
+)
+
+// Audit has the results of all rules on one log.
+type Audit struct {
+	Seen
+
+	Log     *Log
+	Rules   []*Rule
+	Counts  []*Counted
+	Senders []string // names by index; "" for those without one, or over the bound
+	Took    time.Duration
+}
+
+// Run reads the log once and counts every rule.
+func Run(ctx context.Context, l *Log, list []*Rule, o Options) (a *Audit, err error) {
+	if len(list) == 0 {
+		return nil, errors.New("there is no rule to audit")
+	}
+	for _, r := range list {
+		if r.Route.Secret && len(o.Secret) == 0 {
+			return nil, kafka.OperatorErrorf("%s has secret: true, but ONCEBUS_KEY_SECRET is not set", r.Text)
+		}
+	}
+	watch := o.Watch
+	if watch == nil {
+		watch = func(Phase, int64, int64) {}
+	}
+	began := time.Now()
+	folds := make([]*Fold, len(list))
+	for i := range folds {
+		folds[i] = NewFold(FoldOptions{KeysMax: max(1, o.KeysMax/len(list)), Dir: o.Dir, Now: o.Now.UnixMilli()})
+		defer func() { err = errors.Join(err, folds[i].Close()) }()
+	}
+	m := newMerger(folds, l.Offsets(), func(done, total int64) { watch(Reading, done, total) })
+	seed, names := maphash.MakeSeed(), newSenders()
+	err = m.read(ctx, l, func(partition int32) *decoder { return newDecoder(list, o, partition, seed, names) })
+	if err != nil {
+		return nil, l.explain(err)
+	}
+	a = &Audit{Seen: m.seen, Log: l, Rules: list, Senders: names.names}
+	for _, f := range folds {
+		c, err := f.Finish(func(done, total int64) { watch(Sorting, done, total) })
+		if err != nil {
+			return nil, err
+		}
+		a.Counts = append(a.Counts, c)
+	}
+	a.Took = time.Since(began)
+	return a, nil
+}
+
+// Age is how long the log is in ms.
+func (a *Audit) Age() int64 { return a.Last - a.First }

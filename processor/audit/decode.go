@@ -1,0 +1,151 @@
+package audit
+
+import (
+	"hash/maphash"
+	"strconv"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// batch is what the rules take of the records of one fetch. keys[r] are those of rule r.
+type batch struct {
+	events []Event
+	keys   [][]Key
+	bytes  int64 // of the values
+	next   int   // the first event that is not merged yet
+}
+
+// decoder derives the keys of the records of one partition. It is for one goroutine.
+type decoder struct {
+	rules     []*Rule
+	derivers  []*rules.Deriver
+	content   *rules.Deriver // nil to compare payloads by their bytes
+	partition int32
+	seed      maphash.Seed
+	senders   *senders
+	sender    *rules.Sender // nil for none
+	reader    rules.SenderReader
+	known     map[string]int32 // senders of this partition
+}
+
+// newDecoder returns a decoder of a partition. All decoders of an audit share seed and senders.
+func newDecoder(list []*Rule, o Options, partition int32, seed maphash.Seed, names *senders) *decoder {
+	d := &decoder{rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}}
+	for _, r := range list {
+		d.derivers = append(d.derivers, r.Routes.NewDeriver(o.Secret))
+		if d.sender == nil {
+			d.sender = r.Route.Sender
+		}
+	}
+	if o.Content != nil {
+		d.content = o.Content.Routes.NewDeriver(o.Secret)
+	}
+	return d
+}
+
+// payload returns the hash by which payloads are compared.
+func (d *decoder) payload(in *rules.Input) uint64 {
+	if d.content != nil {
+		if out := d.content.Derive(in); out.Finding == rules.Keyed {
+			return hash(&out.Digest)
+		}
+	}
+	return maphash.Bytes(d.seed, in.Value)
+}
+
+// decode derives the keys of records. A record without a timestamp is an operator error,
+// unless each rule reads the time from the payload.
+func (d *decoder) decode(records []*kgo.Record) (*batch, error) {
+	b := &batch{events: make([]Event, len(records)), keys: make([][]Key, len(d.rules))}
+	for r := range d.rules {
+		b.keys[r] = make([]Key, len(records))
+	}
+	for i, rec := range records {
+		in := wire.InputOf(rec)
+		timestamp := in.Timestamp
+		for r := range d.rules {
+			if timestamp < 0 && d.rules[r].Route.Time == nil {
+				return nil, kafka.OperatorErrorf("%s/%d/%d has no timestamp, so no window can be known: name the payload field with the event time by --time",
+					rec.Topic, rec.Partition, rec.Offset)
+			}
+			b.keys[r][i] = d.key(r, &in)
+		}
+		if timestamp < 0 {
+			timestamp = b.keys[0][i].Time
+		}
+		b.events[i] = Event{Partition: d.partition, Offset: rec.Offset, Timestamp: timestamp, Payload: d.payload(&in), Sender: d.senderOf(rec, in.Headers)}
+		b.bytes += int64(len(rec.Value))
+	}
+	return b, nil
+}
+
+// key derives the key of a record by rule r.
+func (d *decoder) key(r int, in *rules.Input) Key {
+	var out rules.Derived
+	d.derivers[r].DeriveTo(&out, in)
+	switch {
+	case out.Route != d.rules[r].Route:
+		return Key{Finding: Elsewhere, Time: out.Time}
+	case out.Finding == rules.Keyed:
+		return Key{Digest: out.Digest, Time: out.Time}
+	case out.Finding == rules.KeyMissing:
+		return Key{Finding: Keyless, Time: out.Time, Reason: out.Reason}
+	}
+	return Key{Finding: Invalid, Time: out.Time, Reason: out.Reason}
+}
+
+// senderOf returns the index of the sender's name.
+func (d *decoder) senderOf(rec *kgo.Record, headers rules.HeaderSource) int32 {
+	if d.sender == nil {
+		return 0
+	}
+	var id [20]byte
+	var carried []byte
+	if d.sender.Kind == rules.SenderProducerID && rec.ProducerID >= 0 {
+		carried = strconv.AppendInt(id[:0], rec.ProducerID, 10)
+	}
+	name := d.reader.Of(d.sender, rec.Value, headers, carried)
+	if len(name) == 0 {
+		return 0
+	}
+	if i, ok := d.known[string(name)]; ok {
+		return i
+	}
+	i := d.senders.number(string(name))
+	if len(d.known) < sendersMax {
+		d.known[string(name)] = i
+	}
+	return i
+}
+
+// sendersMax is how many senders are counted by name.
+const sendersMax = 1 << 16
+
+// senders numbers the names of senders. 0 is a record without one, 1 those over the bound.
+type senders struct {
+	mu      sync.Mutex
+	numbers map[string]int32
+	names   []string
+}
+
+func newSenders() *senders { return &senders{numbers: map[string]int32{}, names: []string{"", ""}} }
+
+func (s *senders) number(name string) int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.numbers[name]; ok {
+		return i
+	}
+	if len(s.names) == sendersMax {
+		return 1
+	}
+	s.names = append(s.names, name)
+	i := int32(len(s.names) - 1)
+	s.numbers[name] = i
+	return i
+}

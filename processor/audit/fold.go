@@ -1,0 +1,257 @@
+package audit
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"time"
+
+	"oncebus/dedup"
+)
+
+// Fold counts the records of one rule, in the merged order. It is for one goroutine.
+type Fold struct {
+	keysMax int
+	now     int64 // when the audit began, Unix ms
+	table   table
+	level   int // keys of a lower level are not in the sample
+	levels  [levelMax + 1]*counts
+	disk    *runs // nil without a directory, or before it is needed
+	dir     string
+
+	events, keyed, keyless, invalid, future uint64
+	onDisk                                  uint64 // keys that are on disk alone
+	stream                                  int64  // highest event time so far
+	lateness                                []uint64
+	partitions, senders                     []count // keyed events; only n is used
+	hours                                   map[int64]uint64
+	reasons                                 []Reason
+	mismatches                              []mismatch
+	top                                     []entry
+	failed                                  error
+}
+
+// FoldOptions are the bounds of a fold.
+type FoldOptions struct {
+	KeysMax int    // keys in memory, at least 1
+	Dir     string // where keys beyond KeysMax are counted exactly; "" samples keys
+	Now     int64  // when the audit began, Unix ms; later events are not counted
+}
+
+// levelMax is the highest level: one key of 2^levelMax is left in the sample.
+const levelMax = 30
+
+// futureMax is how far an event may be ahead of the audit, as the default skew of a route.
+const futureMax = int64(time.Hour / time.Millisecond)
+
+// Bounds of the samples in a result.
+const (
+	mismatchesMax = 10
+	topMax        = 5
+	reasonsMax    = 3
+)
+
+// hoursMax is how far an hour may be before the audit, ten years. Hours before count as this
+// one, because a wrong event time can be any.
+const hoursMax = 10 * 365 * 24
+
+const hourMS = int64(time.Hour / time.Millisecond)
+
+// NewFold returns a fold without records.
+func NewFold(o FoldOptions) *Fold {
+	return &Fold{keysMax: o.KeysMax, dir: o.Dir, now: o.Now, lateness: make([]uint64, len(Steps)+2), hours: map[int64]uint64{}}
+}
+
+// Reason is a cause why records have no key, with the first such record.
+type Reason struct {
+	Finding Finding
+	Text    string
+	First   Position
+}
+
+// mismatch is a copy whose payload differs from that of the first record.
+type mismatch struct {
+	digest      dedup.Digest
+	first, copy Position
+}
+
+// levelOf returns the highest sample that a key belongs to.
+func levelOf(d *dedup.Digest) int {
+	return min(bits.LeadingZeros64(binary.BigEndian.Uint64(d[8:])), levelMax)
+}
+
+// Add counts a record. The error is that of the file on disk.
+func (f *Fold) Add(e *Event, k *Key) error {
+	if k.Finding == Elsewhere {
+		return nil
+	}
+	f.events++
+	switch {
+	case k.Finding == Keyless:
+		f.keyless++
+		f.reason(e, k)
+		return nil
+	case k.Finding == Invalid:
+		f.invalid++
+		f.reason(e, k)
+		return nil
+	case k.Time > f.now+futureMax:
+		f.future++
+		return nil
+	}
+	f.keyed++
+	at(&f.partitions, e.Partition).n++
+	at(&f.senders, e.Sender).n++
+	hour := f.hourOf(k.Time)
+	f.hours[hour]++
+	f.late(k.Time)
+	level := levelOf(&k.Digest)
+	if level < f.level {
+		return nil
+	}
+	found, slot := f.table.find(&k.Digest)
+	if found != nil {
+		f.copy(found, e, k.Time, level)
+		return nil
+	}
+	if f.table.n >= f.keysMax {
+		if f.dir != "" {
+			return f.spill(e, k)
+		}
+		if f.raise(); level < f.level {
+			return nil
+		}
+		_, slot = f.table.find(&k.Digest)
+	}
+	f.table.add(slot, &entry{digest: k.Digest, time: k.Time, offset: e.Offset, payload: e.Payload, partition: e.Partition})
+	return nil
+}
+
+// late counts how far an event is behind stream time: in order, by step, beyond the last.
+func (f *Fold) late(eventTime int64) {
+	if f.keyed == 1 || eventTime >= f.stream {
+		f.stream = eventTime
+		f.lateness[0]++
+		return
+	}
+	f.lateness[1+stepOf(f.stream-eventTime)]++
+}
+
+// hourOf returns the hour of an event, as hours since 1970.
+func (f *Fold) hourOf(eventTime int64) int64 { return max(eventTime/hourMS, f.now/hourMS-hoursMax) }
+
+// copy counts a copy of a key in the sample.
+func (f *Fold) copy(first *entry, e *Event, eventTime int64, level int) {
+	c := f.levels[level]
+	if c == nil {
+		c = newCounts()
+		f.levels[level] = c
+	}
+	c.add(first, e, eventTime, f.hourOf(eventTime))
+	first.copies++
+	if e.Payload != first.payload {
+		f.mismatch(mismatch{first.digest, Position{first.partition, first.offset}, Position{e.Partition, e.Offset}})
+	}
+}
+
+// mismatch keeps the first ones by digest and place, so that counts in memory and on disk
+// keep the same.
+func (f *Fold) mismatch(m mismatch) {
+	if n := len(f.mismatches); n == mismatchesMax {
+		if compareMismatches(m, f.mismatches[n-1]) >= 0 {
+			return
+		}
+		f.mismatches = f.mismatches[:n-1]
+	}
+	i, _ := slices.BinarySearchFunc(f.mismatches, m, compareMismatches)
+	f.mismatches = slices.Insert(f.mismatches, i, m)
+}
+
+func compareMismatches(a, b mismatch) int {
+	return cmp.Or(slices.Compare(a.digest[:], b.digest[:]), cmp.Compare(a.copy.Partition, b.copy.Partition), cmp.Compare(a.copy.Offset, b.copy.Offset))
+}
+
+// reason keeps the first reasons.
+func (f *Fold) reason(e *Event, k *Key) {
+	if len(f.reasons) < reasonsMax && !slices.ContainsFunc(f.reasons, func(r Reason) bool { return r.Finding == k.Finding && r.Text == k.Reason }) {
+		f.reasons = append(f.reasons, Reason{k.Finding, k.Reason, Position{e.Partition, e.Offset}})
+	}
+}
+
+// raise halves the sample until a key fits.
+func (f *Fold) raise() {
+	for f.table.n >= f.keysMax && f.level < levelMax {
+		f.levels[f.level] = nil
+		f.level++
+		f.table.retain(func(e *entry) bool { return levelOf(&e.digest) >= f.level })
+		f.mismatches = slices.DeleteFunc(f.mismatches, func(m mismatch) bool { return levelOf(&m.digest) < f.level })
+	}
+}
+
+// keep keeps a key if it has more copies than those kept before.
+func (f *Fold) keep(e *entry) {
+	if e.copies == 0 || len(f.top) == topMax && compareTop(*e, f.top[topMax-1]) >= 0 {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(f.top, *e, compareTop)
+	f.top = slices.Insert(f.top, i, *e)
+	f.top = f.top[:min(len(f.top), topMax)]
+}
+
+func compareTop(a, b entry) int {
+	return cmp.Or(cmp.Compare(b.copies, a.copies), slices.Compare(a.digest[:], b.digest[:]))
+}
+
+// spill writes a record whose key is not in memory to disk.
+func (f *Fold) spill(e *Event, k *Key) error {
+	if f.disk == nil {
+		f.disk, f.failed = newRuns(f.dir)
+	}
+	if f.failed == nil {
+		f.failed = f.disk.add(&spilled{digest: k.Digest, time: k.Time, offset: e.Offset, payload: e.Payload, partition: e.Partition, sender: e.Sender})
+	}
+	return f.failed
+}
+
+// Finish counts what is on disk and returns the result. watch, if not nil, gets how many of
+// the records on disk were counted.
+func (f *Fold) Finish(watch func(done, total int64)) (*Counted, error) {
+	if f.failed == nil && f.disk != nil {
+		f.failed = f.countDisk(watch)
+	}
+	if f.failed != nil {
+		return nil, f.failed
+	}
+	for i := range f.table.n {
+		f.keep(f.table.entry(i))
+	}
+	return f.counted(), nil
+}
+
+// countDisk counts the records on disk, key by key.
+func (f *Fold) countDisk(watch func(done, total int64)) error {
+	if watch == nil {
+		watch = func(int64, int64) {}
+	}
+	var first entry // of the key
+	err := f.disk.merge(watch, func(s *spilled) {
+		if f.onDisk > 0 && s.digest == first.digest {
+			f.copy(&first, &Event{Partition: s.partition, Sender: s.sender, Offset: s.offset, Payload: s.payload}, s.time, levelOf(&s.digest))
+			return
+		}
+		f.keep(&first)
+		first = entry{digest: s.digest, time: s.time, offset: s.offset, payload: s.payload, partition: s.partition}
+		f.onDisk++
+	})
+	f.keep(&first)
+	return err
+}
+
+// Close removes the file on disk.
+func (f *Fold) Close() error {
+	if f.disk == nil {
+		return nil
+	}
+	return f.disk.close()
+}

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/security"
+)
+
+// Log is the part of topics that an audit reads.
+type Log struct {
+	Topics     []string
+	Partitions []Partition
+	client     *kgo.Client
+	leaders    *kafka.Leaders
+	ids        map[string][16]byte
+	cfg        app.Config
+	redact     *security.Redactor
+}
+
+// Span bounds a log by the timestamps of its records in Unix ms; 0 is no bound.
+type Span struct{ From, To int64 }
+
+// Bounds of the memory of fetches: of each, and of all at the same time.
+const (
+	fetchBytesMax = 1 << 20
+	fetchBytesMin = 64 << 10
+	fetchBytesAll = 64 << 20
+)
+
+// Open connects, and lists the offsets of the topics up to which transactions have ended. A
+// topic that does not exist is an operator error. It sends only requests that read.
+func Open(ctx context.Context, cfg app.Config, topics []string, span Span, log *slog.Logger, extra ...kgo.Opt) (*Log, error) {
+	redact := security.NewRedactor(cfg.Config)
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{Topics: topics, ids: map[string][16]byte{}, cfg: cfg, redact: redact}
+	if l.client, err = kgo.NewClient(append(append(opts, kgo.DisableClientMetrics()), extra...)...); err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	l.leaders = kafka.NewLeaders(l.client)
+	if err := l.list(ctx, span); err != nil {
+		l.Close()
+		return nil, l.explain(err)
+	}
+	return l, nil
+}
+
+// Close ends the connections.
+func (l *Log) Close() { l.client.Close() }
+
+// Offsets returns how many offsets are read.
+func (l *Log) Offsets() (n int64) {
+	for _, p := range l.Partitions {
+		n += p.End - p.Start
+	}
+	return n
+}
+
+// explain removes secrets from an error, and explains refused credentials.
+func (l *Log) explain(err error) error {
+	return l.redact.Err(security.ExplainCredentials(err, l.cfg.SASL))
+}
+
+// list lists the partitions with their offsets.
+func (l *Log) list(ctx context.Context, span Span) error {
+	admin := kadm.NewClient(l.client)
+	known, err := app.DescribeTopics(ctx, admin, l.Topics...)
+	if err != nil {
+		return err
+	}
+	for _, name := range l.Topics {
+		if _, ok := known[name]; !ok {
+			return kafka.OperatorErrorf("topic %s does not exist, or there is no right to Describe it (%s)", name, kafka.Grant("Describe", kafka.ResourceTopic, name))
+		}
+		l.ids[name] = known[name].ID
+	}
+	starts, err := offsets(l.Topics, span.From, func() (kadm.ListedOffsets, error) { return admin.ListStartOffsets(ctx, l.Topics...) },
+		func() (kadm.ListedOffsets, error) { return admin.ListOffsetsAfterMilli(ctx, span.From, l.Topics...) })
+	if err != nil {
+		return err
+	}
+	// Behind this offset a transaction is open. To wait for its end could take for ever.
+	ends, err := offsets(l.Topics, 0, func() (kadm.ListedOffsets, error) { return admin.ListCommittedOffsets(ctx, l.Topics...) }, nil)
+	if err != nil {
+		return err
+	}
+	after := kadm.ListedOffsets{}
+	if span.To != 0 {
+		if after, err = offsets(l.Topics, span.To, nil, func() (kadm.ListedOffsets, error) { return admin.ListOffsetsAfterMilli(ctx, span.To, l.Topics...) }); err != nil {
+			return err
+		}
+	}
+	for _, name := range l.Topics {
+		for n := range known[name].Partitions {
+			start, _ := starts.Lookup(name, n)
+			end, _ := ends.Lookup(name, n)
+			if to, ok := after.Lookup(name, n); ok && to.Offset >= 0 {
+				end.Offset = min(end.Offset, to.Offset)
+			}
+			l.Partitions = append(l.Partitions, Partition{Topic: name, Number: n, Start: start.Offset, End: max(end.Offset, start.Offset)})
+		}
+	}
+	return nil
+}
+
+// offsets lists the offsets at a time, or with plain if it is 0.
+func offsets(topics []string, at int64, plain, timed func() (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
+	if at != 0 {
+		plain = timed
+	}
+	listed, err := plain()
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		for _, t := range topics {
+			err = kafka.Denied(err, "Describe", kafka.ResourceTopic, t)
+		}
+		return nil, fmt.Errorf("list offsets of %s: %w", strings.Join(topics, ", "), err)
+	}
+	return listed, nil
+}
+
+// each calls do with the committed records of a partition, one fetch at a time. Few
+// partitions have large fetches.
+func (l *Log) each(ctx context.Context, p Partition, do func([]*kgo.Record) error) error {
+	if p.Start >= p.End {
+		return nil
+	}
+	reader := l.leaders.NewReader(p.Topic, l.ids[p.Topic], p.Number)
+	reader.BoundFetches(int32(max(fetchBytesMin, min(fetchBytesMax, fetchBytesAll/len(l.Partitions)))))
+	return reader.Read(ctx, p.Start, p.End, func(records []*kgo.Record, _ int64) error {
+		from, _ := slices.BinarySearchFunc(records, p.Start, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+		to, _ := slices.BinarySearchFunc(records, p.End, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+		return do(records[from:to])
+	})
+}
