@@ -48,8 +48,8 @@ type auditBar struct {
 
 // The size of a chart in units of its view box; the plot is inside the margins.
 const (
-	chartWidth, chartHeight                           = 640, 240
-	chartLeft, chartRight, chartTop, chartBottom      = 58, 44, 14, 44
+	chartWidth, chartHeight                           = 640, 260
+	chartLeft, chartRight, chartTop, chartBottom      = 58, 44, 14, 64
 	chartPlotWidth                                    = chartWidth - chartLeft - chartRight
 	chartPlotHeight                                   = chartHeight - chartTop - chartBottom
 	chartGridLines, chartLabelsMax, chartLabelsOffset = 4, 14, 16
@@ -65,7 +65,7 @@ func delayChart(r auditedRule) template.HTML {
 		}
 		bars = append(bars, auditBar{label, fmt.Sprintf("up to %s: %s copies, %s with all before", label, estimated(d.Copies), audit.Percent(d.Share)), float64(d.Copies.N), d.Share})
 	}
-	return drawBars("Copies by delay after the first record, and as a line the share of all copies up to it", bars, true)
+	return drawBars("Copies by delay, and as a line the share of all copies up to it", r.Rule, bars, true)
 }
 
 // hourBarsMax is the most bars of hourChart. Hours are added up until there are as many.
@@ -95,11 +95,11 @@ func hourChart(r auditedRule) template.HTML {
 	if step > 1 {
 		title = fmt.Sprintf("Copies per %d hours of event time, UTC", step)
 	}
-	return drawBars(title, bars, false)
+	return drawBars(title, r.Rule, bars, false)
 }
 
 // partChart shows the copies of partitions or senders.
-func partChart(title string, parts []auditedPart) template.HTML {
+func partChart(title, rule string, parts []auditedPart) template.HTML {
 	var bars []auditBar
 	for _, p := range parts {
 		label := p.Name
@@ -108,11 +108,14 @@ func partChart(title string, parts []auditedPart) template.HTML {
 		}
 		bars = append(bars, auditBar{label, fmt.Sprintf("%s: %s copies of %s events", p.Name, estimated(p.Copies), grouped(p.Events)), float64(p.Copies.N), 0})
 	}
-	return drawBars(title, bars, false)
+	return drawBars(title, rule, bars, false)
 }
 
-// drawBars draws bars, and with line their shares.
-func drawBars(title string, bars []auditBar, line bool) template.HTML {
+// barWidthMax is the most width of a bar.
+const barWidthMax = 56
+
+// drawBars draws the bars of a rule, and with line their shares.
+func drawBars(title, rule string, bars []auditBar, line bool) template.HTML {
 	if len(bars) == 0 {
 		return ""
 	}
@@ -123,7 +126,8 @@ func drawBars(title string, bars []auditBar, line bool) template.HTML {
 		most = max(most, x.value)
 	}
 	most = roundUp(most)
-	fmt.Fprintf(&b, `<figure><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, text(title), chartWidth, chartHeight, text(title))
+	fmt.Fprintf(&b, `<figure><figcaption>%s</figcaption><div class="scroll" role="region" aria-label="%s" tabindex="0"><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`,
+		text(title), text(title+", "+rule), chartWidth, chartHeight, text(title))
 	y := func(share float64) float64 { return chartTop + chartPlotHeight*(1-share) }
 	for i := range chartGridLines + 1 {
 		share := float64(i) / chartGridLines
@@ -136,9 +140,9 @@ func drawBars(title string, bars []auditBar, line bool) template.HTML {
 	every := (len(bars) + chartLabelsMax - 1) / chartLabelsMax
 	var points []string
 	for i, x := range bars {
-		left := chartLeft + float64(i)*step
+		left, width := chartLeft+float64(i)*step, min(0.8*step, barWidthMax)
 		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%.1f" y="%d" width="%.1f" height="%d"/><rect class="bar" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/></g>`,
-			text(x.hint), left, chartTop, step, chartPlotHeight, left+0.1*step, y(x.value/most), 0.8*step, chartPlotHeight*x.value/most)
+			text(x.hint), left, chartTop, step, chartPlotHeight, left+(step-width)/2, y(x.value/most), width, chartPlotHeight*x.value/most)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", left+step/2, y(x.share)))
 		if i%every == 0 {
 			fmt.Fprintf(&b, `<text class="below" transform="translate(%.1f %d) rotate(-35)">%s</text>`, left+step/2+4, chartTop+chartPlotHeight+chartLabelsOffset, text(x.label))
@@ -147,7 +151,7 @@ func drawBars(title string, bars []auditBar, line bool) template.HTML {
 	if line {
 		fmt.Fprintf(&b, `<polyline class="line" points="%s"/>`, strings.Join(points, " "))
 	}
-	b.WriteString("</svg></figure>")
+	b.WriteString("</svg></div></figure>")
 	return template.HTML(b.String()) //nolint:gosec // all texts in it are escaped
 }
 
