@@ -133,6 +133,10 @@ bench-state: ## the store at size: 10 million keys, beside a plain row per key (
 bench-claims: ## claim mode beside an earlier program: events and outcomes a second, and what a process does at rest (a quarter of an hour)
 	$(GO) run ./benchmarks/claims -results benchmarks/results
 
+.PHONY: bench-audit
+bench-audit: ## oncebus audit on 20 million events, in memory, on disk and as a sample (minutes; needs Java and Maven)
+	$(GO) run ./benchmarks/audit -results benchmarks/results
+
 .PHONY: bench-growth
 bench-growth: ## what an event costs with more namespaces, routes, partitions, backlog and waiting requests (half an hour; needs Java and Maven)
 	$(GO) run ./benchmarks/growth -results benchmarks/results
