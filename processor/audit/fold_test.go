@@ -349,6 +349,42 @@ func TestKeysInMemoryAreBounded(t *testing.T) {
 	}
 }
 
+// TestFirstRecordOnDiskIsTheOldest has a key in three runs.
+func TestFirstRecordOnDiskIsTheOldest(t *testing.T) {
+	t.Parallel()
+	r, err := newRuns(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for n := range int64(3) {
+		for i := range uint64(10) {
+			if err := r.add(&spilled{digest: digestOf(9 - i), time: n, offset: 100 * n, payload: i, sender: int32(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []spilled
+	if err := r.merge(func(int64, int64) {}, func(s *spilled) { got = append(got, *s) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 30 {
+		t.Fatalf("%d records of 30", len(got))
+	}
+	for i, s := range got {
+		if n := int64(i % 3); s.time != n || s.offset != 100*n || s.digest != got[i-i%3].digest || s.digest != digestOf(9-s.payload) || s.sender != int32(s.payload) {
+			t.Errorf("record %d is %+v", i, s)
+		}
+	}
+}
+
 func BenchmarkFold(b *testing.B) {
 	tr := newTraffic(1, 0.15, 12)
 	log := make([]record, 1_000_000)

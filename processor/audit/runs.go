@@ -88,14 +88,14 @@ func (r *runs) write() error {
 	slices.SortFunc(r.order, r.compare)
 	out := bufio.NewWriterSize(io.NewOffsetWriter(r.file, r.size), 1<<20)
 	var last spilled
-	var packed []byte
+	var encoded []byte
 	from := r.size
 	for _, k := range r.order {
 		s := &r.buffer[k.at]
-		packed = s.pack(packed[:0], &last)
+		encoded = s.encode(encoded[:0], &last)
 		last = *s
-		r.size += int64(len(packed))
-		if _, err := out.Write(packed); err != nil {
+		r.size += int64(len(encoded))
+		if _, err := out.Write(encoded); err != nil {
 			return fmt.Errorf("--exact: %w", err)
 		}
 	}
@@ -120,9 +120,9 @@ func (r *runs) compare(a, b sortKey) int {
 	return int(a.at) - int(b.at)
 }
 
-// pack appends a record, as the difference to the one before it in the run: the number of
+// encode appends a record, as the difference to the one before it in the run: the number of
 // equal bytes of the digests, the others, and the other fields as varints.
-func (s *spilled) pack(to []byte, last *spilled) []byte {
+func (s *spilled) encode(to []byte, last *spilled) []byte {
 	same := 0
 	for same < len(s.digest) && s.digest[same] == last.digest[same] {
 		same++
@@ -138,8 +138,8 @@ func (s *spilled) pack(to []byte, last *spilled) []byte {
 // errDamaged means that the file was changed while it was in use.
 var errDamaged = errors.New("--exact: the file on disk was changed by another program")
 
-// unpack reads a record into s, which has the one before.
-func (s *spilled) unpack(from *bufio.Reader) error {
+// decode reads a record into s, which has the one before.
+func (s *spilled) decode(from *bufio.Reader) error {
 	same, err := from.ReadByte()
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (r *runs) merge(watch func(done, total int64), each func(*spilled)) error {
 		}
 		c := cursors[0]
 		each(&c.spilled)
-		switch err := c.unpack(c.from); {
+		switch err := c.decode(c.from); {
 		case err == nil:
 			heap.Fix(&cursors, 0)
 		case errors.Is(err, errDamaged):
@@ -211,7 +211,7 @@ func (r *runs) cursors() (cursors, error) {
 			continue
 		}
 		c := &cursor{number: i, from: bufio.NewReaderSize(io.NewSectionReader(r.file, part.from, part.to-part.from), runBuffer)}
-		if err := c.unpack(c.from); err != nil {
+		if err := c.decode(c.from); err != nil {
 			return nil, fmt.Errorf("--exact: %w", err)
 		}
 		list = append(list, c)

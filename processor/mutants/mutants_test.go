@@ -58,6 +58,7 @@ var (
 	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
 	ingressSuite   = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
 	letterSuite    = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
+	auditSuite     = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
@@ -65,7 +66,7 @@ var (
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
 	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite,
-	letterSuite,
+	letterSuite, auditSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.
@@ -89,7 +90,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, moveList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, auditList, moveList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is
