@@ -164,6 +164,8 @@ func (o *auditOptions) check(now time.Time) (span audit.Span, err error) {
 		return span, errors.New("--time and --sender are those of the route; leave them out")
 	case slices.Contains(o.topics, ""):
 		return span, errors.New("--topic: want a name")
+	case len(slices.Compact(slices.Sorted(slices.Values(o.topics)))) < len(o.topics):
+		return span, errors.New("--topic names a topic twice, whose records would count as copies")
 	}
 	return span, nil
 }

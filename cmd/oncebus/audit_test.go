@@ -296,6 +296,7 @@ func TestAuditRefusesMistakes(t *testing.T) {
 	broker := cluster.ListenAddrs()[0]
 	for args, want := range map[string]string{
 		"--key field:id":                                                   "want --topic",
+		"--topic empty --topic empty --key raw":                            "--topic names a topic twice",
 		"--topic orders":                                                   "want --key",
 		"--topic empty --key fild:id":                                      "unknown source \"fild\", want one of record_key, header, field, fields, hash, payload, raw, cloudevent, order; did you mean field?",
 		"--topic empty --key field":                                        "field needs an argument, such as field:id",
