@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -107,7 +108,13 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	if err := w.readRules(s); err != nil {
 		return failed(cli.ExitWrong, err)
 	}
+	// Go would let the heap double, and with it the memory of the keys.
+	bounded, stop := context.WithCancel(ctx)
+	var heap sync.WaitGroup
+	heap.Go(func() { boundHeap(bounded, p.Environ) })
 	shown, err := w.read(ctx, s.Processor.Config, span, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	stop()
+	heap.Wait()
 	if err != nil {
 		return failed(codeOf(err), err)
 	}
