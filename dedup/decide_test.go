@@ -15,6 +15,7 @@ import (
 //
 //	window size=N grace=N skew=N [clamp]   remove all rows and set the window
 //	event KEY T [broker_time=N]            judge an event; broker time stays until it is set again
+//	change size=N grace=N                  change the window; rows and stream time stay
 //	evict                                  remove the rows that are not retained
 type decidePlay struct {
 	w          Window
@@ -37,6 +38,14 @@ func (p *decidePlay) run(line string) (string, error) {
 		*p = decidePlay{rows: map[string]Row{}, stream: NoStreamTime, brokerTime: 1 << 40}
 		p.w = Window{Size: number(field[1]), Grace: number(field[2]), Skew: number(field[3]), ClampFuture: len(field) > 4}
 		return fmt.Sprintf("retention=%d", p.w.Retention()), nil
+	case "change":
+		next := p.w
+		next.Size, next.Grace = number(field[1]), number(field[2])
+		p.w = p.w.ChangeTo(next, p.stream)
+		if !p.w.Changed {
+			return "nothing to know", nil
+		}
+		return fmt.Sprintf("since=%d late_before=%d full_from=%d settled=%t", p.w.Since, p.w.LateBefore, p.w.FullFrom(), p.w.IsSettled(p.stream)), nil
 	case "event":
 		if len(field) > 3 {
 			p.brokerTime = number(field[3])

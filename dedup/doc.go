@@ -9,6 +9,9 @@
 // Window.Admit checks an event's time, and Decide returns the verdict. Stream time
 // is kept per namespace and task.
 //
+// Window.ChangeTo changes a window while its rows stay. What the former window has removed is
+// not known, so the longer window grows with event time until it is whole.
+//
 // # Claims
 //
 // DecideClaim decides on an event of claim mode, ApplyOutcome on an outcome. A

@@ -18,6 +18,10 @@ type Window struct {
 	// ClampFuture sets an event after broker time + Skew to that time; without
 	// it such an event is Invalid.
 	ClampFuture bool
+	// Changed reports that Size or Grace had other values before. Then rows first seen
+	// before Since may be missing and count as absent. Events before LateBefore are late.
+	Changed           bool
+	Since, LateBefore int64
 }
 
 // Retention is how far behind stream time a row is retained. An event may be
@@ -32,7 +36,12 @@ func (w Window) Covers(first, t int64) bool {
 
 // Late reports whether an event at t is too old to judge: its row may be evicted.
 func (w Window) Late(t, streamTime int64) bool {
-	return streamTime != NoStreamTime && t < saturate(streamTime, -saturate(w.Size, w.Grace))
+	return w.Changed && t < w.LateBefore || streamTime != NoStreamTime && t < w.earliest(streamTime)
+}
+
+// earliest is the event time before which a stream time makes events late.
+func (w Window) earliest(streamTime int64) int64 {
+	return saturate(streamTime, -saturate(w.Size, w.Grace))
 }
 
 // MakesLate returns the lowest stream time at which every event before t is late.
@@ -46,10 +55,14 @@ func (w Window) Retains(first, streamTime int64) bool {
 
 // Horizon is the earliest first seen time of a retained row.
 func (w Window) Horizon(streamTime int64) int64 {
-	if streamTime == NoStreamTime {
-		return math.MinInt64
+	horizon := int64(math.MinInt64)
+	if streamTime != NoStreamTime {
+		horizon = saturate(streamTime, -w.Retention())
 	}
-	return saturate(streamTime, -w.Retention())
+	if w.Changed {
+		return max(horizon, w.Since)
+	}
+	return horizon
 }
 
 // Over reports whether the window of a row first seen at first is over at a stream
