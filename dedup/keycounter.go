@@ -41,6 +41,29 @@ func NewKeyCounter(w Window) KeyCounter {
 // Fits reports whether the buckets have the width for this window.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
+// IsCoarse reports whether the buckets are wider than those for this window.
+func (c *KeyCounter) IsCoarse(w Window) bool { return c.width > NewKeyCounter(w).width }
+
+// MergeFor merges the buckets of a shorter window to those of w, as far as whole buckets fit.
+// All rows stay counted as they were.
+func (c *KeyCounter) MergeFor(w Window) {
+	n := NewKeyCounter(w).width / c.width
+	if n < 2 {
+		return
+	}
+	merged := c.buckets[:0]
+	for _, b := range c.buckets {
+		b.number = floorDiv(b.number, n)
+		if last := len(merged) - 1; last >= 0 && merged[last].number == b.number {
+			merged[last].rows += b.rows
+			merged[last].lowest = min(merged[last].lowest, b.lowest)
+			continue
+		}
+		merged = append(merged, b)
+	}
+	c.width, c.buckets, c.last, c.nextEviction = c.width*n, merged, 0, NoStreamTime
+}
+
 // Buckets returns the number of buckets with rows.
 func (c *KeyCounter) Buckets() int { return len(c.buckets) }
 

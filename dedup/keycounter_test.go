@@ -69,6 +69,37 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 	}
 }
 
+// TestKeyCounterOfALongerWindow: merged buckets count the same rows, also those that are
+// removed and added later, and are as few as those of a new counter, or twice as many.
+func TestKeyCounterOfALongerWindow(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 8))
+		w, longer := Window{Size: 1 + rng.Int64N(500)}, Window{Size: 1 + rng.Int64N(5000)}
+		c, fine := NewKeyCounter(w), NewKeyCounter(Window{})
+		var firsts []int64
+		for range 200 {
+			first := rng.Int64N(2000) - 1000
+			c.Add(first)
+			fine.Add(first)
+			firsts = append(firsts, first)
+		}
+		before := c.width
+		c.MergeFor(longer)
+		if want := NewKeyCounter(longer).width; c.width < before || c.width > max(want, before) || c.width <= want/2 || c.IsCoarse(longer) != (before > want) {
+			t.Fatalf("seed %d: width %d after %d, want about %d", seed, c.width, before, want)
+		}
+		for i, first := range firsts {
+			c.Remove(first)
+			if fine.Remove(first); c.Live() != fine.Live() {
+				t.Fatalf("seed %d: %d rows are counted after %d of 200 were removed", seed, c.Live(), i+1)
+			}
+		}
+		if c.Buckets() != 0 {
+			t.Fatalf("seed %d: %d buckets are left", seed, c.Buckets())
+		}
+	}
+}
+
 func TestKeyCounterAtTheEndsOfTime(t *testing.T) {
 	w := Window{Size: 1000}
 	c := NewKeyCounter(w)

@@ -319,9 +319,13 @@ func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
 		return err
 	}
 	for _, t := range s.sorted() {
-		if t.InTransaction {
-			t.WriteCheckpoint(e)
+		if !t.InTransaction {
+			continue
 		}
+		if err := s.storeFailed(t, t.AnswerShortened(e)); err != nil {
+			return err
+		}
+		t.WriteCheckpoint(e)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -32,7 +31,11 @@ type App struct {
 	// that name the app.
 	WritesProgress bool
 	Routes         []*Route // by route index
-	ByName         map[string]*Route
+	// Set is the number of the route set of Routes; 0 at level 1. FormerSpans has the windows of
+	// the sets before, by number and namespace id.
+	Set         int64
+	FormerSpans map[int64]map[uint8]dedup.Window
+	ByName      map[string]*Route
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
 	topicNames []string
@@ -118,21 +121,6 @@ func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
 		return route
 	}
 	return of
-}
-
-// Horizons returns by namespace id the first seen time, in ms, before which a row decides
-// no event any more, as of a checkpoint. A namespace id without a route keeps its rows.
-func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
-	var before [256]int64
-	for id := range before {
-		before[id] = math.MinInt64
-	}
-	for _, r := range rt.Routes {
-		if c.StreamTimes.Has[r.NamespaceID] {
-			before[r.NamespaceID] = r.Span.Horizon(c.StreamTimes.At[r.NamespaceID])
-		}
-	}
-	return before
 }
 
 // RereadLimits reads the limits of topics again, and reports whether they changed.

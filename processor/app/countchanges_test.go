@@ -22,7 +22,7 @@ func TestCountChangesFold(t *testing.T) {
 	text := all.Encode()
 	rt.Routes = rt.Routes[:3] // the last one is carried
 	counts := NewCounts(rt)
-	if _, err := counts.Decode(text); err != nil {
+	if _, err := counts.Decode(&wire.Checkpoint{Counts: text}, 0); err != nil {
 		t.Fatal(err)
 	}
 	open := counts.Open(rt)
@@ -74,7 +74,7 @@ func TestCountChangesFold(t *testing.T) {
 			t.Fatal(err)
 		}
 		newest, got := fold.Newest(), NewCounts(rt)
-		if recount, err := got.Decode(newest.Counts); err != nil || len(recount) > 0 || got.Encode() != counts.Encode() {
+		if recount, err := got.Decode(&newest, 0); err != nil || len(recount) > 0 || got.Encode() != counts.Encode() {
 			t.Fatalf("folded to %x, want %x: recount %v, %v", got.Encode(), counts.Encode(), recount, err)
 		}
 	}

@@ -199,14 +199,18 @@ func (c *Counts) Encode() string {
 	return string(b) + c.carried
 }
 
-// Decode decodes what Encode wrote into c. It carries namespace ids and statuses that c
-// does not have, because this process has no route for them. recount has the
+// Decode decodes what Encode wrote into a checkpoint into c. It carries namespace ids and
+// statuses that c does not have, because this process has no route for them. recount has the
 // namespace ids whose window changed, so that their keys must be counted again. Errors
 // wrap wire.ErrCheckpoint.
-func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
+//
+// set is the route set of the process. A task that goes over to it keeps its counts, however
+// long their steps are: with many keys it would stand still. After that, too long steps are
+// a reason to count again. Too short ones are merged.
+func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
 	c.carried = ""
-	for b := []byte(text); len(b) > 0; {
+	for b := []byte(of.Counts); len(b) > 0; {
 		encoded := b
 		if len(b) < 2 {
 			return nil, fmt.Errorf("%w: cut short in the counts of keys", wire.ErrCheckpoint)
@@ -239,8 +243,15 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 			known.KeyCounter = counted
 		case ofDuplicates(known.status): // no build has written it
 			return nil, fmt.Errorf("%w: duplicates in buckets of another width", wire.ErrCheckpoint)
-		default:
+		case of.Set == 0:
+			known.KeyCounter = counted
 			recount[namespaceID] = true
+		default:
+			counted.MergeFor(known.Window)
+			known.KeyCounter = counted
+			if counted.IsCoarse(known.Window) && of.Set == set {
+				recount[namespaceID] = true
+			}
 		}
 	}
 	return recount, nil

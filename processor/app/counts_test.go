@@ -6,6 +6,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // TestCountsOfAnUnknownNamespaceAreCarried: in a rolling update, a task goes from a process
@@ -35,7 +36,7 @@ func TestCountsOfAnUnknownNamespaceAreCarried(t *testing.T) {
 	want := all.Encode()
 
 	without := NewCounts(appOf(3))
-	if recount, err := without.Decode(want); err != nil || len(recount) > 0 {
+	if recount, err := without.Decode(&wire.Checkpoint{Counts: want}, 0); err != nil || len(recount) > 0 {
 		t.Fatalf("recount %v, error %v", recount, err)
 	}
 	open := without.Open(appOf(3))
@@ -43,7 +44,7 @@ func TestCountsOfAnUnknownNamespaceAreCarried(t *testing.T) {
 	open.CountLookup(3, dedup.Unique)
 
 	back := NewCounts(appOf(1, 2, 3))
-	if recount, err := back.Decode(open.Encode()); err != nil || len(recount) > 0 {
+	if recount, err := back.Decode(&wire.Checkpoint{Counts: open.Encode()}, 0); err != nil || len(recount) > 0 {
 		t.Fatalf("recount %v, error %v", recount, err)
 	}
 	all.Of(3, dedup.Seen).Add(5)
@@ -52,7 +53,7 @@ func TestCountsOfAnUnknownNamespaceAreCarried(t *testing.T) {
 		t.Errorf("counts after a process without two of the routes\n%x, want\n%x", got, want)
 	}
 	// A second round carries them once, not twice.
-	if _, err := without.Decode(open.Encode()); err != nil {
+	if _, err := without.Decode(&wire.Checkpoint{Counts: open.Encode()}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := len(without.Encode()), len(open.Encode()); got != want {

@@ -54,7 +54,7 @@ func TestDuplicatesOfRoutesThatShareANamespace(t *testing.T) {
 
 	other := senderApp("seen", "another", "plain")
 	read := NewCounts(other)
-	if recount, err := read.Decode(text); err != nil || len(recount) > 0 {
+	if recount, err := read.Decode(&wire.Checkpoint{Counts: text}, 0); err != nil || len(recount) > 0 {
 		t.Fatalf("recount %v, error %v", recount, err)
 	}
 	read.LoadSenders(other, whole)
@@ -113,7 +113,7 @@ func TestCountsOfAnotherBuildAreCarried(t *testing.T) {
 	one.Add(1 << 40)
 	text := open.Encode() + string(one.Append([]byte{1, 0x7e}))
 	known := NewCounts(rt)
-	if _, err := known.Decode(text); err != nil || known.Encode() != text {
+	if _, err := known.Decode(&wire.Checkpoint{Counts: text}, 0); err != nil || known.Encode() != text {
 		t.Errorf("%x became %x, %v", text, known.Encode(), err)
 	}
 	senders := []wire.RouteSenders{

@@ -326,7 +326,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 				return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", app.TaskID{Topic: topic, Partition: partition})
 			}
 			c, counts := last.Newest(), app.NewCounts(i.rt)
-			if _, err := counts.Decode(c.Counts); err != nil {
+			if _, err := counts.Decode(&c, i.rt.Set); err != nil {
 				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}
 			counts.LoadSenders(i.rt, c.Senders)

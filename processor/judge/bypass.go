@@ -38,7 +38,7 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 	if ev.route.Mode == rules.ClaimMode {
 		return t.storeForwardedClaim(j, ev, c)
 	}
-	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, ev.route.Span, c.streamTime)
+	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, c.window, c.streamTime)
 	if verdict != dedup.Unique && verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
 	if err := t.writeFound(j.Emitter, c); err != nil {
 		return err
 	}
-	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, c), c.prior, c.hasPrior, ev.route.Span, c.streamTime)
+	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, c), c.prior, c.hasPrior, c.window, c.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}

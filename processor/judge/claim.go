@@ -21,7 +21,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		return err
 	}
 	if open == nil {
-		if *c, err = dedup.DecideClaim(claimed, found.prior, found.hasPrior, route.Span, rule, found.streamTime); err != nil {
+		if *c, err = dedup.DecideClaim(claimed, found.prior, found.hasPrior, found.window, rule, found.streamTime); err != nil {
 			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 		}
 	}
@@ -267,7 +267,7 @@ func (t *Judge) applyOutcome(e *Emitter, route *app.Route, o *dedup.Outcome) (pr
 	if err != nil {
 		return prior, s, err
 	}
-	s, err = dedup.ApplyOutcome(o, prior, held, route.Span, route.Rule, t.streamTime(route.NamespaceID))
+	s, err = dedup.ApplyOutcome(o, prior, held, t.window(route), route.Rule, t.streamTime(route.NamespaceID))
 	if err != nil {
 		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}

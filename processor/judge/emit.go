@@ -428,12 +428,14 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-// applyLatePolicy gives the reason: stream time, or, for an event that stream time leaves
-// in time, the stored row whose window it comes before.
+// applyLatePolicy gives the reason: the change of the window, stream time, or, for an event
+// that both leave in time, the stored row whose window it comes before.
 func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
 	route := ev.route
-	if route.Span.Late(c.event.Time, c.streamTime) {
+	if c.window.Changed && c.event.Time < c.window.LateBefore {
+		ev.reason = fmt.Sprintf("event time %d cannot be judged: the window has changed to %v, and its rows are complete for events from %d on", c.event.Time, route.Window, c.window.LateBefore)
+	} else if c.window.Late(c.event.Time, c.streamTime) {
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", c.event.Time, c.streamTime, route.Window, route.Grace)
 	} else {
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", c.event.Time, c.prior.First, route.Window)

@@ -39,7 +39,7 @@ func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err 
 func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, error) {
 	digest, _ := ref.ParseDigest() // ReadErasure has checked it
 	row, found, err := t.row(j.Emitter, digest)
-	if err != nil || !found || row.NamespaceID != route.NamespaceID || !ref.Names(&row) || !route.Span.Retains(row.First, t.streamTime(row.NamespaceID)) {
+	if err != nil || !found || row.NamespaceID != route.NamespaceID || !ref.Names(&row) || !t.window(route).Retains(row.First, t.streamTime(row.NamespaceID)) {
 		return false, err
 	}
 	if route.Mode == rules.ClaimMode {
@@ -54,7 +54,7 @@ func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, e
 func (t *Judge) eraseClaim(j *Judging, route *app.Route, row *dedup.Row) error {
 	o := dedup.Outcome{Kind: dedup.OutcomeForget, Token: dedup.TokenOf(row, t.ID.Partition)}
 	o.Token.App = t.App.TokenApp
-	s, err := dedup.ApplyOutcome(&o, *row, true, route.Span, route.Rule, t.streamTime(route.NamespaceID))
+	s, err := dedup.ApplyOutcome(&o, *row, true, t.window(route), route.Rule, t.streamTime(route.NamespaceID))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)

@@ -103,7 +103,7 @@ func (r *foldRun) canonical(f *wire.Fold) (wire.Checkpoint, string) {
 		r.t.Fatal("a partial checkpoint is relative to a missing one")
 	}
 	c, counts := f.Newest(), app.NewCounts(r.full)
-	_, err := counts.Decode(c.Counts)
+	_, err := counts.Decode(&c, 0)
 	must(r.t, err)
 	c.Counts = ""
 	return c, counts.Encode()

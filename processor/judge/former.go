@@ -38,7 +38,7 @@ func (t *Judge) rowOf(e *Emitter, route *app.Route, token *dedup.Token) (row ded
 		return row, found, nil
 	}
 	former, kept, err := t.row(e, digest)
-	if kept && route.Span.Retains(former.First, t.streamTime(route.NamespaceID)) {
+	if kept && t.window(route).Retains(former.First, t.streamTime(route.NamespaceID)) {
 		return former, true, err
 	}
 	return row, true, err

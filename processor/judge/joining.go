@@ -67,7 +67,7 @@ func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, 
 	}
 	c := &j.current.claim
 	var waits bool
-	*c, waits = dedup.DecideWaiting(claimed, &open.row, &open.claim, ev.route.Span, ev.route.Rule, found.streamTime)
+	*c, waits = dedup.DecideWaiting(claimed, &open.row, &open.claim, found.window, ev.route.Rule, found.streamTime)
 	if waits && (!c.Write || t.fitsBytes(open.bytes+newest(c).BytesMax()+startBytes)) {
 		return open, nil
 	}

@@ -223,6 +223,7 @@ func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 type candidate struct {
 	event      dedup.Event
 	digest     dedup.Digest // of its first key
+	window     dedup.Window // by which the task judges its namespace
 	streamTime int64        // of its namespace, ms
 	prior      dedup.Row
 	hasPrior   bool
@@ -256,7 +257,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 			return err
 		}
 	}
-	if c.hasPrior && ev.route.Span.Decides(&c.prior, c.streamTime) {
+	if c.hasPrior && c.window.Decides(&c.prior, c.streamTime) {
 		c.replaced = &c.prior
 	}
 	return nil
@@ -278,7 +279,7 @@ func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 			}
 		}
 	}
-	c.prior, c.hasPrior = c.event.Prior(c.prior, c.hasPrior, adjacent, ev.route.AdjacentStepMS, ev.route.Span, c.streamTime)
+	c.prior, c.hasPrior = c.event.Prior(c.prior, c.hasPrior, adjacent, ev.route.AdjacentStepMS, c.window, c.streamTime)
 	return nil
 }
 
@@ -298,11 +299,10 @@ func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
 	if err != nil {
 		return err
 	}
-	span := ev.route.Span
-	if own != nil && c.event.Collides(own, span, c.streamTime) {
+	if own != nil && c.event.Collides(own, c.window, c.streamTime) {
 		c.collided = own
 	}
-	c.prior, c.hasPrior = c.event.PriorOfCollision(c.prior, c.hasPrior, second, found, c.collided != nil, span, c.streamTime)
+	c.prior, c.hasPrior = c.event.PriorOfCollision(c.prior, c.hasPrior, second, found, c.collided != nil, c.window, c.streamTime)
 	return nil
 }
 
@@ -311,8 +311,8 @@ func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	c := &j.current.candidate
-	*c = candidate{streamTime: t.streamTime(route.NamespaceID)}
-	verdict, admitted := route.Span.Admit(eventTime, c.streamTime, ev.brokerTime)
+	*c = candidate{streamTime: t.streamTime(route.NamespaceID), window: t.window(route)}
+	verdict, admitted := c.window.Admit(eventTime, c.streamTime, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	c.digest = digest
 	if ev.HasAdjacent {
@@ -339,9 +339,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
-	// A late event of claim mode may repeat one whose claim is stored. A retained row has no
-	// late event behind its window, so DecideClaim dispatches none but that of an expired lease.
-	if verdict == dedup.Late && c.replaced == nil {
+	// A late event of claim mode may repeat one whose claim is stored. DecideClaim dispatches
+	// none but that of an expired lease. A late event behind the window of a retained row,
+	// which only a changed window has, would be another operation.
+	if verdict == dedup.Late && (c.replaced == nil || c.window.Over(c.replaced.First, admitted)) {
 		j.applyLatePolicy(ev, c)
 		return nil
 	}
@@ -376,7 +377,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 // decide judges an event of plain deduplication.
 func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	route := ev.route
-	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, route.Span, c.streamTime)
+	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, c.window, c.streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
 		if t.overLimit(route, c) {

@@ -35,6 +35,8 @@ type world struct {
 	now        int64                      // the broker's clock, ms
 	progressAt int64                      // when the last progress record was written, ms
 	nextRoutes *rules.Routes              // from the next start on
+	hasSets    bool                       // the app is at level 2: sets are those that it had
+	sets       []*rules.Routes
 
 	app      *app.App
 	routes   *rules.Routes
@@ -118,7 +120,14 @@ func (w *world) start() {
 		manifest = w.app.Manifest
 	}
 	var err error
-	w.app, err = app.Offline("app", w.partitions, manifest, w.routes)
+	if w.hasSets {
+		if n := len(w.sets); n == 0 || w.sets[n-1] != w.routes {
+			w.sets = append(w.sets, w.routes)
+		}
+		w.app, err = app.OfflineSets("app", w.partitions, w.sets...)
+	} else {
+		w.app, err = app.Offline("app", w.partitions, manifest, w.routes)
+	}
 	must(w.t, err)
 	limits := *w.app.Limits.Load()
 	for topic, l := range w.limits {
@@ -402,6 +411,7 @@ func (w *world) sorted() []*scriptTask {
 func (w *world) end() {
 	for _, t := range w.sorted() {
 		if t.InTransaction {
+			must(w.t, t.AnswerShortened(w.emitter))
 			t.WriteCheckpoint(w.emitter)
 		}
 	}

@@ -67,13 +67,13 @@ func (r *scriptRun) do(st *step) error {
 		return errors.New("the step says neither what it emits nor that it emits nothing")
 	}
 	switch st.command {
-	case "base", "both", "partitions", "topic", "routes", "also", "change", "shape", "at":
+	case "base", "both", "partitions", "sets", "topic", "routes", "also", "change", "shape", "at":
 		return r.set(st)
 	case "event":
 		return r.event(st)
 	case "outcome":
 		return r.outcome(st)
-	case "counts", "outcomes", "expired", "unanswered", "keys", "duplicates", "log":
+	case "counts", "outcomes", "expired", "unanswered", "keys", "known", "duplicates", "log":
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
@@ -171,6 +171,8 @@ func (r *scriptRun) set(st *step) error {
 		if st.rest != "ways" {
 			return fmt.Errorf("unknown step both %s", st.rest)
 		}
+	case "sets":
+		r.hasSets = true
 	case "partitions":
 		n, err := strconv.Atoi(st.rest)
 		r.partitions = int32(n)
@@ -493,6 +495,11 @@ func (r *scriptRun) check(st *step) error {
 			return fmt.Errorf("no namespace %v", st.words)
 		}
 		got = r.keys(st.words[0])
+	case "known":
+		if len(st.words) != 1 || !slices.Contains(r.app.Namespaces, st.words[0]) {
+			return fmt.Errorf("no namespace %v", st.words)
+		}
+		got = r.known(st.words[0])
 	case "duplicates":
 		if len(st.words) != 1 || r.app.ByName[st.words[0]] == nil {
 			return fmt.Errorf("no route %v", st.words)

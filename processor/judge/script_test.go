@@ -37,6 +37,7 @@ import (
 //	routes               the routes file follows, or its path in the repository; a later
 //	                     one is used from the next restart on
 //	also                 lines that are added to the end of the routes file follow
+//	sets                 the app has route sets: a start with other routes puts a new one in force
 //	change from=TEXT to=TEXT   replaces a text in the routes file
 //	shape NAME TOPIC FIELDS  a record with gaps, {NAME}, for events
 //	at DURATION          set the broker's clock
@@ -67,6 +68,7 @@ import (
 //	expired ROUTE N          leases that expired since the last start
 //	unanswered ROUTE CAUSE=N requests that were answered without an outcome, by cause
 //	keys NAMESPACE STATUS=N  keys of the committed checkpoints; waiting=N requests
+//	known NAMESPACE FIELDS   since and late-before of the committed checkpoints, as durations; none=true
 //	duplicates ROUTE FIELDS  committed duplicates: 2006-01-02=N by day, days=N of them,
 //	                     within.SECONDS=N by delay, more than the bound below, from.NAME=N by sender, senders=N of them
 //	log TEXT                 a line of the log contains it
@@ -199,7 +201,7 @@ func readScript(file string) (*script, error) {
 }
 
 var (
-	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "log": true}
+	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "known": true, "log": true}
 	repeated = regexp.MustCompile(`^(\d+)x `)
 )
 

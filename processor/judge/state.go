@@ -71,6 +71,9 @@ func (t *State) JoinTransaction() {
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
 		}
+		if t.App.Set > t.Open.Set {
+			t.adoptSet(t.Open.Set, t.App.Set)
+		}
 	}
 }
 
@@ -138,6 +141,7 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 		t.Open.Counts, t.Open.Counted, t.Open.Senders = "", false, nil // they are in OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
+		t.dropSettled()
 		t.setFences()
 		t.sweepIfLong()
 	}

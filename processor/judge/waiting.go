@@ -43,12 +43,28 @@ func (t *State) answerEvicted(e *Emitter, route *app.Route, streamTime int64) er
 		return nil
 	}
 	u := unanswered{reason: windowOverReason, counter: unansweredWindow}
-	for _, digest := range t.Waiting.Before(route.NamespaceID, route.Span.Horizon(streamTime)) {
+	for _, digest := range t.Waiting.Before(route.NamespaceID, t.window(route).Horizon(streamTime)) {
 		if err := t.answerWaiting(e, route, digest, &u, nil); err != nil {
 			return err
 		}
 	}
 	u.log(t, route)
+	return nil
+}
+
+// AnswerShortened answers the requests of claims that a shorter window evicts, in the first
+// transaction under a newer route set.
+func (t *State) AnswerShortened(e *Emitter) error {
+	if t.Open.Set == t.Committed.Set || t.Waiting == nil {
+		return nil
+	}
+	for _, route := range t.App.Routes {
+		if streamTime := t.streamTime(route.NamespaceID); route.Mode == rules.ClaimMode && streamTime != dedup.NoStreamTime {
+			if err := t.answerEvicted(e, route, streamTime); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

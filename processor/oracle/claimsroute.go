@@ -6,11 +6,10 @@ package oracle
 
 // moveStreamTime moves the stream time to that of an event of claim mode.
 func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
-	last, running := f.times[c.NamespaceID], f.seen[c.NamespaceID]
 	switch {
-	case e.time > add(present, c.Skew), running && e.time < add(last, -add(c.Window, c.Grace)):
+	case e.time > add(present, c.Skew), f.lateness(c.NamespaceID, c.Window, c.Grace, e.time) != "":
 		return // not judged
-	case !running || e.time > last:
+	case !f.seen[c.NamespaceID] || e.time > f.times[c.NamespaceID]:
 		f.times[c.NamespaceID] = e.time
 	}
 	f.seen[c.NamespaceID] = true
@@ -25,9 +24,6 @@ func (c *check) ofClaims(row *Record) bool {
 	}
 	return false
 }
-
-// rowRetention is how far behind stream time a row still counts, in ms.
-func (c *Claims) rowRetention() int64 { return add(add(c.Window, c.Window), c.Grace) }
 
 // readClaims compares the readings of the topics of claim mode (K7).
 func (c *check) readClaims() {

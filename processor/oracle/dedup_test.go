@@ -48,10 +48,14 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 	span := dedup.Window{Size: r.Window, Grace: r.Grace, Skew: r.Skew, ClampFuture: r.Future == Clamp}
 	f, counter := newFold(), dedup.NewKeyCounter(span)
 	rows, streamTime := map[digest]dedup.Row{}, dedup.NoStreamTime
+	changes := r.LiveKeys == 0 && r.Window < 1000
 	present := []int64{0, base, math.MaxInt64 - 100, math.MinInt64 + 100}[rng.IntN(4)]
 	for n := range 400 {
 		present = add(present, rng.Int64N(8)-1)
 		at := add(present, rng.Int64N(200)-150)
+		if changes && rng.IntN(30) == 0 {
+			span = changeBoth(rng, f, &r, span, streamTime)
+		}
 		if rng.IntN(50) == 0 {
 			at = []int64{math.MaxInt64, math.MinInt64, 0}[rng.IntN(3)]
 		}
@@ -101,6 +105,23 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 			t.Fatalf("seed %d, event %d: first seen at %d, dedup %d", seed, n, j.first.first, prior.First)
 		}
 	}
+}
+
+// changeBoth goes over to another window, in the fold and in package dedup.
+func changeBoth(rng *rand.Rand, f *fold, r *Route, span dedup.Window, streamTime int64) dedup.Window {
+	f.settle()
+	if span.Changed != (len(f.spans.known) > 0) && !span.IsSettled(streamTime) {
+		panic("the fold has dropped a change that has an effect")
+	}
+	number := f.spans.set + 1
+	if f.spans.of == nil { // the set from which both begin
+		f.adopt([]Set{{number, []NamespaceWindow{{r.NamespaceID, span.Size, span.Grace}}}}, number)
+		number++
+	}
+	next := span
+	next.Size, next.Grace = rng.Int64N(90), rng.Int64N(30)
+	f.adopt([]Set{{number, []NamespaceWindow{{r.NamespaceID, next.Size, next.Grace}}}}, number)
+	return span.ChangeTo(next, streamTime)
 }
 
 // TestPartitionsAreKafkas compares with the client's default partitioner.

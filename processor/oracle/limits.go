@@ -13,7 +13,7 @@ const bucketsPerRetention = 64
 // keysOf returns the live keys of a route's namespace.
 func (f *fold) keysOf(r *Route) *liveKeys {
 	if f.live[r.NamespaceID] == nil {
-		f.live[r.NamespaceID] = &liveKeys{width: max(1, rowRetention(r)/bucketsPerRetention), rows: map[int64]int64{}}
+		f.live[r.NamespaceID] = &liveKeys{width: max(1, rowRetention(r.Window, r.Grace)/bucketsPerRetention), rows: map[int64]int64{}}
 	}
 	return f.live[r.NamespaceID]
 }
@@ -29,7 +29,7 @@ func (k *liveKeys) bucket(at int64) int64 {
 // liveKeys returns how many keys of the route's namespace are live at a stream time.
 func (f *fold) liveKeys(r *Route, streamTime int64, running bool) (n int64) {
 	k := f.keysOf(r)
-	lowest := k.bucket(add(streamTime, -rowRetention(r)))
+	lowest := k.bucket(add(streamTime, -rowRetention(r.Window, r.Grace)))
 	for bucket, rows := range k.rows {
 		if running && bucket < lowest {
 			delete(k.rows, bucket)

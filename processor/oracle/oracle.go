@@ -75,6 +75,10 @@ type Config struct {
 	Partitions int32             // of both
 	Topics     map[string]uint16 // input topics by name: their number in the manifest
 	Routes     []Route
+	// Sets are the route sets of an app at level 2 whose windows changed, and take the place of
+	// the windows of Routes. The checkpoints say when a task went over to which. Routes with
+	// LiveKeys must keep their windows: how many keys count depends on restores.
+	Sets []Set
 	// Claims are the routes in claim mode. Check follows their events into the
 	// repartition topic and leaves their outputs to CheckClaims.
 	Claims []Claims

@@ -42,6 +42,7 @@ type fold struct {
 	times [256]int64 // stream time by namespace id
 	seen  [256]bool  // the namespace has a stream time
 	live  map[uint8]*liveKeys
+	spans spans
 }
 
 func newFold() *fold { return &fold{rows: map[digest]row{}, live: map[uint8]*liveKeys{}} }
@@ -63,6 +64,7 @@ type judgement struct {
 // event time that counts.
 func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	last, running := f.times[r.NamespaceID], f.seen[r.NamespaceID]
+	window, grace := f.spans.windowOf(r.NamespaceID, r.Window, r.Grace)
 	own := e.time
 	if j := f.judgeByTime(e, r, present); j != nil {
 		return *j
@@ -72,29 +74,27 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	}
 	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}
 	prior, known := f.rows[e.digest]
-	evicted := running && prior.first < add(last, -rowRetention(r))
 	switch {
-	case !known || evicted:
+	case !known || f.absent(&prior, window, grace, last, running):
 		if r.LiveKeys > 0 {
 			if n := f.liveKeys(r, last, running); n >= r.LiveKeys {
 				return judgement{verdict: "limited", topic: r.to(r.OnLimit), live: n}
 			}
 		}
 		return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true}
-	case e.time < add(prior.first, -r.Window):
+	case e.time < add(prior.first, -window):
 		return judgement{verdict: "late", topic: r.to(r.Late),
-			reason: fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", e.time, prior.first, ms(r.Window))}
-	case e.time > add(prior.first, r.Window):
+			reason: fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", e.time, prior.first, ms(window))}
+	case e.time > add(prior.first, window):
 		return judgement{verdict: "after_window", topic: r.Output, row: next, wrote: true, replaces: &prior}
 	}
 	return judgement{verdict: "duplicate", first: &prior, topic: r.to(cmp.Or(r.Duplicates, Drop)),
-		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}
+		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-prior.first), ms(window))}
 }
 
 // judgeByTime judges an event from the future, or too old; nil for any other. It sets
 // e.time to the event time that counts.
 func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
-	last, running := f.times[r.NamespaceID], f.seen[r.NamespaceID]
 	if latest := add(present, r.Skew); e.time > latest {
 		if r.Future != Clamp {
 			return &judgement{verdict: "invalid", topic: r.DeadLetter,
@@ -102,9 +102,8 @@ func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
 		}
 		e.time = latest
 	}
-	if running && e.time < add(last, -add(r.Window, r.Grace)) {
-		return &judgement{verdict: "late", topic: r.to(r.Late),
-			reason: fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", e.time, last, ms(r.Window), ms(r.Grace))}
+	if reason := f.lateness(r.NamespaceID, r.Window, r.Grace, e.time); reason != "" {
+		return &judgement{verdict: "late", topic: r.to(r.Late), reason: reason}
 	}
 	return nil
 }

@@ -99,20 +99,20 @@ func (c *check) horizons(s *Store) (before [256]horizon) {
 	if err != nil {
 		return before // without a checkpoint there is no stream time, so no row may be missing
 	}
-	drop := func(namespaceID uint8, retention int64) {
+	drop := func(namespaceID uint8, window, grace int64) {
 		if !cp.seen[namespaceID] {
 			return
 		}
-		time := add(cp.times[namespaceID], -retention)
+		time := c.horizonOf(&cp, namespaceID, window, grace)
 		if b := &before[namespaceID]; !b.ok || time < b.time {
 			*b = horizon{time, true}
 		}
 	}
 	for i := range c.cfg.Routes {
-		drop(c.cfg.Routes[i].NamespaceID, rowRetention(&c.cfg.Routes[i]))
+		drop(c.cfg.Routes[i].NamespaceID, c.cfg.Routes[i].Window, c.cfg.Routes[i].Grace)
 	}
 	for i := range c.cfg.Claims {
-		drop(c.cfg.Claims[i].NamespaceID, c.cfg.Claims[i].rowRetention())
+		drop(c.cfg.Claims[i].NamespaceID, c.cfg.Claims[i].Window, c.cfg.Claims[i].Grace)
 	}
 	return before
 }

@@ -206,6 +206,7 @@ func (c *check) transaction(t *task, r *Record) {
 		c.add("K10", "%s: checkpoint with sequence %d has next %d, the previous one %d: it went back", at(r), cp.sequence, cp.next, t.nexts[n-1])
 	}
 	before := t.cursor
+	t.fold.adopt(c.cfg.Sets, cp.set)
 	for ; t.cursor < len(t.input) && t.input[t.cursor].Offset < cp.next; t.cursor++ {
 		c.judge(t, t.input[t.cursor], false)
 	}
@@ -224,6 +225,7 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	c.rows(t, r, &cp)
 	c.streamTimes(t, r, &cp)
+	c.windows(t, r, &cp)
 	c.duplicates(t, r, &cp)
 	t.openRows, t.made, t.packs = t.openRows[:0], t.made[:0], 0
 }
@@ -326,30 +328,27 @@ func (c *check) trimmed(t *task, r *Record) bool {
 		return false
 	}
 	namespaceID := r.Value[2]
-	retention, routed := c.retention(namespaceID)
+	horizon, routed := c.horizon(&t.chain.newest, namespaceID)
 	f := fields{rest: r.Value[4:]}
 	first := f.signed()
-	return routed && t.fold.seen[namespaceID] && first < add(t.fold.times[namespaceID], -retention)
+	return routed && t.fold.seen[namespaceID] && first < horizon
 }
 
-// retention returns how far behind stream time a row of a namespace still counts, in ms;
+// horizon returns the time below which a row of a namespace counts no more as of a checkpoint;
 // false for a namespace without a route.
-func (c *check) retention(namespaceID uint8) (int64, bool) {
+func (c *check) horizon(cp *checkpoint, namespaceID uint8) (int64, bool) {
 	for i := range c.cfg.Routes {
-		if c.cfg.Routes[i].NamespaceID == namespaceID {
-			return rowRetention(&c.cfg.Routes[i]), true
+		if r := &c.cfg.Routes[i]; r.NamespaceID == namespaceID {
+			return c.horizonOf(cp, namespaceID, r.Window, r.Grace), true
 		}
 	}
 	for i := range c.cfg.Claims {
-		if c.cfg.Claims[i].NamespaceID == namespaceID {
-			return c.cfg.Claims[i].rowRetention(), true
+		if r := &c.cfg.Claims[i]; r.NamespaceID == namespaceID {
+			return c.horizonOf(cp, namespaceID, r.Window, r.Grace), true
 		}
 	}
 	return 0, false
 }
-
-// rowRetention is how far behind stream time a row still counts, in ms.
-func rowRetention(r *Route) int64 { return add(add(r.Window, r.Window), r.Grace) }
 
 // transactionOf returns the index in nexts of the transaction that judged an
 // input offset.

@@ -22,7 +22,7 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 
 func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, step func(context.Context)) (app.Counts, error) {
 	all := app.NewCounts(a)
-	recount, err := all.Decode(c.Counts)
+	recount, err := all.Decode(c, a.Set)
 	if err != nil {
 		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
@@ -60,7 +60,7 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 			}
 		}
 		one := all.Of(row.NamespaceID, row.Status)
-		if one == nil || !recount[row.NamespaceID] || !one.Window.Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
+		if one == nil || !recount[row.NamespaceID] || !c.Window(row.NamespaceID, one.Window).Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
 			continue
 		}
 		one.Add(row.First)

@@ -102,6 +102,15 @@ func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
 	return KnownSince{}, false
 }
 
+// Window returns the window of a namespace id with what its rows are known to have. rule is
+// that of the checkpoint's route set.
+func (c *Checkpoint) Window(namespaceID uint8, rule dedup.Window) dedup.Window {
+	if k, ok := c.KnownOf(namespaceID); ok {
+		return rule.Known(k.Since, k.LateBefore)
+	}
+	return rule
+}
+
 // hasClaims reports whether the encoding has Progress and the times of claims.
 func (c *Checkpoint) hasClaims() bool { return c.ClaimedAt != 0 || !c.Progress.IsEmpty() }
 

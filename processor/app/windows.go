@@ -1,0 +1,72 @@
+package app
+
+import (
+	"math"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+// WindowAt returns the window by which a task with a checkpoint judges a namespace id: the
+// rule of its route set, and what its rows are known to have. It returns false if that is
+// not known: the namespace has no route, or the set is newer than that of the process.
+func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, ok bool) {
+	switch {
+	case c.Set > rt.Set:
+		return w, false
+	case c.Set == rt.Set || c.Set == 0:
+		for _, r := range rt.Routes {
+			if r.NamespaceID == namespaceID {
+				w, ok = r.Span, true
+				break
+			}
+		}
+	default:
+		w, ok = rt.SpanAt(c.Set, namespaceID)
+	}
+	return c.Window(namespaceID, w), ok
+}
+
+// Horizons returns by namespace id the first seen time, in ms, before which a row decides
+// no event any more, as of a checkpoint. A namespace id without a known window keeps its
+// rows. The window is that of the checkpoint's route set: if the process has a newer one,
+// the task has not gone over to it, and may go over to one with a longer window.
+func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
+	var before [256]int64
+	for id := range before {
+		before[id] = math.MinInt64
+	}
+	if c.Set > 0 && c.Set != rt.Set {
+		for id, has := range c.StreamTimes.Has {
+			if w, ok := rt.WindowAt(c, uint8(id)); has && ok {
+				before[id] = w.Horizon(c.StreamTimes.At[id])
+			}
+		}
+		return before
+	}
+	for _, r := range rt.Routes {
+		if id := r.NamespaceID; c.StreamTimes.Has[id] {
+			before[id] = c.Window(id, r.Span).Horizon(c.StreamTimes.At[id])
+		}
+	}
+	return before
+}
+
+// KnownUnder returns the entries of a checkpoint's namespaces whose window has changed, once
+// its task judges by a newer route set.
+func (rt *App) KnownUnder(c *wire.Checkpoint, set int64) (known []wire.KnownSince) {
+	for id := range c.StreamTimes.Has {
+		namespaceID := uint8(id)
+		entry, has := c.KnownOf(namespaceID)
+		before, existed := rt.SpanAt(c.Set, namespaceID)
+		if next, exists := rt.SpanAt(set, namespaceID); c.StreamTimes.Has[id] && existed && exists {
+			next = c.Window(namespaceID, before).ChangeTo(next, c.StreamTimes.At[id])
+			entry = wire.KnownSince{NamespaceID: namespaceID, Since: next.Since, LateBefore: next.LateBefore}
+			has = !next.IsSettled(c.StreamTimes.At[id])
+		}
+		if has {
+			known = append(known, entry)
+		}
+	}
+	return known
+}
