@@ -191,7 +191,7 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	defer func() { inspector.Close() }()
 	entry, found, err := inspector.Lookup(t.Context(), &derived)
 	must(t, err)
-	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held(derived.Route) {
+	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held() {
 		t.Errorf("found %v: %+v", found, entry)
 	}
 	b.forget(inspector, derived)

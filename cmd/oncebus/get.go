@@ -211,10 +211,10 @@ type shownEntry struct {
 
 // showEntry shows the row of a key.
 func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
-	r, w := d.Route, d.Route.Span()
+	r, w := d.Route, e.Window
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
-		RetainedUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
+		RetainedUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(), KeyState: e.KeyState(),
 		Attempt: e.Row.Attempt, resultLimit: r.Claim.ResultBytes,
 	}
 	if s.KeyState != front.Free {

@@ -233,14 +233,10 @@ func (s *rowScan) rowsOf(i *Inspector, d *rules.Derived) (rows []RowErasure, fre
 	topic, partitions := i.locate(d)
 	for _, partition := range partitions {
 		t := s.tasks[app.TaskID{Topic: topic, Partition: partition}]
-		streamTime := dedup.NoStreamTime
-		if t.last.IsWhole() {
-			c := t.last.Newest()
-			streamTime = c.StreamTimes.Of(namespaceID)
-		}
+		streamTime, window := i.timeOf(&t.last, d.Route)
 		for _, row := range t.rows {
 			switch {
-			case row.NamespaceID != namespaceID || !d.Route.Span().Retains(row.First, streamTime) || !isOf(&row, d):
+			case row.NamespaceID != namespaceID || !window.Retains(row.First, streamTime) || !isOf(&row, d):
 			case row.Status == dedup.Freed:
 				freeAfter = max(freeAfter, row.Attempt)
 			default:

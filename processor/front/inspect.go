@@ -112,14 +112,16 @@ type Entry struct {
 	// StreamTime is that of the key's namespace in the task, in Unix
 	// milliseconds; dedup.NoStreamTime for none.
 	StreamTime int64
+	// Window is that by which the task judges the namespace.
+	Window dedup.Window
 }
 
 // Held reports whether the row is within retention. Older rows await eviction.
-func (e *Entry) Held(route *rules.Route) bool { return route.Span().Retains(e.Row.First, e.StreamTime) }
+func (e *Entry) Held() bool { return e.Window.Retains(e.Row.First, e.StreamTime) }
 
 // KeyState returns the state of the key for the next event.
-func (e *Entry) KeyState(route *rules.Route) KeyState {
-	switch w := route.Span(); {
+func (e *Entry) KeyState() KeyState {
+	switch w := e.Window; {
 	case !w.Decides(&e.Row, e.StreamTime):
 		return Free
 	case w.Over(e.Row.First, e.StreamTime):
@@ -148,9 +150,8 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return Entry{}, false, err
 	}
 	topic, partitions := i.locate(d)
-	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
 	for _, partition := range partitions {
-		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
+		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition}
 		rows, digests := map[dedup.Digest]dedup.Row{}, digestsOf(d)
 		var last wire.Fold
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
@@ -162,11 +163,8 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		if err != nil {
 			return Entry{}, false, err
 		}
-		if last.IsWhole() {
-			c := last.Newest()
-			entry.StreamTime = c.StreamTimes.Of(namespaceID)
-		}
-		row, found := priorOf(d, rows, entry.StreamTime)
+		entry.StreamTime, entry.Window = i.timeOf(&last, d.Route)
+		row, found := priorOf(d, rows, entry.Window, entry.StreamTime)
 		if !found {
 			continue
 		}
@@ -178,6 +176,20 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return entry, true, nil
 	}
 	return Entry{}, false, nil
+}
+
+// timeOf returns the stream time of a route's namespace in a task, and the window by which the
+// task judges it: that of the route set that its newest checkpoint names.
+func (i *Inspector) timeOf(last *wire.Fold, r *rules.Route) (streamTime int64, window dedup.Window) {
+	if !last.IsWhole() {
+		return dedup.NoStreamTime, r.Span()
+	}
+	c, id := last.Newest(), i.rt.ByName[r.Name].NamespaceID
+	window, known := i.rt.WindowAt(&c, id)
+	if !known { // the set is newer than the manifest that was read
+		window = c.Window(id, r.Span())
+	}
+	return c.StreamTimes.Of(id), window
 }
 
 // addRows adds the rows of a changelog record that have one of the digests.
@@ -196,16 +208,16 @@ func addRows(rows map[dedup.Digest]dedup.Row, digests []dedup.Digest, rec *kgo.R
 // priorOf returns the row against which the event would be judged. Without one it
 // returns the newest row of the order in an adjacent bucket, even an expired or
 // released one.
-func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
+func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
-	prior, found := priorInBuckets(&ev, d, own, held, rows, streamTime)
+	prior, found := priorInBuckets(&ev, d, own, held, rows, w, streamTime)
 	if !d.Route.ForwardsCollisions() || d.Fingerprint == 0 {
 		return prior, found
 	}
 	second, hasSecond := rows[dedup.CollisionDigest(d.Digest, d.Fingerprint)]
-	collides := held && ev.Collides(&own, d.Route.Span(), streamTime)
-	if row, ok := ev.PriorOfCollision(prior, found, second, hasSecond, collides, d.Route.Span(), streamTime); ok {
+	collides := held && ev.Collides(&own, w, streamTime)
+	if row, ok := ev.PriorOfCollision(prior, found, second, hasSecond, collides, w, streamTime); ok {
 		return row, true
 	}
 	return prior, found // the event that has the key
@@ -227,7 +239,7 @@ func digestsOf(d *rules.Derived) []dedup.Digest {
 
 // priorInBuckets is priorOf with the first keys of a route, and the second ones of the
 // adjacent buckets.
-func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
+func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	if !d.HasAdjacent {
 		return own, held
 	}
@@ -241,7 +253,7 @@ func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool,
 			adjacent = append(adjacent, row)
 		}
 	}
-	prior, held := ev.Prior(own, held, adjacent, d.Route.AdjacentStep(), d.Route.Span(), streamTime)
+	prior, held := ev.Prior(own, held, adjacent, d.Route.AdjacentStep(), w, streamTime)
 	if !held && len(adjacent) > 0 {
 		return slices.MaxFunc(adjacent, func(a, b dedup.Row) int { return cmp.Compare(a.First, b.First) }), true
 	}
