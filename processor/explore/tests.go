@@ -19,6 +19,14 @@ func Holds[S comparable](t testing.TB, m Model[S], atLeast int) {
 	}
 }
 
+// Bound returns a bound of a model: the narrow one with the race detector.
+func Bound[N any](wide, narrow N) N {
+	if Narrow {
+		return narrow
+	}
+	return wide
+}
+
 // Finds explores a model with a planted mistake in a test, and prints the shortest trace of
 // it, which must have a number of steps. It returns the violation.
 func Finds[S comparable](t testing.TB, m Model[S], steps int) *Violation {
