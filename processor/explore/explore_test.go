@@ -97,7 +97,7 @@ func TestLimit(t *testing.T) {
 func TestAgainstAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
-		n := 1 + rng.IntN(20_000)
+		n := 1 + rng.IntN(5_000)
 		next := make([][2]int, n)
 		for i := range next {
 			next[i] = [2]int{rng.IntN(n), rng.IntN(n)}
