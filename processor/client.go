@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"oncebus/processor/app"
+	"oncebus/processor/assign"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 )
@@ -40,7 +41,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.txnID),
 		kgo.ConsumeTopics(w.member.subscribed()...),
-		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
+		kgo.Balancers(w.balancers()...),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// A broker serves one fetch of a client at a time. Partitions resumed after
@@ -127,6 +128,18 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 // With 3 ms p99 was 11 to 14 ms there, with 4 ms 13 to 16, and with 2 ms 19 to 27, because
 // the broker then delays batches now and then (2026-11-25).
 const markerTime = 3 * time.Millisecond
+
+// balancers returns those that the worker offers to its group, the preferred one first. All
+// are cooperative. The routing stage has no local state, and the previous build offers only
+// cooperative-sticky.
+func (w *worker) balancers() []kgo.GroupBalancer {
+	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}
+	if w.stage == app.StageRoute {
+		return []kgo.GroupBalancer{sticky}
+	}
+	warm := assign.NewBalancer(func() assign.Warmth { return assign.Warmth{Positions: w.stores.Positions(w.rt.Topology)} })
+	return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}, sticky}
+}
 
 // watchedBalancer is a balancer that reports the assignment of this member. franz-go's
 // callbacks get differences, and its transaction session drops some of them (A8). The

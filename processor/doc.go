@@ -44,6 +44,7 @@
 //	wire       the bytes in records: headers, envelope, checkpoint, verdict
 //	app        topics, manifest, numbers and limits of an app
 //	judge      judges and routes records; no client, no goroutine
+//	assign     which worker gets which task: a former owner first
 //	restore    a process's stores, and their restores from the changelog
 //	front      submits events and waits; looks keys up, requests their erasure
 //	deadletter lists dead letters, and sends them back to their inputs

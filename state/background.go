@@ -50,7 +50,16 @@ func (s *Store) markOpen() error {
 		return nil
 	}
 	s.markedOpen = true
-	return status{state: statusOpen, boot: s.host.boot}.write(s.dir)
+	return status{state: statusOpen, boot: s.host.boot, position: s.durable.Load()}.write(s.dir)
+}
+
+// notePosition writes the position of the manifest to STATUS. Before STATUS is open it
+// says how often the process died, and markOpen writes the position.
+func (s *Store) notePosition() error {
+	if !s.markedOpen {
+		return nil
+	}
+	return status{state: statusOpen, boot: s.host.boot, position: s.durable.Load()}.note(s.dir)
 }
 
 // maintain evicts, deletes and merges until no work is left, then collects
@@ -138,6 +147,9 @@ func (s *Store) flush(f *frozenTable) error {
 	s.host.boundMapped()
 	s.durable.Store(f.position)
 	close(f.done)
+	if err := s.notePosition(); err != nil {
+		return err
+	}
 	s.host.metrics.flushSeconds.Observe(time.Since(began).Seconds())
 	s.owesToken = true
 	s.returnToken(false)

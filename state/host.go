@@ -348,6 +348,17 @@ func (s *Store) adopt(m *manifest) {
 	s.refreshView()
 }
 
+// Positions returns the position of each open store by its directory.
+func (h *Host) Positions() map[string]int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	positions := make(map[string]int64, len(h.stores))
+	for s := range h.stores {
+		positions[s.dir] = s.Position()
+	}
+	return positions
+}
+
 func (h *Host) removeStore(s *Store) {
 	h.mu.Lock()
 	delete(h.stores, s)

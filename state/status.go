@@ -25,6 +25,10 @@ var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 //	state open
 //	boot 4b0a4fcc-7a0c-4d04-8f5c-0f1d6fd0a9c7
 //	tries 0
+//	position 81204
+//
+// The position is a hint for others: Open reads the manifest. A build without it ignores
+// the line.
 //
 // It has a fixed size and is overwritten in place: the write of one sector is
 // atomic and succeeds on a full disk.
@@ -52,6 +56,8 @@ type status struct {
 	state string
 	boot  string // id of the boot that wrote the status; "" if the system has none
 	tries int    // openings in a row that did not reach statusOpen
+	// position is that of the last manifest; 0 if unknown.
+	position int64
 }
 
 // bootID returns the kernel's id of this boot, or "" outside of Linux or
@@ -93,7 +99,7 @@ func readStatus(dir string) (*status, error) {
 
 func parseStatus(text string) (*status, bool) {
 	lines := strings.Split(text, "\n")
-	if len(lines) < 4 || lines[0] != statusTitle {
+	if len(lines) < 5 || lines[0] != statusTitle {
 		return nil, false
 	}
 	var s status
@@ -110,15 +116,58 @@ func parseStatus(text string) (*status, bool) {
 	}
 	var err error
 	s.tries, err = strconv.Atoi(tries)
+	if position, ok := strings.CutPrefix(lines[4], "position "); ok {
+		if n, err := strconv.ParseInt(position, 10, 64); err == nil && n > 0 {
+			s.position = n
+		}
+	}
 	known := s.state == statusOpening || s.state == statusOpen || s.state == statusClosed
 	return &s, err == nil && s.tries >= 0 && known
 }
 
+// HintedPosition returns the changelog offset below which the files of a store have every
+// row, without opening them. It is 0 if there are none, if Open would not trust them, or if
+// a build without the hint closed them. Nothing may rely on it.
+func (h *Host) HintedPosition(dir string) int64 {
+	s, err := readStatus(dir)
+	if err != nil || s == nil || s.checkTrust(h.boot) != nil {
+		return 0
+	}
+	return s.position
+}
+
+// text returns the content of the status file, without padding.
+func (s status) text() (string, error) {
+	text := fmt.Sprintf("%s\nstate %s\nboot %s\ntries %d\nposition %d\n", statusTitle, s.state, s.boot, s.tries, s.position)
+	if len(text) > statusBytes {
+		return "", fmt.Errorf("write status: text has %d bytes, more than the limit of %d", len(text), statusBytes)
+	}
+	return text + strings.Repeat("\n", statusBytes-len(text)), nil
+}
+
+// note overwrites the status file without a sync: only its position has changed, which may
+// be late on disk.
+func (s status) note(dir string) (err error) {
+	text, err := s.text()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, statusName), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
 // write writes s to the status file and syncs it to disk.
 func (s status) write(dir string) (err error) {
-	text := fmt.Sprintf("%s\nstate %s\nboot %s\ntries %d\n", statusTitle, s.state, s.boot, s.tries)
-	if len(text) > statusBytes {
-		return fmt.Errorf("write status: text has %d bytes, more than the limit of %d", len(text), statusBytes)
+	text, err := s.text()
+	if err != nil {
+		return err
 	}
 	path := filepath.Join(dir, statusName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -130,7 +179,7 @@ func (s status) write(dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
-	if _, err := f.WriteAt([]byte(text+strings.Repeat("\n", statusBytes-len(text))), 0); err != nil {
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
 	if info.Size() > statusBytes {
@@ -197,6 +246,7 @@ func (h *Host) beginOpen(dir string) (restore func() error, err error) {
 		if prior.state == statusOpening {
 			next.tries = prior.tries + 1
 		}
+		next.position = prior.position
 		restore = func() error { return prior.write(dir) }
 	}
 	return restore, next.write(dir)

@@ -274,3 +274,40 @@ func TestDirectoryForFile(t *testing.T) {
 		})
 	}
 }
+
+// TestHintedPosition reads the position of a store without opening it: after a flush of an
+// open store, after a kill, and after a close. Files that Open would not trust have none.
+func TestHintedPosition(t *testing.T) {
+	h := newHost(t, damageConfig())
+	h.boot = "one"
+	dir, m := killedStore(t, h)
+	expect := func(what string, want int64) {
+		t.Helper()
+		if got := h.HintedPosition(dir); got != want {
+			t.Errorf("%s: hinted position %d, want %d", what, got, want)
+		}
+	}
+	expect("killed", m.position())
+	h.boot = "two"
+	expect("after the host stopped", 0)
+	h.boot = "one"
+	s := mustOpen(t, h, dir)
+	must(t, s.Apply(m.position()+7, nil))
+	flush(t, s)
+	must(t, s.Close())
+	expect("closed", m.position()+7)
+	h.boot = "two"
+	expect("closed, then host stopped", m.position()+7)
+
+	status, err := os.ReadFile(filepath.Join(dir, statusName))
+	must(t, err)
+	for text, want := range map[string]int64{"position 12": 12, "position -1": 0, "position 99999999999999999999": 0, "elsewhere 1": 0, "": 0} {
+		lines := strings.Split(string(status), "\n")
+		lines[4] = text
+		must(t, os.WriteFile(filepath.Join(dir, statusName), []byte(strings.Join(lines, "\n")), 0o600))
+		expect(text, want)
+	}
+	if got := h.HintedPosition(t.TempDir()); got != 0 {
+		t.Errorf("a directory without a store hints at %d", got)
+	}
+}

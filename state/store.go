@@ -430,5 +430,5 @@ func (s *Store) stop() error {
 	if deleteErr != nil || s.Err() != nil {
 		return deleteErr // the content of the files is unknown: STATUS stays open
 	}
-	return status{state: statusClosed, boot: s.host.boot}.write(s.dir)
+	return status{state: statusClosed, boot: s.host.boot, position: s.durable.Load()}.write(s.dir)
 }

@@ -53,6 +53,7 @@ var (
 	wireSuite      = suite{name: "wire", pkg: "processor/wire", skip: "^(Bench|Fuzz)"}
 	judgeSuite     = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
 	appSuite       = suite{name: "app", pkg: "processor/app", skip: "^(Bench|Fuzz)"}
+	assignSuite    = suite{name: "assign", pkg: "processor/assign", skip: "^(Bench|Fuzz)"}
 	restoreSuite   = suite{name: "restore", pkg: "processor/restore", skip: "^(Bench|Fuzz)"}
 	frontSuite     = suite{name: "front", pkg: "processor/front", skip: "^(Bench|Fuzz)"}
 	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
@@ -65,8 +66,7 @@ var (
 
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
-	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite,
-	letterSuite, auditSuite,
+	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, auditSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.
@@ -90,7 +90,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, auditList, moveList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, warmList, auditList, moveList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is

@@ -13,6 +13,7 @@ type Metrics struct {
 	Restored    prometheus.Counter
 	restoreLeft *prometheus.GaugeVec
 	restoreTime prometheus.Histogram
+	restores    *prometheus.CounterVec
 	Quarantined prometheus.Counter
 	DiskFree    prometheus.Gauge
 	diskPause   prometheus.Gauge
@@ -20,6 +21,9 @@ type Metrics struct {
 	stalled     *prometheus.GaugeVec
 	refused     *prometheus.GaugeVec
 }
+
+// The values of the label local_state.
+const localWarm, localCold = "warm", "cold"
 
 // NewMetrics registers the metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
@@ -32,6 +36,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_restore_seconds",
 			Help:    "Time a task took from assignment, or from an unknown commit outcome, to running.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		restores: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_restores_total",
+			Help: "Restores of tasks that ended, by local state: warm (read only the changelog after it) or cold (read all of the changelog)."}, []string{"local_state"}),
 		Quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
 			Help: "Local stores quarantined as corrupt, foreign or out of step with the changelog, and rebuilt from it. Should stay 0: look at the disk."}),
 		DiskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
@@ -45,7 +51,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.refused = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_refused_partitions",
 		Help: "Partitions that wait for a decision of an operator, by problem; 'oncebus accept' lists them."}, []string{"problem"})
-	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.diskPause, m.DiskPaused, m.stalled)
+	for _, state := range []string{localWarm, localCold} {
+		m.restores.WithLabelValues(state)
+	}
+	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.restores, m.Quarantined, m.DiskFree, m.diskPause, m.DiskPaused, m.stalled)
 	return m
 }
 

@@ -115,6 +115,7 @@ func (r *Restore) run(ctx context.Context) error {
 		}
 		if err == nil {
 			r.src.Metrics.restoreTime.Observe(time.Since(began).Seconds())
+			r.src.Metrics.restores.WithLabelValues(r.localState()).Inc()
 			r.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.Checkpoint.Next,
 				"took", time.Since(began).Round(time.Millisecond).String())
 			return nil
@@ -124,6 +125,14 @@ func (r *Restore) run(ctx context.Context) error {
 		}
 		err = nil
 	}
+}
+
+// localState reports whether the local store had rows to begin with.
+func (r *Restore) localState() string {
+	if r.base == nil {
+		return localCold
+	}
+	return localWarm
 }
 
 // remedy is what a restore does after an error.

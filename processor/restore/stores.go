@@ -134,6 +134,26 @@ func (s *Stores) DirOf(id app.TaskID) string {
 	return filepath.Join(s.dir, s.app, id.Topic+"-"+strconv.Itoa(int(id.Partition)))
 }
 
+// Positions returns the changelog position of each task that has a store or files in this
+// process, with any owner. They are hints: a restore reads the position of the store itself.
+func (s *Stores) Positions(t *app.Topology) map[app.TaskID]int64 {
+	positions, open := map[app.TaskID]int64{}, s.Host.Positions()
+	for _, topic := range t.TaskTopics() {
+		for p := range t.Topics[topic].Partitions {
+			id := app.TaskID{Topic: topic, Partition: p}
+			dir := s.DirOf(id)
+			position, isOpen := open[dir]
+			if !isOpen {
+				position = s.Host.HintedPosition(dir)
+			}
+			if position > 0 {
+				positions[id] = position
+			}
+		}
+	}
+	return positions
+}
+
 // makeDir creates the state directory, readable by its owner only.
 func (s *Stores) makeDir() error {
 	dir := filepath.Join(s.dir, s.app)

@@ -1,0 +1,134 @@
+package assign
+
+import (
+	"cmp"
+	"slices"
+
+	"oncebus/processor/app"
+)
+
+// A cost is what an assignment costs, the most important part first.
+type cost struct {
+	load  int64 // the sum of the squares of all loads
+	moves int64 // tasks that leave their owners
+	cold  int64 // tasks whose rows the new owner lacks
+	lag   int64 // changelog records to read again
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{c.load + d.load, c.moves + d.moves, c.cold + d.cold, c.lag + d.lag}
+}
+
+func (c cost) minus(d cost) cost {
+	return cost{c.load - d.load, c.moves - d.moves, c.cold - d.cold, c.lag - d.lag}
+}
+
+func (c cost) less(d cost) bool {
+	return cmp.Or(cmp.Compare(c.load, d.load), cmp.Compare(c.moves, d.moves), cmp.Compare(c.cold, d.cold), cmp.Compare(c.lag, d.lag)) < 0
+}
+
+// A flow is the cheapest assignment of the tasks added so far. add finds the cheapest way
+// to add one: a member gets it, another one gets a task of that member, and so on. By such
+// shortest paths the assignment stays the cheapest one (minimum-cost flow).
+type flow struct {
+	tasks []app.TaskID
+	costs [][]cost // by task and member
+	may   [][]bool
+	of    [][]int // the tasks of each member
+	hand  [][]step
+}
+
+// A step hands a task from one member to another. It changes the cost by by.
+type step struct {
+	task int // -1 for none
+	by   cost
+}
+
+func newFlow(members []Member, tasks []app.TaskID) *flow {
+	f := &flow{tasks: tasks, of: make([][]int, len(members)), hand: make([][]step, len(members))}
+	owners := ownersOf(members)
+	for _, id := range tasks {
+		owner, owned := owners[id]
+		if !owned {
+			owner = -1
+		}
+		costs, may := costsOf(members, id, owner)
+		f.costs, f.may = append(f.costs, costs), append(f.may, may)
+	}
+	for i := range members {
+		f.compare(i)
+	}
+	return f
+}
+
+// compare finds the cheapest step from a member to each other one.
+func (f *flow) compare(from int) {
+	steps := slices.Repeat([]step{{task: -1}}, len(f.of))
+	for _, task := range f.of[from] {
+		for to := range steps {
+			if by := f.costs[task][to].minus(f.costs[task][from]); f.may[task][to] && (steps[to].task < 0 || by.less(steps[to].by)) {
+				steps[to] = step{task, by}
+			}
+		}
+	}
+	f.hand[from] = steps
+}
+
+// add adds a task, unless no member may get it.
+func (f *flow) add(task int) {
+	reach := make([]*path, len(f.of))
+	for to := range reach {
+		if f.may[task][to] {
+			reach[to] = &path{task: task, from: -1, cost: f.costs[task][to]}
+		}
+	}
+	f.relax(reach)
+	best, bestCost := -1, cost{}
+	for to, way := range reach {
+		if way == nil {
+			continue
+		}
+		// One task more raises the square of the load by 2*load+1.
+		if c := way.cost.plus(cost{load: int64(2*len(f.of[to]) + 1)}); best < 0 || c.less(bestCost) {
+			best, bestCost = to, c
+		}
+	}
+	for to := best; to >= 0; to = reach[to].from {
+		way := reach[to]
+		f.of[to] = append(f.of[to], way.task)
+		if way.from >= 0 {
+			f.of[way.from] = slices.DeleteFunc(f.of[way.from], func(t int) bool { return t == way.task })
+		}
+	}
+	for to := best; to >= 0; to = reach[to].from {
+		f.compare(to)
+	}
+}
+
+// A path is the cheapest way to give a member one task more: task, which from hands over.
+type path struct {
+	task, from int // from is -1 for the added task
+	cost       cost
+}
+
+// relax finds the cheapest paths (Bellman and Ford). There is no cycle below zero, because
+// the assignment is the cheapest one.
+func (f *flow) relax(reach []*path) {
+	for changed := true; changed; {
+		changed = false
+		for from, way := range reach {
+			if way == nil {
+				continue
+			}
+			for to, step := range f.hand[from] {
+				if step.task < 0 || to == from {
+					continue
+				}
+				if c := way.cost.plus(step.by); reach[to] == nil || c.less(reach[to].cost) {
+					reach[to] = &path{step.task, from, c}
+					changed = true
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package assign
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"oncebus/processor/app"
+)
+
+// WarmthBytesMax bounds what a member tells the leader. The broker stores it in one record
+// with that of all members, which may have 1 MB. 1,000 positions take 5 KB.
+const WarmthBytesMax = 8 << 10
+
+// warmthVersion is the first byte. A build reads no other version.
+const warmthVersion = 1
+
+// Warmth is what a member tells the leader.
+type Warmth struct {
+	Positions map[app.TaskID]int64 // those above 0
+}
+
+var errWarmth = errors.New("warmth of a member is damaged")
+
+// encode returns the version, and for each topic its name, the number of positions, and
+// for each of them the distance to the partition before and the position. Positions that
+// exceed the bound are omitted, from the last one: they count as none.
+func (w Warmth) encode() []byte {
+	b := []byte{warmthVersion}
+	byTopic := map[string]map[int32]int64{}
+	for id, position := range w.Positions {
+		if byTopic[id.Topic] == nil {
+			byTopic[id.Topic] = map[int32]int64{}
+		}
+		byTopic[id.Topic][id.Partition] = position
+	}
+	for _, topic := range slices.Sorted(maps.Keys(byTopic)) {
+		b = appendTopic(b, topic, byTopic[topic])
+	}
+	return b
+}
+
+func appendTopic(b []byte, topic string, positions map[int32]int64) []byte {
+	head := binary.AppendUvarint(nil, uint64(len(topic)))
+	head = append(head, topic...)
+	room := WarmthBytesMax - len(b) - len(head) - binary.MaxVarintLen32
+	var body, entry []byte
+	n, before := 0, int32(-1)
+	for _, p := range slices.Sorted(maps.Keys(positions)) {
+		if positions[p] <= 0 {
+			continue
+		}
+		entry = binary.AppendUvarint(entry[:0], uint64(p-before-1))
+		entry = binary.AppendUvarint(entry, uint64(positions[p]))
+		if len(body)+len(entry) > room {
+			break
+		}
+		body, before, n = append(body, entry...), p, n+1
+	}
+	if n == 0 {
+		return b
+	}
+	return append(binary.AppendUvarint(append(b, head...), uint64(n)), body...)
+}
+
+// decodeWarmth reads what encode wrote.
+func decodeWarmth(b []byte) (Warmth, error) {
+	w := Warmth{Positions: map[app.TaskID]int64{}}
+	if len(b) == 0 || b[0] != warmthVersion || len(b) > WarmthBytesMax {
+		return w, fmt.Errorf("%w: %d bytes, version %v", errWarmth, len(b), b[:min(1, len(b))])
+	}
+	r := reader{b: b[1:]}
+	for len(r.b) > 0 && !r.bad {
+		topic := string(r.take(r.uint(uint64(len(r.b)))))
+		n := r.uint(uint64(len(r.b)))
+		for p := uint64(0); n > 0 && !r.bad; n-- {
+			p += r.uint(partitionMax)
+			if position := r.uint(1<<63 - 1); p < partitionMax && !r.bad {
+				w.Positions[app.TaskID{Topic: topic, Partition: int32(p)}] = int64(position)
+			}
+			p++
+		}
+	}
+	if r.bad {
+		return Warmth{}, errWarmth
+	}
+	return w, nil
+}
+
+// partitionMax bounds partition numbers.
+const partitionMax = 1 << 31
+
+// A reader reads numbers. bad reports that one is missing or too large.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) uint(most uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > most {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	taken := r.b[:n]
+	r.b = r.b[n:]
+	return taken
+}

@@ -1,0 +1,73 @@
+//go:build mutants
+
+package mutants
+
+const warmOutsideSim = "to the oracle it is right: the assignment is a preference"
+
+// warmList has the defects of the assignment to former owners.
+var warmList = []mutant{
+	{
+		name:     "moves-without-a-revocation",
+		hazards:  []string{"B14"},
+		does:     "a partition is assigned to its new owner while the old one still has it",
+		edits:    []edit{{"processor/assign/balancer.go", "	plan.AdjustCooperative(c)\n", ""}},
+		aims:     []suite{assignSuite.aimed("^TestPartitionMovesInTwoRebalances$")},
+		notInSim: "the broker fences the old owner by the generation of its commit",
+	},
+	{
+		name:     "old-claim-wins",
+		hazards:  []string{"B14"},
+		does:     "a member that missed rebalances counts as the owner of what another one has",
+		edits:    []edit{{"processor/assign/assign.go", "members[i].Generation > members[other].Generation {", "members[i].Generation < members[other].Generation {"}},
+		aims:     []suite{assignSuite.aimed("^TestAssign$")},
+		notInSim: warmOutsideSim,
+	},
+	{
+		name:     "foreign-topic-assigned",
+		hazards:  []string{"B14"},
+		does:     "a member gets a task of a topic that it does not read",
+		edits:    []edit{{"processor/assign/assign.go", "may[i] = slices.Contains(members[i].Topics, id.Topic)", "may[i] = true"}},
+		aims:     []suite{assignSuite.aimed("^TestAssign")},
+		notInSim: "its processes know the same routes",
+	},
+	{
+		name:     "warmest-before-owner",
+		hazards:  []string{"B14"},
+		does:     "a task leaves its owner for a member that has its rows too",
+		edits:    []edit{{"processor/assign/assign.go", "			costs[i].moves = 1\n", "			costs[i].moves = 0\n"}},
+		aims:     []suite{assignSuite.aimed("^TestAssign")},
+		notInSim: warmOutsideSim,
+	},
+	{
+		name:     "warmth-before-balance",
+		hazards:  []string{"B14"},
+		does:     "a warm member gets more than its share",
+		edits:    []edit{{"processor/assign/flow.go", "cost{load: int64(2*len(f.of[to]) + 1)}", "cost{lag: int64(2*len(f.of[to]) + 1)}"}},
+		aims:     []suite{assignSuite.aimed("^TestAssign")},
+		notInSim: warmOutsideSim,
+	},
+	{
+		name:     "damaged-warmth-read",
+		hazards:  []string{"B14"},
+		does:     "user data of another build is read as positions",
+		edits:    []edit{{"processor/assign/warmth.go", "len(b) == 0 || b[0] != warmthVersion || len(b) > WarmthBytesMax", "len(b) == 0"}},
+		aims:     []suite{assignSuite.aimed("^TestDamagedWarmthLooksCold$")},
+		notInSim: warmOutsideSim,
+	},
+	{
+		name:     "earlier-builds-refused",
+		hazards:  []string{"B14"},
+		does:     "a member offers the new balancer only, so no earlier build can join its group",
+		edits:    []edit{{"processor/client.go", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}, sticky}", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}}"}},
+		aims:     inProcessor("^TestBuildsWithAndWithoutTheBalancerShareAGroup$"),
+		notInSim: "its processes are of one build",
+	},
+	{
+		name:     "directories-not-sent",
+		hazards:  []string{"B14"},
+		does:     "a member sends the leader nothing of the directories of its process",
+		edits:    []edit{{"processor/restore/stores.go", "			if position > 0 {\n", "			if position < 0 {\n"}},
+		aims:     inProcessor("^TestFormerOwnerGetsItsTasksAgain$"),
+		notInSim: warmOutsideSim,
+	},
+}

@@ -1,0 +1,162 @@
+package processor_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+	"oncebus/processor/assign"
+)
+
+// warmConfig has enough partitions that no process gets the ones that it had by chance.
+func (b *bench) warmConfig(instance string) processor.Config {
+	cfg := b.config(instance)
+	cfg.Partitions = 8
+	return cfg
+}
+
+// tasksOf returns the partitions of the tasks that an instance runs.
+func (b *bench) tasksOf(i *instance) map[app.TaskID]bool {
+	return i.Assigned(processor.StageDedup)
+}
+
+// share waits until two instances run half of the tasks each.
+func (b *bench) share(one, other *instance) {
+	b.t.Helper()
+	b.wait("both to run half of the tasks", func() bool {
+		return len(b.tasksOf(one)) == 4 && len(b.tasksOf(other)) == 4 && one.Ready() == nil && other.Ready() == nil
+	})
+}
+
+// balancerOf returns the balancer that the group of the dedup stage uses.
+func (b *bench) balancerOf() string {
+	described, err := b.admin.DescribeGroups(b.t.Context(), app.GroupName("app", processor.StageDedup))
+	must(b.t, err)
+	return described[app.GroupName("app", processor.StageDedup)].Protocol
+}
+
+// TestFormerOwnerGetsItsTasksAgain: a process stays away for longer than its session, so
+// that others run its tasks. When it comes back it gets the same tasks, and reads only what
+// their changelogs got meanwhile. A process that has lost its directories reads all.
+func TestFormerOwnerGetsItsTasksAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	stays, leaves := b.warmConfig("stays"), b.warmConfig("leaves")
+	one, other := b.start(stays), b.start(leaves)
+	b.share(one, other)
+	produced := 0
+	more := func(n int) {
+		produced += n
+		records, _ := traffic(produced)
+		b.produce(records...)
+		b.drain(one, "signals.raw")
+	}
+	more(400)
+	for round := range 2 {
+		had := b.tasksOf(other)
+		must(t, other.stop())
+		b.wait("the other tasks", func() bool { return len(b.tasksOf(one)) == 8 && one.Ready() == nil })
+		more(80)
+		other = b.start(leaves)
+		b.share(one, other)
+		if has := b.tasksOf(other); !maps.Equal(has, had) {
+			t.Errorf("round %d: the process had %v and gets %v", round, had, has)
+		}
+		got := gather(t, other)
+		if warm, cold := got[`oncebus_restores_total{local_state="warm"}`], got[`oncebus_restores_total{local_state="cold"}`]; warm != 4 || cold != 0 {
+			t.Errorf("round %d: %v restores were warm and %v cold, want 4 and 0", round, warm, cold)
+		}
+		if rows := got["oncebus_restored_rows_total"]; rows > 80 {
+			t.Errorf("round %d: %v rows were read, and 80 events came meanwhile", round, rows)
+		}
+	}
+	must(t, other.stop())
+	leaves.StateDir = t.TempDir()
+	other = b.start(leaves)
+	b.share(one, other)
+	if cold := gather(t, other)[`oncebus_restores_total{local_state="cold"}`]; cold != 4 {
+		t.Errorf("%v restores were cold, want 4 without directories", cold)
+	}
+	records, sent := traffic(produced)
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+	if used := b.balancerOf(); used != assign.ProtocolName {
+		t.Errorf("the group uses the balancer %q", used)
+	}
+	b.assertWhole(one)
+}
+
+// TestBuildsWithAndWithoutTheBalancerShareAGroup: a member of an earlier build knows only
+// cooperative-sticky, so its group uses that. When it has left, the group uses the new one,
+// and goes back when it returns. Tasks that stay are not restored.
+func TestBuildsWithAndWithoutTheBalancerShareAGroup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	one := b.ready(b.start(b.warmConfig("one")))
+	for range 2 {
+		if used := b.balancerOf(); used != assign.ProtocolName {
+			t.Fatalf("the group uses the balancer %q before an earlier build joins", used)
+		}
+		earlier := b.newClient(kgo.ConsumerGroup("app-dedup"), kgo.ConsumeTopics("app-repartition"), kgo.DisableAutoCommit(),
+			kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.SessionTimeout(time.Second), kgo.HeartbeatInterval(100*time.Millisecond))
+		b.wait("the earlier build to get half of the tasks", func() bool {
+			earlier.PollFetches(nil) // returns at once
+			return len(b.tasksOf(one)) == 4 && one.Ready() == nil && b.balancerOf() == "cooperative-sticky"
+		})
+		kept := b.tasksOf(one)
+		before := gather(t, one)
+		earlier.Close()
+		b.wait("all tasks", func() bool { return len(b.tasksOf(one)) == 8 && one.Ready() == nil })
+		b.wait("the new balancer", func() bool { return b.balancerOf() == assign.ProtocolName })
+		after := gather(t, one)
+		sum := func(m map[string]float64) float64 {
+			return m[`oncebus_restores_total{local_state="warm"}`] + m[`oncebus_restores_total{local_state="cold"}`]
+		}
+		if n := sum(after) - sum(before); n != 4 {
+			t.Errorf("%v tasks were restored, want the 4 that %v lacks", n, kept)
+		}
+	}
+	records, sent := traffic(200)
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// TestWorkersOfAProcessShareItsDirectories: any worker of a process counts as warm for all
+// directories of the process, also those that another worker wrote.
+func TestWorkersOfAProcessShareItsDirectories(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	stays, leaves := b.warmConfig("stays"), b.warmConfig("leaves")
+	stays.Workers, leaves.Workers = 2, 2
+	one, other := b.start(stays), b.start(leaves)
+	b.share(one, other)
+	records, sent := traffic(400)
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	had := b.tasksOf(other)
+	must(t, other.stop())
+	b.wait("the other tasks", func() bool { return len(b.tasksOf(one)) == 8 && one.Ready() == nil })
+	other = b.start(leaves)
+	b.share(one, other)
+	if has := b.tasksOf(other); !maps.Equal(has, had) {
+		t.Errorf("the process had %v and gets %v", had, has)
+	}
+	byWorker := map[string]int{}
+	for _, task := range other.State().Tasks {
+		byWorker[task.Worker]++
+	}
+	for worker, n := range byWorker {
+		if n != 2 {
+			t.Errorf("worker %s has %d of the 4 tasks", worker, n)
+		}
+	}
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+}
