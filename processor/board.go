@@ -31,6 +31,8 @@ type State struct {
 	// highest.
 	Keys  []app.KeyCount `json:"keys"`
 	Tasks []TaskState    `json:"tasks"`
+	// Standbys are the tasks of other processes that this one follows (ONCEBUS_STANDBY).
+	Standbys []restore.StandbyState `json:"standbys,omitempty"`
 }
 
 // Brief returns the state without the key counts of each task, which are most of it: their

@@ -137,7 +137,9 @@ func (w *worker) balancers() []kgo.GroupBalancer {
 	if w.stage == app.StageRoute {
 		return []kgo.GroupBalancer{sticky}
 	}
-	warm := assign.NewBalancer(func() assign.Warmth { return assign.Warmth{Positions: w.stores.Positions(w.rt.Topology)} })
+	warm := assign.NewBalancer(func() assign.Warmth {
+		return assign.Warmth{Process: w.cfg.InstanceID, Standby: w.cfg.Standby, Positions: w.stores.Positions(w.rt.Topology)}
+	})
 	return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}, sticky}
 }
 

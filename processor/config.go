@@ -48,6 +48,10 @@ type Config struct {
 	// InstanceID: its partitions wait for it, and no other process restores them.
 	LeaveOnStop bool `env:"LEAVE_ON_STOP" envDefault:"true" help:"leave the group at a stop, so that others take over at once; false for a process that comes back under its ONCEBUS_INSTANCE_ID within ONCEBUS_SESSION_TIMEOUT"`
 
+	// Standby makes the process follow the changelogs of tasks of other processes, one process
+	// for each task. It needs as much disk again as for the process's own tasks.
+	Standby bool `env:"STANDBY" envDefault:"false" help:"follow the changelogs of tasks of other processes on the local disk, so that a takeover reads only their tails; needs disk for these tasks too"`
+
 	// ConnectHeaders adds the headers to dead letters by which Kafka Connect says where a record
 	// came from and why it failed.
 	ConnectHeaders bool `env:"DEAD_LETTER_CONNECT_HEADERS" envDefault:"false" help:"dead letters also have the headers of Kafka Connect, __connect.errors.*, for tools that read those"`

@@ -6,7 +6,10 @@ import (
 	"maps"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"oncebus/processor/app"
+	"oncebus/processor/assign"
 	"oncebus/processor/kafka"
 )
 
@@ -30,6 +33,8 @@ type ownerWatch struct {
 
 	workers []*worker
 	orphans map[string]map[app.TaskID]bool // by stage, of the last check
+	// following ends the standbys.
+	following context.Context
 }
 
 func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
@@ -37,6 +42,7 @@ func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
+	o.following = ctx
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		o.returnRemoved()
 		t := o.newest().rt.Topology
@@ -69,6 +75,9 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	if group.State != "Stable" {
 		return nil
 	}
+	if stage == app.StageDedup && o.cfg.Standby {
+		o.standbys.Follow(o.following, standbysOf(&group, o.cfg.InstanceID))
+	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
 		for partition := range o.newest().rt.Topology.Topics[topic].Partitions {
@@ -86,6 +95,32 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	}
 	o.rejoin(stage)
 	return nil
+}
+
+// standbysOf returns the tasks that a process follows. Each process computes it from the same
+// description, so a task has one standby. A group with an earlier build has none.
+func standbysOf(group *kadm.DescribedGroup, process string) []app.TaskID {
+	if group.Protocol != assign.ProtocolName {
+		return nil
+	}
+	var members []assign.Member
+	for i := range group.Members {
+		m := &group.Members[i]
+		meta, joined := m.Join.AsConsumer()
+		assigned, synced := m.Assigned.AsConsumer()
+		if !joined || !synced {
+			continue
+		}
+		member := assign.NewMember(m.MemberID, meta)
+		member.Owned = nil
+		for _, t := range assigned.Topics {
+			for _, p := range t.Partitions {
+				member.Owned = append(member.Owned, app.TaskID{Topic: t.Topic, Partition: p})
+			}
+		}
+		members = append(members, member)
+	}
+	return assign.Standbys(members)[process]
 }
 
 // rejoin makes all workers of a stage join their group again, because the leader may do so

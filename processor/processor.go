@@ -152,6 +152,7 @@ func (p *Processor) work(ctx context.Context) error {
 			})
 		}
 		wg.Wait()
+		p.standbys.Close()
 		done <- errors.Join(errors.Join(errs...), p.stores.Close())
 	}()
 	select {
@@ -268,6 +269,9 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
 	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
+	if p.standbys != nil {
+		s.Standbys = p.standbys.State()
+	}
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {

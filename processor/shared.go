@@ -31,6 +31,7 @@ type shared struct {
 	renewing    chan struct{} // has a value while a worker goes over to a new edition
 	clock       *app.BrokerClock
 	stores      *restore.Stores
+	standbys    *restore.Standbys
 	erasures    *erasures     // requested of the tasks of the app
 	holds       *app.Holds    // as read from the manifest topic
 	manifestDue chan struct{} // has a value if the manifest topic has to be read at once

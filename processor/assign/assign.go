@@ -14,6 +14,8 @@ type Member struct {
 	Topics     []string
 	Owned      []app.TaskID // what it had in Generation
 	Generation int32
+	Process    string // it is a worker of
+	Standby    bool   // its process follows changelogs
 	// Positions has the changelog offset up to which its process has the rows of a task.
 	Positions map[app.TaskID]int64
 }
@@ -30,16 +32,17 @@ func Assign(members []Member, partitions map[string]int32) [][]app.TaskID {
 	for at, i := range order {
 		sorted[at] = members[i]
 	}
-	f := newFlow(sorted, tasksOf(partitions))
-	for task := range f.tasks {
-		f.add(task)
-	}
+	owners := ownersOf(sorted)
+	f := newFlow(len(sorted), tasksOf(partitions), func(id app.TaskID) ([]cost, []bool) {
+		owner, owned := owners[id]
+		if !owned {
+			owner = -1
+		}
+		return costsOf(sorted, id, owner)
+	})
 	assigned := make([][]app.TaskID, len(members))
 	for at, i := range order {
-		for _, task := range f.of[at] {
-			assigned[i] = append(assigned[i], f.tasks[task])
-		}
-		slices.SortFunc(assigned[i], compareTasks)
+		assigned[i] = f.tasksOf(at)
 	}
 	return assigned
 }

@@ -72,10 +72,16 @@ func (*balancer) Balance(c *kgo.ConsumerBalancer, partitions map[string]int32) k
 
 // memberOf returns a member. Its name is the static one, which outlives a restart.
 func memberOf(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) Member {
-	member := Member{Name: m.MemberID, Topics: meta.Topics, Generation: meta.Generation}
+	name := m.MemberID
 	if m.InstanceID != nil {
-		member.Name = *m.InstanceID
+		name = *m.InstanceID
 	}
+	return NewMember(name, meta)
+}
+
+// NewMember returns the member that joined with this metadata.
+func NewMember(name string, meta *kmsg.ConsumerMemberMetadata) Member {
+	member := Member{Name: name, Topics: meta.Topics, Generation: meta.Generation}
 	for _, o := range meta.OwnedPartitions {
 		for _, p := range o.Partitions {
 			member.Owned = append(member.Owned, app.TaskID{Topic: o.Topic, Partition: p})
@@ -83,7 +89,7 @@ func memberOf(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata
 	}
 	// Data that this build cannot read only makes the member look cold.
 	if w, err := decodeWarmth(meta.UserData); err == nil {
-		member.Positions = w.Positions
+		member.Process, member.Standby, member.Positions = w.Process, w.Standby, w.Positions
 	}
 	return member
 }

@@ -27,7 +27,7 @@ func (c cost) less(d cost) bool {
 	return cmp.Or(cmp.Compare(c.load, d.load), cmp.Compare(c.moves, d.moves), cmp.Compare(c.cold, d.cold), cmp.Compare(c.lag, d.lag)) < 0
 }
 
-// A flow is the cheapest assignment of the tasks added so far. add finds the cheapest way
+// A flow is the cheapest assignment of its tasks. add finds the cheapest way
 // to add one: a member gets it, another one gets a task of that member, and so on. By such
 // shortest paths the assignment stays the cheapest one (minimum-cost flow).
 type flow struct {
@@ -44,21 +44,30 @@ type step struct {
 	by   cost
 }
 
-func newFlow(members []Member, tasks []app.TaskID) *flow {
-	f := &flow{tasks: tasks, of: make([][]int, len(members)), hand: make([][]step, len(members))}
-	owners := ownersOf(members)
+// newFlow returns an assignment to n members without tasks. price returns what a task costs
+// each member, and which of them may get it.
+func newFlow(n int, tasks []app.TaskID, price func(app.TaskID) (costs []cost, may []bool)) *flow {
+	f := &flow{tasks: tasks, of: make([][]int, n), hand: make([][]step, n)}
 	for _, id := range tasks {
-		owner, owned := owners[id]
-		if !owned {
-			owner = -1
-		}
-		costs, may := costsOf(members, id, owner)
+		costs, may := price(id)
 		f.costs, f.may = append(f.costs, costs), append(f.may, may)
 	}
-	for i := range members {
+	for i := range f.of {
 		f.compare(i)
 	}
+	for task := range tasks {
+		f.add(task)
+	}
 	return f
+}
+
+// tasksOf returns the tasks of a member, sorted.
+func (f *flow) tasksOf(member int) (ids []app.TaskID) {
+	for _, task := range f.of[member] {
+		ids = append(ids, f.tasks[task])
+	}
+	slices.SortFunc(ids, compareTasks)
+	return ids
 }
 
 // compare finds the cheapest step from a member to each other one.

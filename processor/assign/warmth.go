@@ -19,16 +19,23 @@ const warmthVersion = 1
 
 // Warmth is what a member tells the leader.
 type Warmth struct {
+	Process   string               // the instance that the member is a worker of
+	Standby   bool                 // its process follows changelogs of tasks of others
 	Positions map[app.TaskID]int64 // those above 0
 }
 
 var errWarmth = errors.New("warmth of a member is damaged")
 
-// encode returns the version, and for each topic its name, the number of positions, and
+// encode returns the version, the process, standby, and for each topic its name, the number of positions, and
 // for each of them the distance to the partition before and the position. Positions that
 // exceed the bound are omitted, from the last one: they count as none.
 func (w Warmth) encode() []byte {
-	b := []byte{warmthVersion}
+	b := append(binary.AppendUvarint([]byte{warmthVersion}, uint64(len(w.Process))), w.Process...)
+	if w.Standby {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
 	byTopic := map[string]map[int32]int64{}
 	for id, position := range w.Positions {
 		if byTopic[id.Topic] == nil {
@@ -72,6 +79,8 @@ func decodeWarmth(b []byte) (Warmth, error) {
 		return w, fmt.Errorf("%w: %d bytes, version %v", errWarmth, len(b), b[:min(1, len(b))])
 	}
 	r := reader{b: b[1:]}
+	w.Process = string(r.take(r.uint(uint64(len(r.b)))))
+	w.Standby = r.uint(1) == 1
 	for len(r.b) > 0 && !r.bad {
 		topic := string(r.take(r.uint(uint64(len(r.b)))))
 		n := r.uint(uint64(len(r.b)))

@@ -14,14 +14,14 @@ import (
 // TestWarmthIsKept decodes what was encoded, but positions of 0 and below.
 func TestWarmthIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := Warmth{Positions: map[app.TaskID]int64{}}
+		w := Warmth{Process: rapid.String().Draw(t, "process"), Standby: rapid.Bool().Draw(t, "standby"), Positions: map[app.TaskID]int64{}}
 		for range rapid.IntRange(0, 40).Draw(t, "tasks") {
 			id := app.TaskID{Topic: rapid.SampledFrom([]string{"routed", "keyed", ""}).Draw(t, "topic"), Partition: rapid.Int32Min(0).Draw(t, "partition")}
 			w.Positions[id] = rapid.Int64().Draw(t, "position")
 		}
 		got, err := decodeWarmth(w.encode())
 		maps.DeleteFunc(w.Positions, func(_ app.TaskID, position int64) bool { return position <= 0 })
-		if err != nil || !maps.Equal(got.Positions, w.Positions) {
+		if err != nil || !maps.Equal(got.Positions, w.Positions) || got.Process != w.Process || got.Standby != w.Standby {
 			t.Fatalf("%v, %v in place of %v", got.Positions, err, w.Positions)
 		}
 	})
@@ -55,9 +55,12 @@ func TestDamagedWarmthLooksCold(t *testing.T) {
 		"another version":   append([]byte{2}, good[1:]...),
 		"a cut":             good[:len(good)-1],
 		"another byte":      append(bytes.Clone(good), 0xff),
-		"a long topic":      {warmthVersion, 200, 'h'},
-		"many positions":    {warmthVersion, 1, 'h', 255, 255, 255, 255, 15, 0, 1},
-		"a large partition": {warmthVersion, 1, 'h', 1, 255, 255, 255, 255, 255, 1, 1},
+		"a long topic":      {warmthVersion, 0, 0, 200, 'h'},
+		"a long process":    {warmthVersion, 200, 'a'},
+		"no standby":        {warmthVersion, 1, 'a'},
+		"standby of 2":      {warmthVersion, 0, 2},
+		"many positions":    {warmthVersion, 0, 0, 1, 'h', 255, 255, 255, 255, 15, 0, 1},
+		"a large partition": {warmthVersion, 0, 0, 1, 'h', 1, 255, 255, 255, 255, 255, 1, 1},
 		"large":             append([]byte{warmthVersion}, make([]byte, WarmthBytesMax)...),
 	} {
 		if w, err := decodeWarmth(b); !errors.Is(err, errWarmth) || len(w.Positions) > 0 {
@@ -68,7 +71,7 @@ func TestDamagedWarmthLooksCold(t *testing.T) {
 
 func FuzzDecodeWarmth(f *testing.F) {
 	f.Add(Warmth{Positions: at(70, tasks("routed", 0, 1, 900)...)}.encode())
-	f.Add([]byte{warmthVersion, 0, 1, 0, 1})
+	f.Add([]byte{warmthVersion, 1, 'a', 1, 1, 'h', 1, 0, 1})
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w, err := decodeWarmth(b)

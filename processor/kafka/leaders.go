@@ -33,6 +33,7 @@ type listTarget struct {
 	leader    int32
 	topic     string
 	timestamp int64
+	isolation int8 // of the end: isolationUncommitted or isolationCommitted
 }
 
 // checkTarget is what the questions of one fetch by topic id have in common.
@@ -84,6 +85,7 @@ func (l *Leaders) listOffset(ctx context.Context, target listTarget, partition i
 			topic.Partitions = append(topic.Partitions, partition)
 		}
 		req := kmsg.NewPtrListOffsetsRequest()
+		req.IsolationLevel = target.isolation
 		req.Topics = append(req.Topics, topic)
 		resp, err := req.RequestWith(context.Background(), l.client.Broker(int(target.leader)))
 		answers := map[int32]Answer[int64]{}

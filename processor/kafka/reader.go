@@ -105,8 +105,8 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, 0, err
 	}
-	if start, err = r.listOffset(ctx, listStart); err == nil {
-		end, err = r.listOffset(ctx, listHighWatermark)
+	if start, err = r.listOffset(ctx, listStart, isolationUncommitted); err == nil {
+		end, err = r.listOffset(ctx, listHighWatermark, isolationUncommitted)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -118,10 +118,22 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 // read_uncommitted, the default, the end is the high watermark.
 const listStart, listHighWatermark = -2, -1
 
+// The isolation levels of an end: the high watermark, and the last stable offset.
+const isolationUncommitted, isolationCommitted int8 = 0, 1
+
+// StableEnd returns the last stable offset: below it every transaction has ended. Rows of
+// committed ones may follow it, so a restore must not end there. It does not retry.
+func (r *Reader) StableEnd(ctx context.Context) (int64, error) {
+	if err := r.findLeader(ctx); err != nil {
+		return 0, err
+	}
+	return r.listOffset(ctx, listHighWatermark, isolationCommitted)
+}
+
 // listOffset asks the leader for an offset of the partition, in one request with other
 // readers of its topic.
-func (r *Reader) listOffset(ctx context.Context, timestamp int64) (int64, error) {
-	offset, err := r.leaders.listOffset(ctx, listTarget{r.leader, r.Topic, timestamp}, r.Partition)
+func (r *Reader) listOffset(ctx context.Context, timestamp int64, isolation int8) (int64, error) {
+	offset, err := r.leaders.listOffset(ctx, listTarget{r.leader, r.Topic, timestamp, isolation}, r.Partition)
 	var unanswered *noResponseError
 	switch {
 	case ctx.Err() != nil && err != nil:

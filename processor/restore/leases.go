@@ -16,38 +16,61 @@ import (
 // it wait, because a locked store looks like a damaged one.
 type leases struct {
 	turn  chan struct{} // guards taken; a channel, because simulations cannot see that a goroutine waits for a mutex
-	taken map[app.TaskID]chan struct{}
+	taken map[app.TaskID]*lease
+}
+
+// A lease is the ownership of a directory.
+type lease struct {
+	released chan struct{}
+	yield    func() // asks the owner to release it; nil if it does not before its end
 }
 
 func newLeases() *leases {
-	d := &leases{turn: make(chan struct{}, 1), taken: map[app.TaskID]chan struct{}{}}
+	d := &leases{turn: make(chan struct{}, 1), taken: map[app.TaskID]*lease{}}
 	d.turn <- struct{}{}
 	return d
 }
 
-// acquire waits until the task's directory is free, and takes it.
+// acquire waits until the task's directory is free, and takes it. It asks a standby to
+// release it.
 func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	for {
-		<-d.turn
-		released, held := d.taken[id]
-		if !held {
-			d.taken[id] = make(chan struct{})
-			d.turn <- struct{}{}
+		held := d.take(id, nil)
+		if held == nil {
 			return nil
 		}
-		d.turn <- struct{}{}
+		if held.yield != nil {
+			held.yield()
+		}
 		select {
-		case <-released:
+		case <-held.released:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
+// acquireUnlessTaken takes a free directory. yield is called when another owner waits for
+// it, and must not block.
+func (d *leases) acquireUnlessTaken(id app.TaskID, yield func()) bool {
+	return d.take(id, yield) == nil
+}
+
+// take takes the directory, or returns the lease of its owner.
+func (d *leases) take(id app.TaskID, yield func()) *lease {
+	<-d.turn
+	defer func() { d.turn <- struct{}{} }()
+	if held := d.taken[id]; held != nil {
+		return held
+	}
+	d.taken[id] = &lease{make(chan struct{}), yield}
+	return nil
+}
+
 // release frees the directory. The caller must have acquired it.
 func (d *leases) release(id app.TaskID) {
 	<-d.turn
-	close(d.taken[id])
+	close(d.taken[id].released)
 	delete(d.taken, id)
 	d.turn <- struct{}{}
 }

@@ -14,6 +14,8 @@ type Metrics struct {
 	restoreLeft *prometheus.GaugeVec
 	restoreTime prometheus.Histogram
 	restores    *prometheus.CounterVec
+	standbyRows prometheus.Counter
+	standbyLag  *prometheus.GaugeVec
 	Quarantined prometheus.Counter
 	DiskFree    prometheus.Gauge
 	diskPause   prometheus.Gauge
@@ -38,6 +40,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 		restores: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_restores_total",
 			Help: "Restores of tasks that ended, by local state: warm (read only the changelog after it) or cold (read all of the changelog)."}, []string{"local_state"}),
+		standbyRows: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_standby_rows_total",
+			Help: "Changelog rows read for tasks of other processes (ONCEBUS_STANDBY)."}),
+		standbyLag: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_standby_lag_records",
+			Help: "Changelog offsets that the standby of a task of another process lacks, up to the last stable offset."}, taskLabels),
 		Quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
 			Help: "Local stores quarantined as corrupt, foreign or out of step with the changelog, and rebuilt from it. Should stay 0: look at the disk."}),
 		DiskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
@@ -54,7 +60,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, state := range []string{localWarm, localCold} {
 		m.restores.WithLabelValues(state)
 	}
-	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.restores, m.Quarantined, m.DiskFree, m.diskPause, m.DiskPaused, m.stalled)
+	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.restores, m.standbyRows, m.standbyLag, m.Quarantined, m.DiskFree, m.diskPause, m.DiskPaused, m.stalled)
 	return m
 }
 

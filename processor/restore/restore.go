@@ -43,6 +43,7 @@ type Restore struct {
 	// usable.
 	failing atomic.Int64
 	watch   *stallWatch
+	yield   func() // of a standby: called when a task needs the directory; nil for a task
 
 	// Of the attempt in progress: the checkpoint of the local store and that of the
 	// changelog, nil for none, and an operator's decision on them.
@@ -308,6 +309,16 @@ func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	return nil
 }
 
+// applyOnDisk is apply that waits for space on the disk before.
+func (r *Restore) applyOnDisk(ctx context.Context) func([]*kgo.Record, int64) error {
+	return func(records []*kgo.Record, position int64) error {
+		if err := r.awaitDisk(ctx); err != nil {
+			return err
+		}
+		return r.apply(records, position)
+	}
+}
+
 // applyRows puts the rows of one changelog record into the store.
 func (r *Restore) applyRows(rec *kgo.Record) error {
 	rows := 0
@@ -325,7 +336,11 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 		}
 	}
 	r.rows += rows
-	r.src.Metrics.Restored.Add(float64(rows))
+	if r.yield != nil {
+		r.src.Metrics.standbyRows.Add(float64(rows))
+	} else {
+		r.src.Metrics.Restored.Add(float64(rows))
+	}
 	return nil
 }
 
@@ -333,7 +348,7 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 // quarantines a store of another cluster or topic, and a damaged one: the changelog
 // is the truth, the store a cache of it.
 func (r *Restore) open(ctx context.Context) error {
-	if err := r.src.Stores.leases.acquire(ctx, r.id); err != nil {
+	if err := r.acquire(ctx); err != nil {
 		return err
 	}
 	store, err := r.src.Stores.Host.OpenUntil(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
@@ -352,6 +367,17 @@ func (r *Restore) open(ctx context.Context) error {
 		return fmt.Errorf("open the store of %v: %w", r.id, err)
 	}
 	r.Store = store
+	return nil
+}
+
+// acquire takes the directory: that of a standby only if no task has it.
+func (r *Restore) acquire(ctx context.Context) error {
+	if r.yield == nil {
+		return r.src.Stores.leases.acquire(ctx, r.id)
+	}
+	if !r.src.Stores.leases.acquireUnlessTaken(r.id, r.yield) {
+		return errTaken
+	}
 	return nil
 }
 

@@ -1,0 +1,161 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/time/rate"
+)
+
+const ownersRoutes = `
+routes:
+  - name: events
+    topics: [APP.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.unique
+    dead_letter: APP.dead
+`
+
+const (
+	ownersTasks = 12 // so many that no process gets those that it had by chance
+	ownersKeys  = 300_000
+	ownersRate  = 20_000 // events a second meanwhile
+	ownersMore  = 1 << 20
+)
+
+// flood sends numbered events, and duplicates of earlier ones.
+type flood struct {
+	w      *world
+	keys   int // the next new key
+	events int
+	failed atomic.Pointer[error]
+}
+
+// more sends n events, a quarter of them duplicates: most of recent keys, some of any.
+func (f *flood) more(ctx context.Context, n int) {
+	for range n {
+		key := f.keys
+		switch {
+		case f.events%4 < 3 || f.keys == 0:
+			f.keys++
+		case f.events%64 == 3:
+			key = f.w.rng.IntN(f.keys)
+		default:
+			key = f.keys - 1 - f.w.rng.IntN(min(f.keys, 5000))
+		}
+		f.events++
+		r := &kgo.Record{Topic: f.w.topic("raw"), Partition: f.w.rng.Int32N(realPartitions), Value: fmt.Appendf(nil, `{"id":"%d"}`, key)}
+		f.w.producer.Produce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) {
+			if err != nil {
+				f.failed.Store(&err)
+			}
+		})
+	}
+}
+
+// flow sends events at a rate until the returned function is called.
+func (f *flood) flow() (stop func()) {
+	ctx, cancel := context.WithCancel(f.w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		const batch = ownersRate / 100
+		limit := rate.NewLimiter(ownersRate, 2*batch)
+		for f.events < ownersKeys*2+ownersMore && limit.WaitN(ctx, batch) == nil {
+			f.more(ctx, batch)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	f.w.t.Cleanup(stop)
+	return stop
+}
+
+// check waits until all events are processed, and compares the output with what was sent.
+func (f *flood) check() {
+	f.w.t.Helper()
+	if err := f.w.producer.Flush(f.w.t.Context()); err != nil {
+		f.w.t.Fatal(err)
+	}
+	if err := f.failed.Load(); err != nil {
+		f.w.t.Fatal(*err)
+	}
+	f.w.drained([]string{"raw"}, []string{"unique", "dead"})
+	emitted := make([]int, f.keys)
+	for _, r := range f.w.output("unique") {
+		var id int
+		if _, err := fmt.Sscanf(string(r.Value), `{"id":"%d"}`, &id); err != nil || id >= f.keys {
+			f.w.t.Fatalf("%q was never sent", r.Value)
+		}
+		emitted[id]++
+	}
+	lost, doubled := 0, 0
+	for _, n := range emitted {
+		if n == 0 {
+			lost++
+		}
+		doubled += max(0, n-1)
+	}
+	if lost+doubled > 0 {
+		f.w.t.Errorf("of %d keys in %d events %d are lost and %d doubled", f.keys, f.events, lost, doubled)
+	}
+	f.w.t.Logf("%d events of %d keys: %d lost, %d doubled", f.events, f.keys, lost, doubled)
+}
+
+// readAgain returns how many changelog rows a process has read, and in how many restores
+// that began without local state.
+func (s *service) readAgain() (rows, cold int) {
+	s.t.Helper()
+	m, err := s.Metrics(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return int(m.Sum("oncebus_restored_rows_total")), m.Counts("oncebus_restores_total")["cold"]
+}
+
+// TestRealFormerOwnerIsWarm kills one of two processes under load, and starts it again after
+// the other has taken over its tasks. It gets the tasks that it had, and reads the rows that
+// came meanwhile, not those of all keys.
+func TestRealFormerOwnerIsWarm(t *testing.T) {
+	w := newWorld(t, ownersRoutes)
+	w.createTopics(nil, "raw")
+	settings := []string{"PARTITIONS=" + strconv.Itoa(ownersTasks), "STATE_FLUSH_AGE=5s"}
+	a, b := w.start("a", settings...), w.start("b", settings...)
+	awaitSharing(t, ownersTasks, a, b)
+	f := &flood{w: w}
+	f.more(t.Context(), ownersKeys*4/3)
+	f.check()
+	stop := f.flow()
+
+	b.kill()
+	eventually(t, "the other process runs all tasks", func(ctx context.Context) error {
+		states, err := a.metric(ctx, "oncebus_tasks")
+		if err == nil && states["running"] < ownersTasks {
+			err = fmt.Errorf("%v", states)
+		}
+		return err
+	})
+	taken, _ := a.readAgain()
+	before := f.keys
+	b = w.start("b", settings...)
+	awaitSharing(t, ownersTasks, a, b)
+	rows, cold := b.readAgain()
+	half := before / 2
+	t.Logf("%d keys: the survivor read %d rows at the takeover, the former owner %d when it came back, in %d cold restores", before, taken, rows, cold)
+	if cold > 0 || rows > half/2 {
+		t.Errorf("the former owner read %d rows in %d cold restores; its tasks have about %d", rows, cold, half)
+	}
+	stop()
+	f.check()
+	a.stop()
+	b.stop()
+}

@@ -1,0 +1,62 @@
+package assign
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"oncebus/processor/app"
+)
+
+// Standbys returns which process follows the changelog of which task: for each owned task
+// one other process that keeps standbys, the warmest one. Processes follow the same number
+// of tasks where they can. Owned is what the members have now. Each process computes the
+// same of the same members.
+func Standbys(members []Member) map[string][]app.TaskID {
+	processes := processesOf(members)
+	owner := map[app.TaskID]string{}
+	for i := range members {
+		for _, id := range members[i].Owned {
+			owner[id] = members[i].Process
+		}
+	}
+	tasks := slices.SortedFunc(maps.Keys(owner), compareTasks)
+	f := newFlow(len(processes), tasks, func(id app.TaskID) ([]cost, []bool) {
+		costs, may := costsOf(processes, id, -1)
+		for i := range processes {
+			may[i] = may[i] && processes[i].Name != owner[id]
+		}
+		return costs, may
+	})
+	standbys := map[string][]app.TaskID{}
+	for i := range processes {
+		standbys[processes[i].Name] = f.tasksOf(i)
+	}
+	return standbys
+}
+
+// processesOf returns one member for each process that keeps standbys, by name.
+func processesOf(members []Member) []Member {
+	byName := map[string]*Member{}
+	for i := range members {
+		m := &members[i]
+		if !m.Standby || m.Process == "" {
+			continue
+		}
+		p := byName[m.Process]
+		if p == nil {
+			p = &Member{Name: m.Process, Positions: map[app.TaskID]int64{}}
+			byName[m.Process] = p
+		}
+		p.Topics = append(p.Topics, m.Topics...)
+		for id, position := range m.Positions {
+			p.Positions[id] = max(p.Positions[id], position)
+		}
+	}
+	var processes []Member
+	for _, p := range byName {
+		processes = append(processes, *p)
+	}
+	slices.SortFunc(processes, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return processes
+}

@@ -1,0 +1,208 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+)
+
+// StandbyPoll is the time between two looks of a standby at the end of its changelog.
+const StandbyPoll = time.Second
+
+// errTaken says that a task of this process has the directory.
+var errTaken = errors.New("a task of this process has the store")
+
+// errUndecided says that a restore would not simply read the changelog. A standby leaves
+// such a state to the restore.
+var errUndecided = errors.New("local state and changelog do not fit together")
+
+// Standbys follow the changelogs of tasks of other processes, so that a takeover reads only
+// their tails. A standby is a restore that is interrupted when a task of this process needs
+// the directory. It judges nothing, and nothing relies on it.
+type Standbys struct {
+	src *Source
+	log *slog.Logger
+
+	mu      sync.Mutex
+	closed  bool
+	running map[app.TaskID]*standby
+}
+
+// NewStandbys returns none.
+func NewStandbys(src *Source, log *slog.Logger) *Standbys {
+	return &Standbys{src: src, log: log, running: map[app.TaskID]*standby{}}
+}
+
+// StandbyState is one standby, for people and scripts.
+type StandbyState struct {
+	Task     string `json:"task"`
+	Position int64  `json:"position"`    // in the changelog
+	Lag      int64  `json:"lag_records"` // of the changelog, -1 while not known
+}
+
+// Follow makes these tasks the ones that are followed. It starts standbys again that have
+// ended, and waits for the end of those that are no longer wanted.
+func (s *Standbys) Follow(ctx context.Context, wanted []app.TaskID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for id, b := range s.running {
+		if b.Finished() || !slices.Contains(wanted, id) {
+			b.Stop()
+			delete(s.running, id)
+		}
+	}
+	for _, id := range wanted {
+		if s.running[id] == nil {
+			s.running[id] = s.start(ctx, id)
+		}
+	}
+}
+
+// Close stops all standbys and closes their stores.
+func (s *Standbys) Close() {
+	s.Follow(context.Background(), nil)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+}
+
+// State returns the standbys that run, in the order of their tasks.
+func (s *Standbys) State() []StandbyState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []StandbyState
+	for id, b := range s.running {
+		if !b.Finished() {
+			all = append(all, StandbyState{id.String(), b.position.Load(), b.lag.Load()})
+		}
+	}
+	slices.SortFunc(all, func(a, b StandbyState) int { return compareText(a.Task, b.Task) })
+	return all
+}
+
+func compareText(a, b string) int { return slices.Compare([]byte(a), []byte(b)) }
+
+// A standby follows the changelog of one task.
+type standby struct {
+	background
+
+	r             *Restore
+	reader        *kafka.Reader
+	position, lag atomic.Int64
+}
+
+func (s *Standbys) start(ctx context.Context, id app.TaskID) *standby {
+	changelog := s.src.App.ChangelogOf(id.Topic)
+	b := &standby{
+		r:      &Restore{src: s.src, id: id, changelog: changelog, log: s.log.With("task", id.String())},
+		reader: s.src.Leaders.NewReader(changelog, s.src.App.Topology.Topics[changelog].ID, id.Partition),
+	}
+	b.lag.Store(-1)
+	ctx, yield := context.WithCancel(ctx)
+	b.r.yield = yield
+	b.start(ctx, yield, b.run)
+	return b
+}
+
+// run follows until ctx is done, or an error that Follow tries again.
+func (b *standby) run(ctx context.Context) {
+	labels := []string{b.r.id.Topic, strconv.Itoa(int(b.r.id.Partition))}
+	defer b.r.src.Metrics.standbyLag.DeleteLabelValues(labels...)
+	err := b.follow(ctx, func(lag int64) {
+		b.lag.Store(lag)
+		b.r.src.Metrics.standbyLag.WithLabelValues(labels...).Set(float64(lag))
+	})
+	rows := b.r.rows
+	if failed := b.close(); err == nil || ctx.Err() != nil {
+		err = failed
+	}
+	switch {
+	case err == nil:
+		b.r.log.Info("standby ended", "position", b.position.Load(), "rows", rows)
+	case errors.Is(err, errTaken):
+	default:
+		b.r.log.Warn("standby ended, a restore reads what it lacks", "position", b.position.Load(), "reason", err)
+	}
+}
+
+// close closes the store with a flush and frees the directory.
+func (b *standby) close() error {
+	if b.r.Store == nil {
+		return nil
+	}
+	defer b.r.src.Stores.Release(b.r.id)
+	return b.r.Store.Close()
+}
+
+func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
+	if err := b.r.awaitDisk(ctx); err != nil {
+		return err
+	}
+	if err := b.r.open(ctx); err != nil {
+		return err
+	}
+	from, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		b.position.Store(from)
+		end, err := b.reader.StableEnd(ctx)
+		switch {
+		case err != nil && kafka.Classify(err) != kafka.Retry:
+			return err
+		case err == nil:
+			note(max(0, end-from))
+			if err := b.reader.Read(ctx, from, end, b.r.applyOnDisk(ctx)); err != nil {
+				return err
+			}
+			from = max(from, end)
+			note(0)
+			b.evict()
+		}
+		if err := kafka.Pause(ctx, StandbyPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// begin decides as a restore does from which offset to read. A changelog that lacks rows is
+// not followed: the restore would take its rows for all rows.
+func (b *standby) begin(ctx context.Context) (int64, error) {
+	start, end, err := b.reader.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	f, err := b.r.gather(ctx, b.reader, start, end)
+	if err != nil {
+		return 0, err
+	}
+	b.r.base = f.stored
+	switch chosen, _ := decide(f); {
+	case chosen == readTail:
+		return f.position, nil
+	case chosen == rebuild && f.position <= end+1:
+		return start, b.r.renew(ctx, false)
+	}
+	return 0, errUndecided
+}
+
+// evict lets the store drop rows that no event needs, as the task does.
+func (b *standby) evict() {
+	if b.r.fold.Has() && b.r.fold.IsWhole() {
+		c := b.r.fold.Newest()
+		b.r.Store.EvictBefore(b.r.src.App.Horizons(&c))
+	}
+	b.r.Store.FlushAged()
+}
