@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
 	"oncebus/state"

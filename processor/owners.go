@@ -76,7 +76,7 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 		return nil
 	}
 	if stage == app.StageDedup && o.cfg.Standby {
-		o.standbys.Follow(o.following, standbysOf(&group, o.cfg.InstanceID))
+		o.standbys.Follow(o.following, o.newest().source, standbysOf(&group, o.cfg.InstanceID))
 	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {

@@ -69,7 +69,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
+			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, standbys: restore.NewStandbys(log), idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
 			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
@@ -268,10 +268,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
-	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
-	if p.standbys != nil {
-		s.Standbys = p.standbys.State()
-	}
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Standbys: p.standbys.State()}
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {

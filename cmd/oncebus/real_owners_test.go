@@ -136,21 +136,15 @@ func TestRealFormerOwnerIsWarm(t *testing.T) {
 	f.check()
 	stop := f.flow()
 
+	before, coldBefore := a.readAgain()
 	b.kill()
-	eventually(t, "the other process runs all tasks", func(ctx context.Context) error {
-		states, err := a.metric(ctx, "oncebus_tasks")
-		if err == nil && states["running"] < ownersTasks {
-			err = fmt.Errorf("%v", states)
-		}
-		return err
-	})
-	taken, _ := a.readAgain()
-	before := f.keys
+	taken, _ := a.takesOver(before, coldBefore)
+	keys := f.keys
 	b = w.start("b", settings...)
 	awaitSharing(t, ownersTasks, a, b)
 	rows, cold := b.readAgain()
-	half := before / 2
-	t.Logf("%d keys: the survivor read %d rows at the takeover, the former owner %d when it came back, in %d cold restores", before, taken, rows, cold)
+	half := keys / 2
+	t.Logf("%d keys: the survivor read %d rows at the takeover, the former owner %d when it came back, in %d cold restores", keys, taken, rows, cold)
 	if cold > 0 || rows > half/2 {
 		t.Errorf("the former owner read %d rows in %d cold restores; its tasks have about %d", rows, cold, half)
 	}
@@ -158,4 +152,76 @@ func TestRealFormerOwnerIsWarm(t *testing.T) {
 	f.check()
 	a.stop()
 	b.stop()
+}
+
+// takesOver waits until a process runs all tasks, and returns how many changelog rows it read
+// for that, and in how many cold restores.
+func (s *service) takesOver(before, coldBefore int) (rows, cold int) {
+	s.t.Helper()
+	eventually(s.t, "one process runs all tasks", func(ctx context.Context) error {
+		states, err := s.metric(ctx, "oncebus_tasks")
+		if err == nil && states["running"] < ownersTasks {
+			err = fmt.Errorf("%v", states)
+		}
+		return err
+	})
+	rows, cold = s.readAgain()
+	return rows - before, cold - coldBefore
+}
+
+// follows waits until a process follows this many tasks and has been at the end of each of
+// their changelogs within the last look.
+func (s *service) follows(tasks int) {
+	s.t.Helper()
+	eventually(s.t, "the standbys keep up", func(ctx context.Context) error {
+		lags, err := s.metric(ctx, "oncebus_standby_lag_records")
+		behind := 0
+		for _, lag := range lags {
+			if lag > 500 {
+				behind++
+			}
+		}
+		if err == nil && (len(lags) != tasks || behind > 0) {
+			err = fmt.Errorf("%d standbys, %d behind: %v", len(lags), behind, lags)
+		}
+		return err
+	})
+}
+
+// TestRealStandbyTakesOver kills each of two processes under load. The other one follows its
+// tasks, so it reads only the tails of their changelogs. The kill also ends standbys, behind
+// open transactions; they go on from their directories.
+func TestRealStandbyTakesOver(t *testing.T) {
+	w := newWorld(t, ownersRoutes)
+	w.createTopics(nil, "raw")
+	settings := []string{"PARTITIONS=" + strconv.Itoa(ownersTasks), "STATE_FLUSH_AGE=5s", "STANDBY=1"}
+	a, b := w.start("a", settings...), w.start("b", settings...)
+	awaitSharing(t, ownersTasks, a, b)
+	f := &flood{w: w}
+	f.more(t.Context(), ownersKeys*4/3)
+	f.check()
+	stop := f.flow()
+	stays, dies := a, b
+	for range 2 {
+		stays.follows(ownersTasks / 2)
+		dies.follows(ownersTasks / 2)
+		before, coldBefore := stays.readAgain()
+		keys := f.keys
+		dies.kill()
+		rows, cold := stays.takesOver(before, coldBefore)
+		t.Logf("%d keys: process %s took over from %s, and read %d rows in %d cold restores", keys, stays.Name, dies.Name, rows, cold)
+		if cold > 0 || rows > keys/8 {
+			t.Errorf("the takeover read %d rows of %d keys in %d cold restores; want the tail", rows, keys/2, cold)
+		}
+		comes := w.start(dies.Name, settings...)
+		awaitSharing(t, ownersTasks, stays, comes)
+		if rows, cold := comes.readAgain(); cold > 0 || rows > keys/4 {
+			t.Errorf("the process that came back read %d rows in %d cold restores", rows, cold)
+		}
+		stays, dies = comes, stays
+	}
+	stop()
+	f.check()
+	stays.stop()
+	dies.stop()
 }

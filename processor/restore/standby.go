@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,6 @@ var errUndecided = errors.New("local state and changelog do not fit together")
 // their tails. A standby is a restore that is interrupted when a task of this process needs
 // the directory. It judges nothing, and nothing relies on it.
 type Standbys struct {
-	src *Source
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -37,8 +37,8 @@ type Standbys struct {
 }
 
 // NewStandbys returns none.
-func NewStandbys(src *Source, log *slog.Logger) *Standbys {
-	return &Standbys{src: src, log: log, running: map[app.TaskID]*standby{}}
+func NewStandbys(log *slog.Logger) *Standbys {
+	return &Standbys{log: log, running: map[app.TaskID]*standby{}}
 }
 
 // StandbyState is one standby, for people and scripts.
@@ -50,7 +50,7 @@ type StandbyState struct {
 
 // Follow makes these tasks the ones that are followed. It starts standbys again that have
 // ended, and waits for the end of those that are no longer wanted.
-func (s *Standbys) Follow(ctx context.Context, wanted []app.TaskID) {
+func (s *Standbys) Follow(ctx context.Context, src *Source, wanted []app.TaskID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -64,14 +64,14 @@ func (s *Standbys) Follow(ctx context.Context, wanted []app.TaskID) {
 	}
 	for _, id := range wanted {
 		if s.running[id] == nil {
-			s.running[id] = s.start(ctx, id)
+			s.running[id] = s.start(ctx, src, id)
 		}
 	}
 }
 
 // Close stops all standbys and closes their stores.
 func (s *Standbys) Close() {
-	s.Follow(context.Background(), nil)
+	s.Follow(context.Background(), nil, nil)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -87,11 +87,9 @@ func (s *Standbys) State() []StandbyState {
 			all = append(all, StandbyState{id.String(), b.position.Load(), b.lag.Load()})
 		}
 	}
-	slices.SortFunc(all, func(a, b StandbyState) int { return compareText(a.Task, b.Task) })
+	slices.SortFunc(all, func(a, b StandbyState) int { return strings.Compare(a.Task, b.Task) })
 	return all
 }
-
-func compareText(a, b string) int { return slices.Compare([]byte(a), []byte(b)) }
 
 // A standby follows the changelog of one task.
 type standby struct {
@@ -102,11 +100,11 @@ type standby struct {
 	position, lag atomic.Int64
 }
 
-func (s *Standbys) start(ctx context.Context, id app.TaskID) *standby {
-	changelog := s.src.App.ChangelogOf(id.Topic)
+func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *standby {
+	changelog := src.App.ChangelogOf(id.Topic)
 	b := &standby{
-		r:      &Restore{src: s.src, id: id, changelog: changelog, log: s.log.With("task", id.String())},
-		reader: s.src.Leaders.NewReader(changelog, s.src.App.Topology.Topics[changelog].ID, id.Partition),
+		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String())},
+		reader: src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition),
 	}
 	b.lag.Store(-1)
 	ctx, yield := context.WithCancel(ctx)
