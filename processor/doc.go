@@ -87,6 +87,11 @@
 // exception is taskSet.inbox, which has a lock of its own: the group's goroutine
 // adds the offsets of new partitions at any time.
 //
+// The balancer of the dedup stage prefers the process that has a task's rows
+// (package assign). With ONCEBUS_STANDBY ownerWatch computes from the description of the
+// group which tasks this process follows (restore.Standbys): every process computes the
+// same, and no restore relies on it.
+//
 // # States of a task
 //
 //	created --> restoring <--> running --> waiting

@@ -164,3 +164,43 @@ func TestStandbyDoesNotFollowACutChangelog(t *testing.T) {
 	must(t, one.stop())
 	b.awaitRefusals(two, 8, app.ChangelogCut)
 }
+
+// TestStandbyPausesWhileTheDiskFills: what it does not have to read waits for space.
+func TestStandbyPausesWhileTheDiskFills(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	owner := b.start(b.warmConfig("owner"))
+	cfg, prepare := b.standby("standby")
+	levels, disk, place := b.onDisk(500)
+	cfg.Disk = levels.Disk
+	standby := b.startWith(cfg, func(p *processor.Processor) {
+		prepare(p)
+		place(p)
+	})
+	b.share(owner, standby)
+	records, sent := traffic(400)
+	b.produce(records[:300]...)
+	b.drain(owner, "signals.raw")
+	b.follows(standby, b.tasksOf(owner))
+
+	disk.free.Store(99)
+	b.wait("the pause", func() bool { return diskPaused(standby) })
+	rows := gather(t, standby)["oncebus_standby_rows_total"]
+	b.produce(records[300:]...)
+	b.wait("standbys that lack rows", func() bool {
+		lag := 0.0
+		for series, n := range gather(t, standby) {
+			if strings.HasPrefix(series, "oncebus_standby_lag_records{") {
+				lag += n
+			}
+		}
+		return lag > 0
+	})
+	if now := gather(t, standby)["oncebus_standby_rows_total"]; now != rows {
+		t.Errorf("the standbys read %v rows on a disk that is filling", now-rows)
+	}
+	disk.free.Store(500)
+	b.drain(owner, "signals.raw")
+	b.follows(standby, b.tasksOf(owner))
+	assertOnce(t, b.read("signals.unique"), sent)
+}

@@ -36,6 +36,8 @@ type app struct {
 	keyed  bool
 	routes string // path of its routes file
 	group  *group // of its processes; nil without a limit of memory
+	// standby is ONCEBUS_STANDBY.
+	standby bool
 
 	admin *kadm.Client
 	load  *load
@@ -114,7 +116,7 @@ func (a *app) close() error {
 func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
 	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
-		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, group: a.group, s: a.s,
+		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, group: a.group, standby: a.standby, s: a.s,
 	}.start(ctx)
 }
 

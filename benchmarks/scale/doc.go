@@ -7,6 +7,7 @@
 //	workers    rate of combinations of processes, workers and partitions
 //	rebalance  how long moved tasks are silent when a process starts, stops, dies
 //	idle       CPU and memory of four processes without work
+//	standby    what a takeover after kill -9 reads and lasts, with and without standbys
 //	restart    what a process reads again after kill -9 in light traffic
 //
 //	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000

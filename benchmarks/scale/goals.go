@@ -81,7 +81,7 @@ func (r *result) goals() (goals []bench.Goal) {
 	if slices.Contains(r.s.what, "idle") {
 		goals = append(goals, r.idleGoal())
 	}
-	return append(goals, r.restartGoals()...)
+	return append(append(goals, r.restartGoals()...), r.takeoverGoals()...)
 }
 
 func (r *result) liveGoals() []bench.Goal {

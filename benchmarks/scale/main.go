@@ -51,6 +51,11 @@ type settings struct {
 	restartRate    int // new keys a second
 	restartTraffic time.Duration
 
+	// Of standby.
+	standbyKeys  []int
+	standbyShape shape
+	standbyPause time.Duration
+
 	// Of idle.
 	idle      time.Duration
 	idleShape shape
@@ -58,7 +63,7 @@ type settings struct {
 }
 
 // parts in the order of a run.
-var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart"}
+var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "standby"}
 
 // largeKeys is the number of keys above which a size is measured once, independent of
 // -rounds: a round with 50 million takes some ten minutes.
@@ -73,7 +78,7 @@ func main() {
 }
 
 func parseFlags() (s settings, err error) {
-	var what, keys, shapes, rebalance, idle, restarts string
+	var what, keys, shapes, rebalance, idle, restarts, standbys, standbyShape string
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
@@ -102,6 +107,9 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&restarts, "restart-keys", "1000000,10000000", "restart: numbers of keys, comma separated")
 	flag.IntVar(&s.restartRate, "restart-rate", 2000, "restart: new keys a second between fill and kill")
 	flag.DurationVar(&s.restartTraffic, "restart-traffic", 90*time.Second, "restart: how long that goes on; more than the flush age, so that the fill is flushed")
+	flag.StringVar(&standbys, "standby-keys", "1000000,10000000", "standby: numbers of keys, comma separated")
+	flag.StringVar(&standbyShape, "standby-shape", "2x2x24", "standby: the shape; the last process is killed")
+	flag.DurationVar(&s.standbyPause, "standby-traffic", 15*time.Second, "standby: traffic at -rate before the kill, in which the costs are measured")
 	flag.Parse()
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {
@@ -112,14 +120,17 @@ func parseFlags() (s settings, err error) {
 	var keysErr, restartsErr error
 	s.keys, keysErr = bench.Ints("keys", keys)
 	s.restartKeys, restartsErr = bench.Ints("restart-keys", restarts)
-	err = errors.Join(err, keysErr, restartsErr)
+	var standbysErr error
+	s.standbyKeys, standbysErr = bench.Ints("standby-keys", standbys)
+	err = errors.Join(err, keysErr, restartsErr, standbysErr)
 	s.shapes, err = parseShapes("-shapes", shapes, err)
 	one, err := parseShapes("-rebalance", rebalance, err)
 	four, err := parseShapes("-idle-shape", idle, err)
+	taken, err := parseShapes("-standby-shape", standbyShape, err)
 	if err != nil {
 		return s, err
 	}
-	s.rebalance, s.idleShape = one[0], four[0]
+	s.rebalance, s.idleShape, s.standbyShape = one[0], four[0], taken[0]
 	return s, s.validate()
 }
 
@@ -136,6 +147,7 @@ func (s settings) validate() error {
 	atLeast("-events", s.events, 10_000)
 	atLeast("-rate", s.rate, 100)
 	atLeast("-rebalance: processes", s.rebalance.Processes, 2)
+	atLeast("-standby-shape: processes", s.standbyShape.Processes, 2)
 	for _, n := range s.keys {
 		atLeast("-keys", n, 50_000)
 	}

@@ -30,6 +30,7 @@ func (r *result) report(machine bench.Machine) error {
 	r.rebalanceTable(&b)
 	r.idleTable(&b)
 	r.restartTable(&b)
+	r.takeoverTable(&b)
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")

@@ -22,6 +22,7 @@ type result struct {
 	Rebalances []move
 	Idle       []idleRun
 	Restarts   []lightRun
+	Takeovers  []takeover
 
 	s settings
 }
@@ -67,6 +68,8 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 			r.Rebalances, err = measureRebalances(ctx, b)
 		case "restart":
 			r.Restarts, err = measureRestarts(ctx, b)
+		case "standby":
+			r.Takeovers, err = measureTakeovers(ctx, b)
 		case "idle":
 			r.Idle, err = measureIdle(ctx, b)
 		}
@@ -117,6 +120,8 @@ func (s settings) guesses() (all []time.Duration) {
 			for _, keys := range s.restartKeys {
 				all = append(all, s.restartGuess(keys))
 			}
+		case "standby":
+			all = append(all, s.takeoverGuesses()...)
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}

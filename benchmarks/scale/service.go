@@ -26,6 +26,7 @@ type spec struct {
 	partitions int
 	workers    int
 	group      *group // nil without a limit of memory
+	standby    bool
 	s          settings
 }
 
@@ -34,7 +35,7 @@ func (c spec) environ() []string {
 		Brokers: c.brokers, AppID: c.app, Instance: c.instance, Routes: c.routes, StateDir: c.stateDir,
 		More: []string{
 			"PARTITIONS=" + strconv.Itoa(c.partitions), "WORKERS=" + strconv.Itoa(c.workers), "COMMIT_INTERVAL=" + c.s.commitInterval.String(),
-			"STATE_FLUSH_AGE=" + c.s.flushAge.String(), "SESSION_TIMEOUT=" + c.s.sessionTimeout.String(),
+			"STATE_FLUSH_AGE=" + c.s.flushAge.String(), "SESSION_TIMEOUT=" + c.s.sessionTimeout.String(), "STANDBY=" + strconv.FormatBool(c.standby),
 		},
 	}.Environ()...)
 }

@@ -4,7 +4,9 @@ package mutants
 
 const warmOutsideSim = "to the oracle it is right: the assignment is a preference"
 
-// warmList has the defects of the assignment to former owners.
+const standbyOutsideSim = "its processes keep no standbys"
+
+// warmList has the defects of the assignment to former owners, and of standbys.
 var warmList = []mutant{
 	{
 		name:     "moves-without-a-revocation",
@@ -69,5 +71,37 @@ var warmList = []mutant{
 		edits:    []edit{{"processor/restore/stores.go", "			if position > 0 {\n", "			if position < 0 {\n"}},
 		aims:     inProcessor("^TestFormerOwnerGetsItsTasksAgain$"),
 		notInSim: warmOutsideSim,
+	},
+	{
+		name:     "standby-keeps-the-store",
+		hazards:  []string{"B15"},
+		does:     "a task that needs the store does not ask the standby for it, and waits for ever",
+		edits:    []edit{{"processor/restore/leases.go", "			held.yield()\n", "			_ = held.yield\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestLeaseOfAStandbyIsYielded$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "standby-takes-a-taken-store",
+		hazards:  []string{"B15"},
+		does:     "a standby opens the directory of a task that runs in the same process",
+		edits:    []edit{{"processor/restore/leases.go", "	if held := d.taken[id]; held != nil {\n", "	if held := d.taken[id]; held != nil && yield == nil {\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestLeaseOfAStandbyIsYielded$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "standby-of-a-cut-changelog",
+		hazards:  []string{"B15"},
+		does:     "a standby reads what is left of a changelog, and the restore takes its rows for all rows",
+		edits:    []edit{{"processor/restore/standby.go", "	case chosen == rebuild && f.position <= end+1:\n", "	case chosen == rebuild || chosen == refuse:\n"}},
+		aims:     inProcessor("^TestStandbyDoesNotFollowACutChangelog$"),
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "standby-of-itself",
+		hazards:  []string{"B15"},
+		does:     "a process is the standby of its own task, and no other process is",
+		edits:    []edit{{"processor/assign/standby.go", "may[i] = may[i] && processes[i].Name != owner[id]", "may[i] = may[i] && owner[id] != \"\""}},
+		aims:     []suite{assignSuite.aimed("^TestStandby")},
+		notInSim: standbyOutsideSim,
 	},
 }

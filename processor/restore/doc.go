@@ -9,6 +9,7 @@
 //   - Restore opens a store and applies the changelog to it, in a goroutine of its
 //     own. Bypass reads only the last checkpoint, for a task that continues without
 //     its store.
+//   - Standbys follow the changelogs of tasks of other processes.
 //   - DiskGuard pauses tasks before the disk is full. stallWatch reports why a
 //     restore makes no progress. rebuildGuard limits how often a store is rebuilt.
 //
@@ -22,7 +23,8 @@
 //   - The changelog is the truth, a store is a cache of it. A damaged, foreign or
 //     stale store is renamed, never repaired, and rebuilt from the changelog.
 //   - A task's directory has one owner at a time (invariant 10). The owner's goroutine
-//     owns the store: the restore until it has finished, then the worker.
+//     owns the store: the restore until it has finished, then the worker. A standby
+//     closes the store when a task needs it.
 //
 // # What looks wrong
 //
@@ -30,6 +32,8 @@
 //     the position may not run ahead of them.
 //   - A rebuild after a host crash is not counted, because it is normal. All other
 //     rebuilds are, since they would hide a failing disk.
+//   - A standby ends at any changelog that a restore would not simply read. A store that
+//     it made of a cut one would look whole.
 //   - A stalled restore only reports: without the rows behind an open transaction it
 //     would emit duplicates.
 //   - The disk guard pauses tasks and merges, but not the routing stage, which writes
