@@ -13,6 +13,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // StandbyPoll is the time between two looks of a standby at the end of its changelog.
@@ -49,7 +50,7 @@ type StandbyState struct {
 }
 
 // Follow makes these tasks the ones that are followed. It starts standbys again that have
-// ended, and waits for the end of those that are no longer wanted.
+// ended, or began with another source, and waits for the end of those that are no longer wanted.
 func (s *Standbys) Follow(ctx context.Context, src *Source, wanted []app.TaskID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +58,7 @@ func (s *Standbys) Follow(ctx context.Context, src *Source, wanted []app.TaskID)
 		return
 	}
 	for id, b := range s.running {
-		if b.Finished() || !slices.Contains(wanted, id) {
+		if b.Finished() || b.r.src != src || !slices.Contains(wanted, id) {
 			b.Stop()
 			delete(s.running, id)
 		}
@@ -196,11 +197,21 @@ func (b *standby) begin(ctx context.Context) (int64, error) {
 	return 0, errUndecided
 }
 
-// evict lets the store drop rows that no event needs, as the task does.
+// evict lets the store drop rows that no event needs, as the task does. Only the task knows
+// the windows of another route set than that of this process: its rows stay.
 func (b *standby) evict() {
-	if b.r.fold.Has() && b.r.fold.IsWhole() {
-		c := b.r.fold.Newest()
+	if c, ok := evictable(b.r.src, &b.r.fold); ok {
 		b.r.Store.EvictBefore(b.r.src.App.Horizons(&c))
 	}
 	b.r.Store.FlushAged()
+}
+
+// evictable returns the newest checkpoint, if the process knows the windows by which its
+// task judges.
+func evictable(src *Source, fold *wire.Fold) (c wire.Checkpoint, ok bool) {
+	if !fold.Has() || !fold.IsWhole() {
+		return c, false
+	}
+	c = fold.Newest()
+	return c, c.Set == src.Set
 }
