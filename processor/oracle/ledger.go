@@ -1,0 +1,322 @@
+package oracle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// A Position is the place of a record. Topic is the number of an input topic, or of the
+// repartition topic, in the manifest.
+type Position struct {
+	Topic     uint16
+	Partition int32
+	Offset    int64
+}
+
+// LedgerRoute has the settings of a route that a Ledger uses; durations are ms.
+type LedgerRoute struct {
+	Name                string
+	NamespaceID         uint8
+	Window, Grace, Skew int64
+	Claims              bool   // claim mode
+	Clamp               bool   // on_future: clamp, so a row may have another time than its event
+	Duplicates          Policy // Drop, Forward or To; Drop in claim mode, whose replies are optional
+	Late, MissingKey    Policy
+	FailOpen, Limited   bool
+	Fingerprint         bool // events of one key may collide
+}
+
+// LedgerConfig is the set-up of the app.
+type LedgerConfig struct {
+	Names  []string // of topics, by their number in the manifest
+	Routes []LedgerRoute
+	// Repartition is the number of the repartition topic: an event from there came by HTTP and
+	// has no raw record. HasRepartition is false for an app without one.
+	Repartition    uint16
+	HasRepartition bool
+	Keys           int // the most keys in memory; beyond it a sample of the keys is followed
+	Open           int // the most records that wait for another one; beyond it likewise
+}
+
+// A Finding is a violation with the place of the record that shows it.
+type Finding struct {
+	Invariant string `json:"invariant"` // K1 to K13
+	Route     string `json:"route,omitempty"`
+	At        string `json:"at"` // topic/partition/offset
+	Message   string `json:"message"`
+}
+
+func (f Finding) String() string { return f.Invariant + ": " + f.At + ": " + f.Message }
+
+// RouteCounts count what a Ledger saw of a route.
+type RouteCounts struct {
+	Inputs      int64 `json:"inputs"`
+	Unique      int64 `json:"unique"` // after_window and dispatches included
+	Duplicates  int64 `json:"duplicates"`
+	DeadLetters int64 `json:"dead_letters"`
+	Forwarded   int64 `json:"forwarded"` // late, limited, bypassed and the like, to the output
+	Dropped     int64 `json:"dropped"`   // late or without a key, by policy
+	Unexplained int64 `json:"unexplained"`
+}
+
+// A Ledger accounts for each record of an app's topics: an event has one fate, and a record in
+// an emission topic has one cause. It reads the topics as streams, in any order between them,
+// and remembers only keys and what still waits for its counterpart.
+type Ledger struct {
+	cfg    LedgerConfig
+	routes []RouteCounts
+	found  []Finding
+	counts map[string]int64 // findings by invariant
+	spaces [256]space
+
+	keys     map[digest]keyState
+	freed    map[digest]int64   // first seen time of keys that were erased in this range
+	results  map[digest]outcome // of completed claims
+	rows     map[digest][]*openRow
+	outs     map[digest][]*openOut
+	waiting  map[digest][]*openInput
+	fates    map[Position]*fate
+	unproved []*openInput // late events, until stream time proves it
+	replies  []openReply
+	jumped   map[digest]bool   // keys whose claim has an attempt without a row
+	passed   map[Position]bool // events that were forwarded without a look-up
+	nexts    map[Position]int64
+
+	open                  int
+	sample, joined        uint8 // only keys with so many low bits zero are followed
+	edge                  bool
+	reach                 Range
+	rowCount, outCount    int64
+	compared, notCompared int64 // replies
+}
+
+// space is what the routes of a namespace have in common: the longest window.
+type space struct {
+	known, claims, clamp bool
+	window, shortest     int64
+	retention            int64
+}
+
+// keyState is the newest row of a key.
+type keyState struct {
+	first   int64
+	at      uint32 // hash of the position of its first event, and the namespace id
+	attempt uint32 // in claim mode
+}
+
+// An openRow is a row whose event or output was not read yet.
+type openRow struct {
+	At       Position
+	First    int64
+	Attempt  uint32
+	Space    uint8
+	NeedsIn  bool // its raw record
+	NeedsOut bool
+	Certain  bool // its output is below the ends
+	Soft     bool // its output may have been before the range
+	Content  uint64
+	HasPrint bool
+	Where    string
+}
+
+// An openOut is a record of an output whose row was not read yet.
+type openOut struct {
+	Digests []digest
+	Time    int64
+	Route   int32
+	Claim   bool
+	At      Position // of a dispatch
+	Attempt uint32
+	Content uint64
+	Where   string
+	anyTime bool
+	done    bool
+}
+
+// An openInput is an event whose fate is not known yet.
+type openInput struct {
+	At      Position
+	Task    Position // topic and partition of its task
+	Route   int32
+	Digests []digest // its own first
+	Time    int64
+	Keyed   bool
+	Missing bool
+	Content uint64
+	caused  bool // a first event of its key is known
+	done    bool
+}
+
+// A fate joins an event with the one record about it that names it.
+type fate struct {
+	in      *openInput
+	Emitted bool
+	Verdict string
+	Route   int32
+	Dead    bool
+	Reason  string
+	Where   string
+	Digests []digest
+	Batch   bool // of a batch that was not decompressed: an offset may have no record
+}
+
+type outcome struct {
+	attempt   uint32
+	content   uint64
+	ambiguous bool
+}
+
+type openReply struct {
+	digests []digest
+	attempt uint32
+	content uint64
+	route   int32
+	where   string
+}
+
+// A Range says what a range has.
+type Range interface {
+	// InRange reports whether the raw record is one that the ledger is given, in this range or
+	// a later one.
+	InRange(at Position) bool
+	// Judged reports whether the raw record was judged below the ends of this range.
+	Judged(at Position) bool
+	// StreamTime returns that of a task and namespace id at the ends; false for none.
+	StreamTime(task Position, space uint8) (int64, bool)
+}
+
+// NewLedger returns a ledger that has read nothing.
+func NewLedger(cfg LedgerConfig) *Ledger {
+	l := &Ledger{
+		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
+		keys: map[digest]keyState{}, freed: map[digest]int64{}, results: map[digest]outcome{},
+		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
+		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, nexts: map[Position]int64{},
+	}
+	for _, r := range cfg.Routes {
+		s := &l.spaces[r.NamespaceID]
+		if !s.known {
+			s.shortest = r.Window
+		}
+		s.known, s.claims, s.clamp = true, r.Claims, s.clamp || r.Clamp
+		s.window, s.shortest = max(s.window, r.Window), min(s.shortest, r.Window)
+		s.retention = max(s.retention, add(add(r.Window, r.Window), r.Grace))
+	}
+	return l
+}
+
+// Begin begins a range. At an edge nothing is known of the range before it: a record about an
+// earlier event is no finding.
+func (l *Ledger) Begin(reach Range, edge bool) { l.reach, l.edge = reach, edge }
+
+// MaxFindings is how many findings of one invariant are described; all are counted.
+const MaxFindings = 100
+
+func (l *Ledger) find(invariant string, route int32, at, format string, args ...any) {
+	name := ""
+	if route >= 0 {
+		l.routes[route].Unexplained++
+		name = l.cfg.Routes[route].Name
+	}
+	l.counts[invariant]++
+	if l.counts[invariant] <= MaxFindings {
+		l.found = append(l.found, Finding{invariant, name, at, fmt.Sprintf(format, args...)})
+	}
+}
+
+// text returns a position as topic/partition/offset.
+func (l *Ledger) text(at Position) string {
+	name := fmt.Sprintf("topic#%d", at.Topic)
+	if int(at.Topic) < len(l.cfg.Names) {
+		name = l.cfg.Names[at.Topic]
+	}
+	return fmt.Sprintf("%s/%d/%d", name, at.Partition, at.Offset)
+}
+
+// follows reports whether the verdicts on a key are checked.
+func (l *Ledger) follows(d digest) bool { return bits(d, l.sample) }
+
+// joins reports whether the records of a key are matched with each other.
+func (l *Ledger) joins(d digest) bool { return bits(d, l.joined) }
+
+// bits reports whether the n low bits of a digest are zero; digests are uniform.
+func bits(d digest, n uint8) bool {
+	return (uint32(d[0])|uint32(d[1])<<8|uint32(d[2])<<16|uint32(d[3])<<24)&(1<<n-1) == 0
+}
+
+// bound follows fewer keys if there are too many in memory.
+func (l *Ledger) bound() {
+	for l.cfg.Keys > 0 && len(l.keys) > l.cfg.Keys {
+		l.sample++
+		l.shrink()
+	}
+	for l.cfg.Open > 0 && l.open > l.cfg.Open {
+		l.joined++
+		l.sample = max(l.sample, l.joined)
+		l.shrink()
+	}
+}
+
+// shrink drops what is not in the sample any more.
+func (l *Ledger) shrink() {
+	keep(l.keys, l.follows)
+	keep(l.freed, l.follows)
+	keep(l.results, l.follows)
+	l.open -= keep(l.waiting, l.follows)
+	l.open -= keep(l.rows, l.joins)
+	l.open -= keep(l.outs, l.joins)
+	for d, rows := range l.rows {
+		if l.follows(d) {
+			continue
+		}
+		for _, r := range rows {
+			r.NeedsIn, r.NeedsOut = false, r.NeedsOut && !l.spaces[r.Space].claims
+		}
+		l.closeRows(d)
+	}
+	for d, outs := range l.outs {
+		if !l.follows(d) {
+			l.outs[d] = slices.DeleteFunc(outs, func(o *openOut) bool { return o.Claim })
+		}
+	}
+	for at, f := range l.fates {
+		digests := f.Digests
+		if f.in != nil {
+			digests = f.in.Digests
+		}
+		if len(digests) > 0 && !slices.ContainsFunc(digests, l.follows) {
+			delete(l.fates, at)
+			l.open--
+		}
+	}
+}
+
+func keep[V any](m map[digest]V, keeps func(digest) bool) (dropped int) {
+	for d := range m {
+		if !keeps(d) {
+			delete(m, d)
+			dropped++
+		}
+	}
+	return dropped
+}
+
+// covers reports whether an event at a time is within a window of the first event.
+func covers(first, time, window int64) bool {
+	return time >= add(first, -window) && time <= add(first, window)
+}
+
+// hashOf is 24 bits of a hash of a position, and 8 of the namespace id.
+func hashOf(at Position, space uint8) uint32 {
+	h := uint64(at.Offset)*0x9e3779b97f4a7c15 ^ uint64(uint32(at.Partition))*0xc2b2ae3d27d4eb4f ^ uint64(at.Topic)*0x165667b19e3779f9
+	return uint32(h>>32)&^0xff | uint32(space)
+}
+
+// Findings returns all findings up to MaxFindings of each invariant, by invariant and place.
+func (l *Ledger) Findings() []Finding {
+	slices.SortStableFunc(l.found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(len(a.Invariant), len(b.Invariant)), cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.At, b.At))
+	})
+	return l.found
+}

@@ -1,0 +1,186 @@
+package oracle
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A LedgerReport says what a ledger checked.
+type LedgerReport struct {
+	Routes     []RouteCounts
+	Rows, Outs int64 // first events by the changelog, and records that were emitted as such
+	Keys       int   // in memory at the end
+	// OneIn is of how many keys one was followed; OneInMatched of how many keys the rows and
+	// outputs were matched. 1 is all.
+	OneIn, OneInMatched int64
+	Carried             int // records that wait for their counterpart in the next range
+	Replies             int64
+	RepliesUnknown      int64 // whose outcome was before the range, or one of two
+	Counts              map[string]int64
+}
+
+// Close ends the range: what is left without its counterpart is a finding, unless it can follow
+// in the next range. Then the ledger can begin that one.
+func (l *Ledger) Close() LedgerReport {
+	l.closeInputs()
+	l.closeRowsLeft()
+	l.closeOuts()
+	l.closeReplies()
+	return l.Report()
+}
+
+// Report returns what was checked up to now.
+func (l *Ledger) Report() LedgerReport {
+	r := LedgerReport{
+		Routes: slices.Clone(l.routes), Rows: l.rowCount, Outs: l.outCount, Keys: len(l.keys), OneIn: 1 << l.sample, OneInMatched: 1 << l.joined,
+		Replies: l.compared, RepliesUnknown: l.notCompared, Counts: l.counts,
+	}
+	for _, rows := range l.rows {
+		r.Carried += len(rows)
+	}
+	r.Carried += len(l.fates)
+	return r
+}
+
+// closeInputs decides the events that no row names, and the records about events.
+func (l *Ledger) closeInputs() {
+	clear(l.waiting)
+	for at, f := range l.fates {
+		switch {
+		case f.in == nil && l.reach.InRange(at) && !l.reach.Judged(at):
+			continue // its event follows
+		case f.in == nil:
+			l.closeRecord(at, f)
+		default:
+			l.closeInput(f)
+		}
+		delete(l.fates, at)
+	}
+	for _, in := range l.unproved {
+		if !l.isLate(in) {
+			l.find("K2", in.Route, l.text(in.At), "was judged late, with event time %d, but neither stream time nor a later event of its key makes it so", in.Time)
+		}
+	}
+	l.unproved = nil
+}
+
+// isLate reports whether an event could be late: for the stream time at the end of the range,
+// or for the newest event of its key.
+func (l *Ledger) isLate(in *openInput) bool {
+	route := &l.cfg.Routes[in.Route]
+	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
+	if running && in.Time < add(time, -add(route.Window, route.Grace)) {
+		return true
+	}
+	return slices.ContainsFunc(in.Digests, func(d digest) bool {
+		k, ok := l.keys[d]
+		return ok && in.Time < add(k.first, -route.Window)
+	})
+}
+
+// closeInput decides an event that was judged and has no row.
+func (l *Ledger) closeInput(f *fate) {
+	in, route, counts := f.in, &l.cfg.Routes[f.in.Route], &l.routes[f.in.Route]
+	jumped := slices.ContainsFunc(in.Digests, func(d digest) bool { return l.jumped[d] })
+	where := l.text(in.At)
+	switch {
+	case in.done:
+	case f.Emitted:
+		l.find("K2", f.Route, f.Where, "says %s of %s, which nothing that was read justifies: %s", f.Verdict, where, cmp.Or(f.Reason, "without a reason"))
+	case in.caused && route.Duplicates == Drop:
+		counts.Duplicates++
+	case route.Late == Drop && l.isLate(in):
+		counts.Dropped++
+	case jumped:
+	case in.caused:
+		l.find("K2", in.Route, where, "is a duplicate, and no topic has it")
+	case !in.Keyed:
+		l.find("K2", in.Route, where, "has no key, and no topic has it: lost")
+	default:
+		l.find("K2", in.Route, where, "was judged, and it has no output, no first event within its window and no dead letter: lost; key %x, event time %d", in.Digests[0], in.Time)
+	}
+}
+
+// closeRecord decides a record about an event that was not read, or had another fate.
+func (l *Ledger) closeRecord(at Position, f *fate) {
+	inRange := l.reach.InRange(at)
+	switch {
+	case l.cfg.HasRepartition && at.Topic == l.cfg.Repartition, f.Batch, f.Verdict == "bypassed":
+	case !inRange && l.edge:
+	case l.sample > 0 && len(f.Digests) == 0:
+	case f.Verdict == "invalid" && (refusedByTopic(f.Reason) || isAheadAny(f.Reason)):
+	case !inRange:
+		l.find("K1", f.Route, f.Where, "says %s of %s, an event that was accounted for before this range", f.Verdict, l.text(at))
+	default:
+		l.find("K1", f.Route, f.Where, "says %s of %s, which does not exist or has another fate", f.Verdict, l.text(at))
+	}
+}
+
+// closeRowsLeft finds the first events without an output.
+func (l *Ledger) closeRowsLeft() {
+	for d, rows := range l.rows {
+		for _, row := range rows {
+			in := l.reach.Judged(row.At)
+			if row.NeedsIn && in {
+				row.NeedsIn = false // it was read with another key, which is a finding, or has gone
+			}
+			switch {
+			case !row.NeedsOut:
+			case row.Soft, l.passed[row.At]:
+				row.NeedsOut = false
+			case row.Certain:
+				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; key %x, event time %d", l.text(row.At), d, row.First)
+				row.NeedsOut = false
+			}
+		}
+		l.closeRows(d)
+	}
+	for at := range l.passed {
+		if l.reach.Judged(at) {
+			delete(l.passed, at)
+		}
+	}
+}
+
+// routeOf returns the route of a namespace, -1 if it has several.
+func (l *Ledger) routeOf(space uint8) int32 {
+	found := int32(-1)
+	for i := range l.cfg.Routes {
+		if l.cfg.Routes[i].NamespaceID == space {
+			if found >= 0 {
+				return -1
+			}
+			found = int32(i)
+		}
+	}
+	return found
+}
+
+// closeOuts finds the records of outputs that no row explains.
+func (l *Ledger) closeOuts() {
+	for _, outs := range l.outs {
+		for _, out := range outs {
+			if out.done {
+				continue
+			}
+			out.done = true
+			d := out.Digests[0]
+			k, known := l.keys[d]
+			switch {
+			case out.Claim && l.jumped[d]:
+				l.notCompared++
+			case out.Claim:
+				l.find("K1", out.Route, out.Where, "dispatches attempt %d of %s, which was dispatched before or never claimed; key %x", out.Attempt, l.text(out.At), d)
+			case known && covers(k.first, out.Time, l.cfg.Routes[out.Route].Window):
+				l.find("K1", out.Route, out.Where, "one record too many: key %x has another output within its window, event time %d; this one has %d", d, k.first, out.Time)
+			default:
+				l.find("K1", out.Route, out.Where, "no event explains it: no task stored its key %x as first seen at %d", d, out.Time)
+			}
+		}
+	}
+	clear(l.outs)
+	l.open = len(l.fates)
+	for _, rows := range l.rows {
+		l.open += len(rows)
+	}
+}

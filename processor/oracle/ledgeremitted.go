@@ -1,0 +1,120 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A LedgerEmission is a record of an output, a duplicates or a dead-letter topic.
+type LedgerEmission struct {
+	Where   string // topic/partition/offset
+	Route   int32  // -1 if no route of the file explains it
+	Verdict string
+	// Source is the event that the record names, with Named; up to SourceLast for a batch that
+	// was not decompressed.
+	Named      bool
+	Source     Position
+	SourceLast int64
+	Dead       bool // of a dead-letter topic
+	Reason     string
+	// Digests are the keys that the record has by the rules of its route, and Time is its event
+	// time.
+	Digests [][16]byte
+	Time    int64
+	AnyTime bool // the topic replaced the timestamp, so the time may be another
+	// Claim reports a dispatch: its token names Digests[0], ClaimAt and Attempt.
+	Claim   bool
+	ClaimAt Position
+	Attempt uint32
+	Content uint64
+}
+
+// Emitted takes a record of an emission topic.
+func (l *Ledger) Emitted(e *LedgerEmission) {
+	switch {
+	case e.Named && !e.Claim:
+		for offset := e.Source.Offset; offset <= max(e.Source.Offset, e.SourceLast); offset++ {
+			at := e.Source
+			at.Offset = offset
+			l.named(e, at)
+		}
+	case e.Route < 0 || len(e.Digests) == 0:
+		l.find("K1", e.Route, e.Where, "no route derives a key from it, and it names no event: it is no output of this app")
+	default:
+		l.routes[e.Route].Unique++
+		l.first(e)
+	}
+	l.bound()
+}
+
+// first takes a record that was emitted as the first of its key.
+func (l *Ledger) first(e *LedgerEmission) {
+	l.outCount++
+	digests := slices.DeleteFunc(slices.Clone(e.Digests), func(d digest) bool { return !l.joins(d) || e.Claim && !l.follows(d) })
+	if len(digests) < len(e.Digests) {
+		return
+	}
+	out := &openOut{Digests: digests, Time: e.Time, anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
+	l.open++
+	for _, d := range digests {
+		for _, row := range l.rows[d] {
+			if l.meets(row, out, &l.spaces[row.Space]) {
+				l.takeOut(row, out)
+				l.closeRows(d)
+				return
+			}
+		}
+	}
+	for _, d := range digests {
+		l.outs[d] = append(l.outs[d], out)
+	}
+}
+
+// named takes a record that names its event.
+func (l *Ledger) named(e *LedgerEmission, at Position) {
+	if len(e.Digests) > 0 && !slices.ContainsFunc(e.Digests, l.follows) {
+		return
+	}
+	if e.Verdict == "bypassed" {
+		l.passed[at] = true
+	}
+	f := l.fates[at]
+	if f == nil {
+		f = &fate{}
+		l.fates[at] = f
+		l.open++
+	}
+	if f.Emitted {
+		l.find("K1", e.Route, e.Where, "%s has two records: this one says %s, and %s says %s", l.text(at), e.Verdict, f.Where, f.Verdict)
+		return
+	}
+	f.Emitted, f.Verdict, f.Route, f.Dead, f.Reason, f.Where = true, e.Verdict, e.Route, e.Dead, e.Reason, e.Where
+	f.Digests, f.Batch = e.Digests, e.SourceLast > e.Source.Offset
+	if f.in != nil {
+		l.settle(f)
+	}
+}
+
+// refusedByTopic reports whether a topic did not take the record, which only it can know.
+func refusedByTopic(reason string) bool {
+	for _, refusal := range []string{"too large for topic ", "refused by topic ", "no record key: topic ", "timestamp ", "the batch of offsets "} {
+		if strings.HasPrefix(reason, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAhead reports whether an event was as far ahead of the broker's time as the reason says.
+func isAhead(reason string, time, skew int64) bool {
+	var stated, present int64
+	var allowed string
+	_, err := fmt.Sscanf(reason, "event time %d is more than %s ahead of the broker's %d", &stated, &allowed, &present)
+	return err == nil && stated == time && time > add(present, skew)
+}
+
+// isAheadAny is isAhead of an event that is not known.
+func isAheadAny(reason string) bool {
+	return strings.HasPrefix(reason, "event time ") && strings.Contains(reason, " ahead of the broker's ")
+}

@@ -1,0 +1,158 @@
+package oracle
+
+// A LedgerInput is a raw record that was judged, with what the rule of its route derives.
+type LedgerInput struct {
+	At    Position
+	Task  Position // topic and partition of the task that judges its key
+	Route int32
+	// Digests are those under which its row may be, its own first: it has others with adjacent
+	// buckets, or where a collision is forwarded. None without a key.
+	Digests [][16]byte
+	Missing bool // no source yields a key; else a record without a key is malformed
+	Time    int64
+	Content uint64 // hash of key, value, headers and timestamp
+}
+
+// Input takes a raw record.
+func (l *Ledger) Input(in *LedgerInput) {
+	l.routes[in.Route].Inputs++
+	if len(in.Digests) > 0 && !l.follows(in.Digests[0]) {
+		return
+	}
+	open := &openInput{At: in.At, Task: in.Task, Route: in.Route, Digests: in.Digests, Time: in.Time, Keyed: len(in.Digests) > 0, Missing: in.Missing, Content: in.Content}
+	if l.isFirst(open) {
+		return
+	}
+	f := l.fates[in.At]
+	if f == nil {
+		f = &fate{}
+		l.fates[in.At] = f
+		l.open++
+	}
+	f.in = open
+	route := &l.cfg.Routes[in.Route]
+	window := route.Window
+	for _, d := range open.Digests {
+		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
+			open.caused = true
+		} else if first, ok := l.freed[d]; ok && covers(first, in.Time, window) {
+			open.caused = true
+		}
+	}
+	if l.settle(f) {
+		return
+	}
+	for _, d := range open.Digests {
+		l.waiting[d] = append(l.waiting[d], open)
+		l.open++
+	}
+}
+
+// isFirst reports whether a row that was read names the event.
+func (l *Ledger) isFirst(in *openInput) bool {
+	for _, d := range in.Digests {
+		for _, row := range l.rows[d] {
+			if row.NeedsIn && row.At == in.At {
+				l.takeInput(row, in)
+				l.closeRows(d)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isDuplicate notes that a first event of an input's key is known.
+func (l *Ledger) isDuplicate(in *openInput) {
+	in.caused = true
+	if f := l.fates[in.At]; f != nil {
+		l.settle(f)
+	}
+}
+
+// dropInputs removes the inputs of a key whose fate is known.
+func (l *Ledger) dropInputs(d digest) {
+	inputs := l.waiting[d]
+	if len(inputs) == 0 {
+		return
+	}
+	left := inputs[:0]
+	for _, in := range inputs {
+		if in.done {
+			l.open--
+		} else {
+			left = append(left, in)
+		}
+	}
+	if l.waiting[d] = left; len(left) == 0 {
+		delete(l.waiting, d)
+	}
+}
+
+// settle closes an event whose fate is complete: what the verdict needs is known, and the
+// record about it was read if the route emits one.
+func (l *Ledger) settle(f *fate) bool {
+	in := f.in
+	if in == nil {
+		return false
+	}
+	route, counts := &l.cfg.Routes[in.Route], &l.routes[in.Route]
+	switch {
+	case f.Emitted && !l.justified(f):
+		return false
+	case f.Emitted:
+		switch {
+		case f.Verdict == "duplicate" && !f.Dead:
+			counts.Duplicates++
+		case f.Dead:
+			counts.DeadLetters++
+		default:
+			counts.Forwarded++
+		}
+	case in.caused && route.Duplicates == Drop && !l.mayBeOther(in, route):
+		counts.Duplicates++
+	case !in.Keyed && in.Missing && route.MissingKey == Drop:
+		counts.Dropped++
+	default:
+		return false
+	}
+	l.settled(f)
+	return true
+}
+
+// mayBeOther reports whether an event with a first event in its window may yet be no duplicate:
+// one that was late, or collided. Then the end of the range decides.
+func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
+	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
+	return route.Fingerprint || running && in.Time < add(time, -add(route.Window, route.Grace))
+}
+
+func (l *Ledger) settled(f *fate) {
+	f.in.done = true
+	delete(l.fates, f.in.At)
+	l.open--
+	for _, d := range f.in.Digests {
+		l.dropInputs(d)
+	}
+}
+
+// justified reports whether what was read so far justifies the verdict of a record.
+func (l *Ledger) justified(f *fate) bool {
+	in, route := f.in, &l.cfg.Routes[f.in.Route]
+	switch f.Verdict {
+	case "duplicate", "collision":
+		return in.caused
+	case "missing_key":
+		return in.Missing
+	case "late":
+		l.unproved = append(l.unproved, in)
+		return true
+	case "limited":
+		return route.Limited
+	case "bypassed":
+		return route.FailOpen
+	case "invalid":
+		return !in.Keyed || refusedByTopic(f.Reason) || isAhead(f.Reason, in.Time, route.Skew)
+	}
+	return false
+}

@@ -1,0 +1,289 @@
+package oracle
+
+import (
+	"fmt"
+)
+
+// A LedgerRow is a row that a task stored.
+type LedgerRow struct {
+	Digest  [16]byte
+	Space   uint8 // namespace id
+	Freed   bool
+	First   int64
+	At      Position
+	Attempt uint32
+	// Certain reports that the output of the row's transaction is below the ends of the range.
+	Certain bool
+	// Soft reports that the output may have been before the range.
+	Soft bool
+	// Base reports that the row is of the time before the range.
+	Base  bool
+	Where string
+}
+
+// rowsOfRecord calls each with the rows of a changelog record. A row that a sweep wrote again
+// is none.
+func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
+	if isCheckpoint(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
+		return nil
+	}
+	if isPack(r) {
+		return eachOfPack(r.Value, each)
+	}
+	if len(r.Key) != len(digest{}) || len(r.Value) < 5 || r.Value[0] != 1 {
+		return fmt.Errorf("neither a row nor a checkpoint, its key has %d bytes: %x", len(r.Key), r.Key)
+	}
+	flags, f := r.Value[1], fields{rest: r.Value[4:]}
+	row := LedgerRow{Digest: digest(r.Key), Space: r.Value[2], Freed: r.Value[3] == 4, First: f.signed()}
+	row.At = Position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+	if flags&1 != 0 {
+		f.bytes(8)
+	}
+	if flags&2 != 0 {
+		row.Attempt = uint32(f.unsigned(1 << 32))
+	}
+	if f.bad {
+		return fmt.Errorf("is no row: %x", r.Value)
+	}
+	each(&row)
+	return nil
+}
+
+// eachOfPack calls each with the rows of a pack, see rowsOfPack.
+func eachOfPack(value []byte, each func(*LedgerRow)) error {
+	f := fields{rest: value}
+	version := f.byte()
+	var row LedgerRow
+	for n := 0; len(f.rest) > 0 && !f.bad; n++ {
+		row.Digest = digest(f.bytes(len(digest{})))
+		flags := f.byte()
+		if flags > 7 || n == 0 && flags&6 != 6 {
+			f.bad = true
+		}
+		if flags&4 != 0 {
+			row.Space = f.byte()
+		}
+		if flags&2 != 0 {
+			row.At.Topic, row.At.Partition = uint16(f.unsigned(1<<16)), int32(f.unsigned(1<<31))
+		}
+		row.First += f.signed()
+		row.At.Offset += f.signed()
+		if flags&1 != 0 {
+			f.bytes(8)
+		}
+		if !f.bad {
+			each(&row)
+		}
+	}
+	if f.bad || version != 1 {
+		return fmt.Errorf("is not a pack of rows: %x", value)
+	}
+	return nil
+}
+
+// A ChangelogItem is what a record of a changelog says.
+type ChangelogItem struct {
+	Rows []LedgerRow
+	Task Position // topic and partition of the task
+	// Next is the input offset up to which a checkpoint judged; -1 without one.
+	Next  int64
+	Where string
+	// Wrong says why the record is unreadable; "" if it is not.
+	Wrong string
+}
+
+// ReadChangelog reads a record of the changelog of a task, for Changelog.
+func ReadChangelog(r *Record, task Position) ChangelogItem {
+	item := ChangelogItem{Task: task, Next: -1}
+	if number, ok := numberOf(r.Key); ok {
+		cp, err := smallCheckpoint(number, r.Value)
+		if item.Next = cp.next; err != nil {
+			item.Next, item.Wrong, item.Where = -1, err.Error(), at(r)
+		}
+		return item
+	}
+	err := rowsOfRecord(r, func(row *LedgerRow) { item.Rows = append(item.Rows, *row) })
+	if item.Where = at(r); err != nil {
+		item.Wrong = err.Error()
+	}
+	for i := range item.Rows {
+		item.Rows[i].Where = item.Where
+	}
+	return item
+}
+
+// smallCheckpoint reads of a checkpoint what is relative to none.
+func smallCheckpoint(number uint32, b []byte) (checkpoint, error) {
+	if number == 0 {
+		return openCheckpoint(b)
+	}
+	if len(b) < 3 || b[0] != 5 {
+		return checkpoint{}, fmt.Errorf("is no partial checkpoint: %x", b)
+	}
+	f := fields{rest: b[2:]}
+	return openCheckpoint(f.bytes(int(f.unsigned(1 << 31))))
+}
+
+// Changelog takes the next record of a task's changelog.
+func (l *Ledger) Changelog(item *ChangelogItem) {
+	if item.Wrong != "" {
+		l.find("K5", -1, item.Where, "%s", item.Wrong)
+	}
+	if item.Next >= 0 {
+		if last := l.nexts[item.Task]; item.Next < last {
+			l.find("K10", -1, l.text(item.Task), "a checkpoint has next %d, the previous one %d: it went back", item.Next, last)
+		}
+		l.nexts[item.Task] = item.Next
+	}
+	for i := range item.Rows {
+		l.row(&item.Rows[i])
+	}
+	l.bound()
+}
+
+func (l *Ledger) row(row *LedgerRow) {
+	s := &l.spaces[row.Space]
+	if !s.known {
+		return // of a route that the file has no more
+	}
+	before, known := l.keys[row.Digest]
+	now := keyState{row.First, hashOf(row.At, row.Space), row.Attempt}
+	switch {
+	case row.Freed && !s.claims:
+		if known {
+			l.freed[row.Digest] = before.first
+			delete(l.keys, row.Digest)
+		}
+		return
+	case l.follows(row.Digest):
+		l.keys[row.Digest] = now
+	}
+	if row.Base {
+		return
+	}
+	if s.claims {
+		if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
+			return // an outcome, or a request that waits
+		}
+		l.jumps(row, before.attempt)
+	}
+	l.rowCount++
+	if known && !s.claims && covers(before.first, row.First, s.shortest) {
+		l.find("K1", -1, row.Where, "key %x was stored again as first seen at %s, %d ms after its first event and within its window: a duplicate was judged unique",
+			row.Digest, l.text(row.At), row.First-before.first)
+	}
+	if l.joins(row.Digest) {
+		l.join(row, s, !known || before.at != now.at)
+	}
+}
+
+// jumps notes the keys of which compaction removed an attempt.
+func (l *Ledger) jumps(row *LedgerRow, before uint32) {
+	if row.Attempt > before+1 {
+		l.jumped[row.Digest] = true
+	}
+}
+
+// join matches a row with its output and its event, and keeps it until both were read.
+// Only the first attempt of a claim has an event of its own.
+func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
+	open := &openRow{
+		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: true,
+		NeedsIn: first && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
+	}
+	for _, out := range l.outs[row.Digest] {
+		if !out.done && l.meets(open, out, s) {
+			l.takeOut(open, out)
+			break
+		}
+	}
+	for _, in := range l.waiting[row.Digest] {
+		switch {
+		case in.done:
+		case in.At == row.At:
+			l.takeInput(open, in)
+		case covers(row.First, in.Time, l.cfg.Routes[in.Route].Window):
+			l.isDuplicate(in)
+		}
+	}
+	l.dropInputs(row.Digest)
+	if open.NeedsIn || open.NeedsOut {
+		l.rows[row.Digest] = append(l.rows[row.Digest], open)
+		l.open++
+	}
+}
+
+// meets reports whether a record of an output is that of a row.
+func (l *Ledger) meets(row *openRow, out *openOut, s *space) bool {
+	if !row.NeedsOut || s.claims != out.Claim {
+		return false
+	}
+	if out.Claim {
+		return row.At == out.At && row.Attempt == out.Attempt
+	}
+	return s.clamp || out.anyTime || row.First == out.Time
+}
+
+func (l *Ledger) takeOut(row *openRow, out *openOut) {
+	row.NeedsOut, out.done = false, true
+	for _, d := range out.Digests {
+		l.outs[d] = removed(l.outs[d], out)
+		if len(l.outs[d]) == 0 {
+			delete(l.outs, d)
+		}
+	}
+	l.open--
+	l.compare(row, out.Content, out.Where, out.Route)
+}
+
+func (l *Ledger) takeInput(row *openRow, in *openInput) {
+	row.NeedsIn, in.done = false, true
+	if f := l.fates[in.At]; f != nil {
+		delete(l.fates, in.At)
+		l.open--
+		if f.Emitted && f.Verdict != "bypassed" {
+			l.find("K1", f.Route, f.Where, "%s has two fates: its event was stored as the first of its key, and this record says %s", l.text(in.At), f.Verdict)
+		}
+		if f.Emitted && f.Verdict == "bypassed" {
+			row.NeedsOut = false
+		}
+	}
+	l.compare(row, in.Content, l.text(in.At), in.Route)
+}
+
+// compare compares the contents of a row's event and output, whichever comes second (K3).
+func (l *Ledger) compare(row *openRow, content uint64, where string, route int32) {
+	if !row.HasPrint {
+		row.HasPrint, row.Content = true, content
+		return
+	}
+	if row.Content != content {
+		l.find("K3", route, where, "the event of %s and its output differ in key, value, headers or timestamp", l.text(row.At))
+	}
+}
+
+// closeRows removes the rows of a key that wait for nothing.
+func (l *Ledger) closeRows(d digest) {
+	rows := l.rows[d]
+	left := rows[:0]
+	for _, r := range rows {
+		if r.NeedsIn || r.NeedsOut {
+			left = append(left, r)
+		} else {
+			l.open--
+		}
+	}
+	if l.rows[d] = left; len(left) == 0 {
+		delete(l.rows, d)
+	}
+}
+
+// removed returns a list without one entry.
+func removed[T comparable](list []T, x T) []T {
+	for i := range list {
+		if list[i] == x {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}

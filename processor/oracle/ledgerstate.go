@@ -1,0 +1,174 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+)
+
+// ledgerVersion is the first byte of an encoded ledger.
+const ledgerVersion = 1
+
+// AppendState appends what the next range needs: the keys that can still decide an event, and
+// the records whose counterpart follows. horizons are by namespace id the first seen time
+// before which a row decides none. A key takes 16 bytes and 2 to 9 for its time, in claim mode
+// some 5 more.
+func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
+	dst = append(dst, ledgerVersion, l.sample, l.joined)
+	keep(l.keys, func(d digest) bool { return l.keys[d].first >= horizons[uint8(l.keys[d].at)] })
+	lowest := slices.Min(horizons[:])
+	keep(l.freed, func(d digest) bool { return l.freed[d] >= lowest })
+	keep(l.results, func(d digest) bool { _, ok := l.keys[d]; return ok })
+	base := int64(math.MaxInt64)
+	for _, k := range l.keys {
+		base = min(base, k.first)
+	}
+	dst = binary.AppendVarint(dst, base)
+	dst = binary.AppendUvarint(dst, uint64(len(l.keys)))
+	for d, k := range l.keys {
+		dst = binary.AppendUvarint(append(dst, d[:]...), uint64(k.first-base))
+		dst = binary.AppendUvarint(dst, uint64(k.attempt))
+		dst = binary.LittleEndian.AppendUint32(dst, k.at)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(l.freed)))
+	for d, first := range l.freed {
+		dst = binary.AppendVarint(append(dst, d[:]...), first)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(l.results)))
+	for d, o := range l.results {
+		dst = binary.AppendUvarint(append(dst, d[:]...), uint64(o.attempt))
+		dst = appendBool(binary.LittleEndian.AppendUint64(dst, o.content), o.ambiguous)
+	}
+	return l.appendCarried(dst)
+}
+
+func (l *Ledger) appendCarried(dst []byte) []byte {
+	n := 0
+	for _, rows := range l.rows {
+		n += len(rows)
+	}
+	dst = binary.AppendUvarint(dst, uint64(n))
+	for d, rows := range l.rows {
+		for _, r := range rows {
+			dst = binary.AppendVarint(appendPosition(append(dst, d[:]...), r.At), r.First)
+			dst = append(binary.AppendUvarint(dst, uint64(r.Attempt)), r.Space)
+			for _, b := range []bool{r.NeedsIn, r.NeedsOut, r.Soft, r.HasPrint} {
+				dst = appendBool(dst, b)
+			}
+			dst = appendText(binary.LittleEndian.AppendUint64(dst, r.Content), r.Where)
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(l.fates)))
+	for at, f := range l.fates {
+		dst = appendText(appendText(appendText(appendPosition(dst, at), f.Verdict), f.Reason), f.Where)
+		dst = appendBool(appendBool(binary.AppendVarint(dst, int64(f.Route)), f.Dead), f.Batch)
+		dst = binary.AppendUvarint(dst, uint64(len(f.Digests)))
+		for _, d := range f.Digests {
+			dst = append(dst, d[:]...)
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(l.passed)))
+	for at := range l.passed {
+		dst = appendPosition(dst, at)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(l.nexts)))
+	for task, next := range l.nexts {
+		dst = binary.AppendUvarint(appendPosition(dst, task), uint64(next))
+	}
+	return dst
+}
+
+// ErrLedgerState is the error for what AppendState did not write.
+var ErrLedgerState = errors.New("not the state of a ledger")
+
+// RestoreLedger returns the ledger that AppendState wrote.
+func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
+	l, f := NewLedger(cfg), fields{rest: state}
+	if f.byte() != ledgerVersion {
+		return nil, ErrLedgerState
+	}
+	l.sample, l.joined = f.byte(), f.byte()
+	base := f.signed()
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		d := digest(f.bytes(16))
+		k := keyState{first: base + int64(f.unsigned(1<<63)), attempt: uint32(f.unsigned(1 << 32))}
+		k.at = binary.LittleEndian.Uint32(f.bytes(4))
+		l.keys[d] = k
+	}
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		d := digest(f.bytes(16))
+		l.freed[d] = f.signed()
+	}
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		d := digest(f.bytes(16))
+		o := outcome{attempt: uint32(f.unsigned(1 << 32)), content: binary.LittleEndian.Uint64(f.bytes(8))}
+		o.ambiguous = f.byte() == 1
+		l.results[d] = o
+	}
+	l.restoreCarried(&f)
+	if f.bad || len(f.rest) > 0 {
+		return nil, ErrLedgerState
+	}
+	return l, nil
+}
+
+func (l *Ledger) restoreCarried(f *fields) {
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		d := digest(f.bytes(16))
+		r := &openRow{At: f.position(), First: f.signed(), Attempt: uint32(f.unsigned(1 << 32)), Space: f.byte(), Certain: true}
+		for _, b := range []*bool{&r.NeedsIn, &r.NeedsOut, &r.Soft, &r.HasPrint} {
+			*b = f.byte() == 1
+		}
+		r.Content, r.Where = binary.LittleEndian.Uint64(f.bytes(8)), f.text()
+		l.rows[d] = append(l.rows[d], r)
+	}
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		at := f.position()
+		x := &fate{Emitted: true, Verdict: f.text(), Reason: f.text(), Where: f.text(), Route: int32(f.signed()), Dead: f.byte() == 1, Batch: f.byte() == 1}
+		for n := f.unsigned(1 << 20); n > 0 && !f.bad; n-- {
+			x.Digests = append(x.Digests, digest(f.bytes(16)))
+		}
+		if x.Route >= int32(len(l.cfg.Routes)) {
+			f.bad = true
+		}
+		l.fates[at] = x
+	}
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		l.passed[f.position()] = true
+	}
+	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
+		task := f.position()
+		l.nexts[task] = int64(f.unsigned(1 << 63))
+	}
+	l.open = len(l.rows) + len(l.fates)
+}
+
+func (f *fields) position() Position {
+	return Position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+}
+
+func (f *fields) text() string {
+	n := int(f.unsigned(1 << 20))
+	if n == 0 {
+		return ""
+	}
+	return string(slices.Clone(f.bytes(n)))
+}
+
+func appendPosition(dst []byte, at Position) []byte {
+	dst = binary.AppendUvarint(dst, uint64(at.Topic))
+	dst = binary.AppendUvarint(dst, uint64(uint32(at.Partition)))
+	return binary.AppendUvarint(dst, uint64(at.Offset))
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+func appendBool(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}

@@ -1,0 +1,249 @@
+package selfaudit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/oracle"
+	"oncebus/processor/security"
+)
+
+// Options bound an audit.
+type Options struct {
+	// Keys is the most keys in memory, some 60 bytes each; Open is the most records that wait
+	// for another one, some 300 bytes each.
+	Keys, Open int
+	// Watch gets how many offsets were read, of how many; nil for none.
+	Watch func(read, total int64)
+}
+
+// Result is what an audit found.
+type Result struct {
+	// Begins reports that the range before the position is not known, so that nothing was
+	// checked: the next audit goes on from here.
+	Begins   bool
+	Since    []string // why: what has been deleted
+	Findings []oracle.Finding
+	Report   oracle.LedgerReport
+	Records  int64 // that were read
+	Took     time.Duration
+	From     *Position // nil if it begins
+	To       *Position // where the next audit goes on
+}
+
+// Held reports whether nothing contradicts the promise.
+func (r *Result) Held() bool { return len(r.Findings) == 0 }
+
+// Auditor audits an app. It reads only.
+type Auditor struct {
+	cfg     app.Config
+	routes  *rules.Routes
+	redact  *security.Redactor
+	client  *kgo.Client
+	admin   *kadm.Client
+	leaders *kafka.Leaders
+	app     *app.App
+	topics  map[string]app.Topic
+	ledger  oracle.LedgerConfig
+}
+
+// New connects to the brokers and reads the app's manifest. A missing app, or a routes file that
+// is not the app's, is an operator error.
+func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Auditor, error) {
+	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
+		return nil, err
+	}
+	redact := security.NewRedactor(cfg.Config)
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
+	if err != nil {
+		return nil, err
+	}
+	a := &Auditor{cfg: cfg, routes: routes, redact: redact}
+	a.client, err = kgo.NewClient(append(append(opts, cfg.FetchOptions()...), extra...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	a.admin, a.leaders = kadm.NewClient(a.client), kafka.NewLeaders(a.client)
+	if err := a.open(ctx); err != nil {
+		a.Close()
+		return nil, a.explain(err)
+	}
+	return a, nil
+}
+
+// Close ends the connections.
+func (a *Auditor) Close() { a.client.Close() }
+
+func (a *Auditor) explain(err error) error {
+	return a.redact.Err(security.ExplainCredentials(err, a.cfg.SASL))
+}
+
+func (a *Auditor) open(ctx context.Context) error {
+	found, err := app.Find(ctx, a.client, a.cfg.AppID, a.routes)
+	if err != nil {
+		return err
+	}
+	if err := found.Ran(); err != nil {
+		return err
+	}
+	if unknown := found.Unknown(); len(unknown) > 0 {
+		return kafka.OperatorErrorf("app %s has never run with these routes: %s; audit with the routes file of the app", a.cfg.AppID, strings.Join(unknown, ", "))
+	}
+	if _, err := found.Check(a.cfg.KeySecret.Bytes()); err != nil {
+		return err
+	}
+	a.app = found.App()
+	a.topics = maps.Clone(found.Topology.Topics)
+	described, err := app.DescribeTopics(ctx, a.admin, a.emissions()...)
+	if err != nil {
+		return err
+	}
+	maps.Copy(a.topics, described)
+	for _, topic := range a.everyTopic() {
+		if _, ok := a.topics[topic]; !ok {
+			return kafka.OperatorErrorf("topic %s of the routes file does not exist", topic)
+		}
+	}
+	a.ledger = a.ledgerConfig()
+	return nil
+}
+
+// inputs returns the input topics, outcomes topics among them.
+func (a *Auditor) inputs() []string {
+	return slices.Concat(a.app.Topology.Routed, a.app.Topology.Prepartitioned)
+}
+
+// emissions returns the topics that the app emits to, without those of verdicts and answers.
+func (a *Auditor) emissions() []string {
+	var names []string
+	for _, r := range a.routes.Routes {
+		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies} {
+			if topic != "" {
+				names = append(names, topic)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (a *Auditor) changelogs() []string {
+	var names []string
+	for _, topic := range a.app.Topology.TaskTopics() {
+		names = append(names, a.app.ChangelogOf(topic))
+	}
+	return names
+}
+
+func (a *Auditor) everyTopic() []string {
+	return slices.Concat(a.inputs(), a.emissions(), a.changelogs(), a.app.Topology.TaskTopics())
+}
+
+// policies of the routes file, as the oracle spells them.
+func policyOf(p rules.Policy) oracle.Policy { return oracle.Policy(p.String()) }
+
+func (a *Auditor) ledgerConfig() oracle.LedgerConfig {
+	cfg := oracle.LedgerConfig{}
+	for number := range uint16(len(a.app.Manifest.Topics)) {
+		cfg.Names = append(cfg.Names, a.app.TopicName(number))
+	}
+	if topic := a.app.Topology.Repartition; topic != "" {
+		cfg.Repartition, cfg.HasRepartition = a.app.TopicNumbers[topic], true
+	}
+	for _, r := range a.routes.Routes {
+		route := oracle.LedgerRoute{
+			Name: r.Name, NamespaceID: a.app.ByName[r.Name].NamespaceID,
+			Window: r.Window.Milliseconds(), Grace: r.Grace.Milliseconds(), Skew: r.Skew.Milliseconds(),
+			Claims: r.Mode == rules.ClaimMode, Clamp: r.OnFuture == rules.Clamp, Duplicates: policyOf(r.Duplicates.Policy),
+			Late: policyOf(r.OnLate), MissingKey: policyOf(r.OnMissingKey), FailOpen: r.FailOpen,
+			Limited: r.Limits.LiveKeys > 0, Fingerprint: len(r.Fingerprint) > 0,
+		}
+		if route.Claims {
+			route.Duplicates = oracle.Drop
+		}
+		cfg.Routes = append(cfg.Routes, route)
+	}
+	return cfg
+}
+
+// Audit audits the range from a position to a cut that it takes now. Without a position it
+// audits from the start if all of it still exists, and else only takes the position.
+func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result, error) {
+	result, err := a.audit(ctx, from, o)
+	if err != nil {
+		return nil, a.explain(err)
+	}
+	return result, nil
+}
+
+func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
+	began := time.Now()
+	result := &Result{}
+	cfg := a.ledger
+	cfg.Keys, cfg.Open = o.Keys, o.Open
+	var ledger *oracle.Ledger
+	var err error
+	switch {
+	case from != nil:
+		if err := a.continues(ctx, from); err != nil {
+			return nil, err
+		}
+		if ledger, err = oracle.RestoreLedger(cfg, from.ledger); err != nil {
+			return nil, kafka.OperatorErrorf("the saved position: %v; audit without it to begin again", err)
+		}
+	default:
+		ledger = oracle.NewLedger(cfg)
+		if from, result.Since, err = a.whole(ctx); err != nil {
+			return nil, err
+		}
+		if from == nil {
+			return a.begin(ctx, ledger, result, o)
+		}
+	}
+	cut, err := a.cut(ctx)
+	if err != nil {
+		return nil, err
+	}
+	span := &span{from: from, to: cut}
+	ledger.Begin(span.of(a), from.Edge)
+	if result.Records, err = a.read(ctx, ledger, span, o.Watch); err != nil {
+		return nil, err
+	}
+	result.Report = ledger.Close()
+	result.Findings = ledger.Findings()
+	result.From, result.To = from, cut
+	cut.ledger = ledger.AppendState(nil, a.horizons(cut))
+	result.Took = time.Since(began)
+	return result, nil
+}
+
+// begin takes a position and reads the keys of the changelog, without a check.
+func (a *Auditor) begin(ctx context.Context, ledger *oracle.Ledger, result *Result, o Options) (*Result, error) {
+	began := time.Now()
+	cut, sure, err := a.edge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ledger.Begin((&span{from: cut, to: cut}).of(a), true)
+	if result.Records, err = a.readKeys(ctx, ledger, sure, cut, o.Watch); err != nil {
+		return nil, err
+	}
+	result.Report = ledger.Report()
+	result.Begins, result.To = true, cut
+	cut.ledger = ledger.AppendState(nil, a.horizons(cut))
+	result.Took = time.Since(began)
+	return result, nil
+}

@@ -1,0 +1,55 @@
+package selfaudit
+
+import (
+	"oncebus/processor/app"
+	"oncebus/processor/oracle"
+)
+
+// A span is the range between two positions, as an oracle.Range.
+type span struct {
+	from, to *Position
+	app      *app.App
+	inputs   [][2][]int64 // by topic number: first offsets and ends
+}
+
+// of sets what the methods need.
+func (s *span) of(a *Auditor) *span {
+	s.app = a.app
+	s.inputs = make([][2][]int64, len(a.app.Manifest.Topics))
+	for topic, from := range s.from.Inputs {
+		if number, ok := a.app.TopicNumbers[topic]; ok && int(number) < len(s.inputs) {
+			s.inputs[number] = [2][]int64{from, s.to.Inputs[topic]}
+		}
+	}
+	return s
+}
+
+// bounds returns the range of an input partition.
+func (s *span) bounds(at oracle.Position) (from, to int64, ok bool) {
+	if int(at.Topic) >= len(s.inputs) {
+		return 0, 0, false
+	}
+	b := &s.inputs[at.Topic]
+	if int(at.Partition) >= len(b[0]) || int(at.Partition) >= len(b[1]) {
+		return 0, 0, false
+	}
+	return b[0][at.Partition], b[1][at.Partition], true
+}
+
+// InRange reports whether a raw record is read in this range or a later one.
+func (s *span) InRange(at oracle.Position) bool {
+	from, _, ok := s.bounds(at)
+	return ok && (at.Offset >= from || len(s.from.waits) > 0 && s.from.waits[at])
+}
+
+// Judged reports whether a raw record of the range was judged below its ends.
+func (s *span) Judged(at oracle.Position) bool {
+	_, to, ok := s.bounds(at)
+	return ok && at.Offset < to && s.InRange(at) && !(len(s.to.waits) > 0 && s.to.waits[at])
+}
+
+// StreamTime returns that of a task at the end of the range.
+func (s *span) StreamTime(task oracle.Position, space uint8) (int64, bool) {
+	c, ok := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
+	return c.StreamTimes.At[space], ok && c.StreamTimes.Has[space]
+}

@@ -1,0 +1,180 @@
+package selfaudit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/oracle"
+)
+
+// parallelReads is how many partitions are read at once: each has one fetch in memory, and one
+// more that is being accounted for.
+const parallelReads = 4
+
+// A stream is a partition that is read.
+type stream struct {
+	reader         *kafka.Reader
+	from, at, end  int64
+	read           func(w *worker, records []*kgo.Record) func(*oracle.Ledger)
+	records, bytes int64
+}
+
+// done is the part that was read, 0 to 1.
+func (s *stream) done() float64 {
+	if s.at >= s.end {
+		return 2
+	}
+	return float64(s.at-s.from) / float64(s.end-s.from)
+}
+
+// read reads all streams of a span in step: always those of which the least part was read. So
+// a record and its counterpart are read at about the same time, and few wait.
+func (a *Auditor) read(ctx context.Context, ledger *oracle.Ledger, span *span, watch func(int64, int64)) (int64, error) {
+	var all []*stream
+	lowest := span.from.lowest(a)
+	for _, topic := range a.inputs() {
+		for partition, end := range span.to.Inputs[topic] {
+			all = append(all, a.stream(topic, partition, lowest[topic][partition], end, a.inputOf(topic, span)))
+		}
+	}
+	for _, topic := range a.app.Topology.TaskTopics() {
+		name := a.app.ChangelogOf(topic)
+		for partition, end := range span.to.Changelogs[name] {
+			all = append(all, a.stream(name, partition, span.from.Changelogs[name][partition], end, a.changelogOf(topic, rowKind{certain: span.to.sure[name][partition]})))
+		}
+	}
+	for _, topic := range a.emissions() {
+		for partition, end := range span.to.Emissions[topic] {
+			all = append(all, a.stream(topic, partition, span.from.Emissions[topic][partition], end, a.emissionOf(topic)))
+		}
+	}
+	return a.readAll(ctx, ledger, all, watch)
+}
+
+// readKeys reads the changelogs up to an edge. Rows from sure on may have an output after it.
+func (a *Auditor) readKeys(ctx context.Context, ledger *oracle.Ledger, sure map[string][]int64, edge *Position, watch func(int64, int64)) (int64, error) {
+	var all []*stream
+	for _, topic := range a.app.Topology.TaskTopics() {
+		name := a.app.ChangelogOf(topic)
+		starts, err := a.list(ctx, a.admin.ListStartOffsets, []string{name})
+		if err != nil {
+			return 0, err
+		}
+		for partition, end := range edge.Changelogs[name] {
+			all = append(all, a.stream(name, partition, starts[name][partition], end, a.changelogOf(topic, rowKind{base: sure[name][partition], soft: true})))
+		}
+	}
+	return a.readAll(ctx, ledger, all, watch)
+}
+
+func (a *Auditor) stream(topic string, partition int, from, end int64, read func(*worker, []*kgo.Record) func(*oracle.Ledger)) *stream {
+	return &stream{reader: a.leaders.NewReader(topic, a.topics[topic].ID, int32(partition)), from: from, at: from, end: end, read: read}
+}
+
+// chunk is one fetch of a stream.
+type chunk struct {
+	apply func(*oracle.Ledger)
+	next  int64
+	n     int64
+	err   error
+}
+
+// readAll reads the streams to their ends. The next fetches are read while the ledger takes
+// the last ones.
+func (a *Auditor) readAll(ctx context.Context, ledger *oracle.Ledger, all []*stream, watch func(int64, int64)) (records int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	total, read := int64(0), int64(0)
+	for _, s := range all {
+		total += max(0, s.end-s.from)
+	}
+	workers := make([]*worker, parallelReads)
+	for i := range workers {
+		workers[i] = a.newWorker()
+	}
+	chosen := choose(all)
+	wait := fetch(ctx, workers, chosen)
+	for len(chosen) > 0 {
+		chunks := wait()
+		for i, s := range chosen {
+			if err := chunks[i].err; err != nil {
+				return records, err
+			}
+			read += chunks[i].next - s.at
+			s.at = chunks[i].next
+			records += chunks[i].n
+		}
+		chosen = choose(all)
+		wait = fetch(ctx, workers, chosen)
+		for _, c := range chunks {
+			c.apply(ledger)
+		}
+		if watch != nil {
+			watch(read, total)
+		}
+	}
+	return records, nil
+}
+
+// choose returns the streams of which the least part was read.
+func choose(all []*stream) (chosen []*stream) {
+	for range parallelReads {
+		var least *stream
+		for _, s := range all {
+			if s.at < s.end && !contains(chosen, s) && (least == nil || s.done() < least.done()) {
+				least = s
+			}
+		}
+		if least == nil {
+			break
+		}
+		chosen = append(chosen, least)
+	}
+	return chosen
+}
+
+func contains(list []*stream, s *stream) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// fetch begins a fetch of each stream and returns a function that waits for them.
+func fetch(ctx context.Context, workers []*worker, streams []*stream) (wait func() []chunk) {
+	chunks := make([]chunk, len(streams))
+	var running sync.WaitGroup
+	for i, s := range streams {
+		running.Go(func() { chunks[i] = s.next(ctx, workers[i]) })
+	}
+	return func() []chunk {
+		running.Wait()
+		return chunks
+	}
+}
+
+// errFetched ends a read after one fetch.
+var errFetched = errors.New("fetched")
+
+func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
+	c = chunk{next: s.end, apply: func(*oracle.Ledger) {}}
+	err := s.reader.Read(ctx, s.at, s.end, func(records []*kgo.Record, position int64) error {
+		for len(records) > 0 && records[len(records)-1].Offset >= s.end {
+			records = records[:len(records)-1]
+		}
+		c.next, c.n = min(position, s.end), int64(len(records))
+		c.apply = s.read(w, records)
+		return errFetched
+	})
+	if err != nil && !errors.Is(err, errFetched) {
+		c.err = fmt.Errorf("read %s/%d: %w", s.reader.Topic, s.reader.Partition, err)
+	}
+	return c
+}

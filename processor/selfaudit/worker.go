@@ -1,0 +1,216 @@
+package selfaudit
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dchest/siphash"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/oracle"
+	"oncebus/processor/wire"
+)
+
+// A worker says what records are, for one fetch at a time.
+type worker struct {
+	*Auditor
+	deriver *rules.Deriver
+	scratch []byte
+	routeOf map[string]int32 // by name
+}
+
+func (a *Auditor) newWorker() *worker {
+	w := &worker{Auditor: a, deriver: a.routes.NewDeriver(a.cfg.KeySecret.Bytes()), routeOf: map[string]int32{}}
+	for i, r := range a.routes.Routes {
+		w.routeOf[r.Name] = int32(i)
+	}
+	return w
+}
+
+// content is a hash of what the application wrote: key, value and headers. The event time is
+// compared by itself, and a topic may replace the timestamp.
+func (w *worker) content(rec *kgo.Record) uint64 {
+	b := w.scratch[:0]
+	put := func(s []byte) {
+		if s == nil {
+			b = append(b, 0)
+			return
+		}
+		b = append(binary.AppendUvarint(b, uint64(len(s))+1), s...)
+	}
+	put(rec.Key)
+	put(rec.Value)
+	for i := range rec.Headers {
+		if !wire.IsReserved(rec.Headers[i].Key) {
+			put([]byte(rec.Headers[i].Key))
+			put(rec.Headers[i].Value)
+		}
+	}
+	w.scratch = b
+	return siphash.Hash(0x6f6e6365627573, 0x6c6564676572, b)
+}
+
+// derive derives a record's key as if it were in an input topic.
+func (w *worker) derive(rec *kgo.Record, topic string) rules.Derived {
+	in := wire.InputOf(rec)
+	in.Topic = topic
+	return w.deriver.Derive(&in)
+}
+
+func position(at dedup.Position) oracle.Position {
+	return oracle.Position{Topic: at.Topic, Partition: at.Partition, Offset: at.Offset}
+}
+
+// digestsOf returns the digests under which the row of an event may be, its own first.
+func digestsOf(d *rules.Derived) [][16]byte {
+	digests := [][16]byte{d.Digest}
+	if d.HasAdjacent {
+		digests = append(digests, d.Adjacent[0], d.Adjacent[1])
+	}
+	if d.Route.ForwardsCollisions() && d.Fingerprint != 0 {
+		for _, digest := range slices.Clone(digests) {
+			digests = append(digests, dedup.CollisionDigest(digest, d.Fingerprint))
+		}
+	}
+	return digests
+}
+
+// inputOf reads an input topic.
+func (a *Auditor) inputOf(topic string, span *span) func(*worker, []*kgo.Record) func(*oracle.Ledger) {
+	if a.app.Outcomes[topic] != nil {
+		return outcomesOf
+	}
+	number := a.app.TopicNumbers[topic]
+	return func(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
+		inputs := make([]oracle.LedgerInput, 0, len(records))
+		for _, rec := range records {
+			at := oracle.Position{Topic: number, Partition: rec.Partition, Offset: rec.Offset}
+			if !span.Judged(at) {
+				continue
+			}
+			d := w.derive(rec, topic)
+			if d.Route == nil {
+				continue
+			}
+			in := oracle.LedgerInput{At: at, Route: w.routeOf[d.Route.Name], Time: d.Time, Content: w.content(rec)}
+			if d.Finding == rules.Keyed {
+				in.Digests, in.Task = digestsOf(&d), w.taskOf(&d, at)
+			} else {
+				in.Missing = d.Finding == rules.KeyMissing
+			}
+			inputs = append(inputs, in)
+		}
+		return func(l *oracle.Ledger) {
+			for i := range inputs {
+				l.Input(&inputs[i])
+			}
+		}
+	}
+}
+
+// taskOf returns topic and partition of the task that judges an event.
+func (w *worker) taskOf(d *rules.Derived, at oracle.Position) oracle.Position {
+	if d.Route.Prepartitioned {
+		return oracle.Position{Topic: at.Topic, Partition: at.Partition}
+	}
+	t := w.app.Topology.Repartition
+	return oracle.Position{Topic: w.app.TopicNumbers[t], Partition: w.app.Hasher.Partition(&d.Routing)}
+}
+
+// outcomesOf reads an outcomes topic.
+func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
+	var outcomes []oracle.LedgerOutcome
+	for _, rec := range records {
+		_, read, reason := w.app.ReadOutcome(rec)
+		if reason == "" && read.Kind == dedup.OutcomeCompleted {
+			outcomes = append(outcomes, oracle.LedgerOutcome{Digest: read.Token.Digest, Attempt: read.Token.Attempt, Content: w.result(rec)})
+		}
+	}
+	return func(l *oracle.Ledger) {
+		for i := range outcomes {
+			l.Outcome(&outcomes[i])
+		}
+	}
+}
+
+// result is the content of an outcome or reply without its record key, which is the sender's.
+func (w *worker) result(rec *kgo.Record) uint64 {
+	keyless := *rec
+	keyless.Key = nil
+	return w.content(&keyless)
+}
+
+// rowKind says what the rows of a changelog partition are, by their offsets.
+type rowKind struct {
+	certain int64 // below it: outputs are below the ends
+	base    int64 // below it: the range before
+	soft    bool
+}
+
+// changelogOf reads the changelog of a topic's tasks.
+func (a *Auditor) changelogOf(topic string, kind rowKind) func(*worker, []*kgo.Record) func(*oracle.Ledger) {
+	number := a.app.TopicNumbers[topic]
+	return func(_ *worker, records []*kgo.Record) func(*oracle.Ledger) {
+		items := make([]oracle.ChangelogItem, 0, len(records))
+		for _, rec := range records {
+			item := oracle.ReadChangelog(recordOf(rec), oracle.Position{Topic: number, Partition: rec.Partition})
+			for i := range item.Rows {
+				row := &item.Rows[i]
+				row.Certain, row.Base, row.Soft = rec.Offset < kind.certain, rec.Offset < kind.base, kind.soft
+			}
+			items = append(items, item)
+		}
+		return func(l *oracle.Ledger) {
+			for i := range items {
+				l.Changelog(&items[i])
+			}
+		}
+	}
+}
+
+func recordOf(rec *kgo.Record) *oracle.Record {
+	r := &oracle.Record{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Timestamp: rec.Timestamp.UnixMilli(), Key: rec.Key, Value: rec.Value}
+	for _, h := range rec.Headers {
+		r.Headers = append(r.Headers, oracle.Header{Key: h.Key, Value: h.Value})
+	}
+	return r
+}
+
+// own returns the value of the last header of a name: oncebus appends its own.
+func own(rec *kgo.Record, name string) (string, bool) {
+	for i := len(rec.Headers) - 1; i >= 0; i-- {
+		if rec.Headers[i].Key == name {
+			return string(rec.Headers[i].Value), true
+		}
+	}
+	return "", false
+}
+
+// positionOf reads topic/partition/offset of an input, or of the repartition topic.
+func (w *worker) positionOf(text string) (at oracle.Position, topic string, ok bool) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return at, "", false
+	}
+	number, known := w.app.TopicNumbers[parts[0]]
+	partition, err := strconv.ParseInt(parts[1], 10, 32)
+	offset, err2 := strconv.ParseInt(parts[2], 10, 64)
+	return oracle.Position{Topic: number, Partition: int32(partition), Offset: offset}, parts[0], known && err == nil && err2 == nil
+}
+
+// keyOf returns the digests of the key in a record's header.
+func keyOf(route *rules.Route, text string) (digests [][16]byte) {
+	key, err := hex.DecodeString(text)
+	if err != nil || len(key) != 32 {
+		return nil
+	}
+	for _, d := range route.OfKey([32]byte(key)) {
+		digests = append(digests, d.Digest)
+	}
+	return digests
+}

@@ -1,0 +1,223 @@
+package processor_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/selfaudit"
+)
+
+// audits audits an app, each time from where the last audit ended.
+type audits struct {
+	b    *bench
+	cfg  processor.Config
+	last *selfaudit.Position
+}
+
+var auditBounds = selfaudit.Options{Keys: 100_000, Open: 100_000}
+
+func (a *audits) next() *selfaudit.Result {
+	a.b.t.Helper()
+	auditor, err := selfaudit.New(a.b.t.Context(), a.cfg.Config, a.b.routes, slog.New(slog.DiscardHandler))
+	must(a.b.t, err)
+	defer auditor.Close()
+	from := a.last
+	if from != nil { // as the next command reads it
+		var saved bytes.Buffer
+		must(a.b.t, from.Write(&saved))
+		from, err = selfaudit.ReadPosition(&saved)
+		must(a.b.t, err)
+	}
+	r, err := auditor.Audit(a.b.t.Context(), from, auditBounds)
+	must(a.b.t, err)
+	a.last = r.To
+	return r
+}
+
+// holds fails the test unless the range is clean and complete.
+func (a *audits) holds() *selfaudit.Result {
+	a.b.t.Helper()
+	r := a.next()
+	if r.Begins || r.Report.OneIn != 1 {
+		a.b.t.Fatalf("audited nothing or a sample only: %+v", r)
+	}
+	for _, f := range r.Findings {
+		a.b.t.Error(f)
+	}
+	return r
+}
+
+// finds fails the test unless the audit has one finding at each of these places.
+func (a *audits) finds(invariant string, places ...string) {
+	a.b.t.Helper()
+	var got []string
+	r := a.next()
+	for _, f := range r.Findings {
+		got = append(got, f.At)
+		if f.Invariant != invariant {
+			a.b.t.Errorf("%v, want %s", f, invariant)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(places)
+	if !slices.Equal(got, places) {
+		a.b.t.Errorf("findings at %v, want %v: %v", got, places, r.Findings)
+	}
+}
+
+const strangeRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key:
+      - field: id
+    window: 1h
+    grace: 10m
+    output: signals.unique
+    duplicates: {to: signals.duplicates}
+    dead_letter: dead
+  - name: hooks
+    topics: [hooks.raw]
+    key:
+      - field: id
+    window: 1m
+    grace: 10s
+    output: hooks.unique
+    duplicates: forward
+    on_late: drop
+    on_missing_key: drop
+    dead_letter: dead
+  - name: alerts
+    topics: [alerts.raw]
+    key:
+      - field: id
+    window: 1h
+    on_missing_key: forward
+    headers: [route, key, verdict]
+    output: alerts.unique
+    dead_letter: dead
+  - name: keyed
+    topics: [keyed.raw]
+    prepartitioned: true
+    key:
+      - field: id
+    window: 1h
+    output: keyed.unique
+    dead_letter: dead
+`
+
+func event(topic, value string, partition int32, at int64) *kgo.Record {
+	return &kgo.Record{Topic: topic, Partition: partition, Timestamp: time.UnixMilli(at), Value: []byte(value)}
+}
+
+func strangeTraffic(round int) (records []*kgo.Record) {
+	at := int64(testTime) + int64(round)*1000
+	for n := range 200 {
+		id := fmt.Sprintf(`{"id":"e%d-%d"}`, round, n)
+		for copies := range 1 + n%3 {
+			for _, topic := range []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"} {
+				partition := int32(n+copies) % 4
+				if topic == "keyed.raw" {
+					partition = int32(n) % 4
+				}
+				records = append(records, event(topic, id, partition, at+int64(n)))
+			}
+		}
+	}
+	for _, topic := range []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"} {
+		records = append(records,
+			event(topic, `{"id":"again"}`, 1, at+int64(round)*70_000), // in hooks after its window, each time
+			event(topic, `{"other":1}`, 1, at), event(topic, `not JSON`, 1, at),
+			event(topic, fmt.Sprintf(`{"id":"late %d"}`, round), 2, at-10*3600_000), // late from round 1 on
+			event(topic, `{"id":"ahead"}`, 2, time.Now().UnixMilli()+9*3600_000))
+	}
+	return records
+}
+
+// TestSelfAuditHolds: strange and clean histories, range after range, and with erasures and
+// restarts between.
+func TestSelfAuditHolds(t *testing.T) {
+	b := newBench(t, strangeRoutes)
+	for _, topic := range []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"} {
+		b.createTopic(topic, 4)
+	}
+	cfg := b.config("a")
+	inputs := []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"}
+	i := b.ready(b.start(cfg))
+	a := &audits{b: b, cfg: cfg}
+	for round := range 4 {
+		b.produce(strangeTraffic(round)...)
+		if round > 0 {
+			a.holds() // while it runs
+		}
+		b.drain(i, inputs...)
+		if round == 2 {
+			b.forget(b.inspector(cfg), b.derive(plainEvent("signals.raw", "e1-5", 0)))
+			b.produce(event("signals.raw", `{"id":"e1-5"}`, 0, testTime))
+			must(t, i.stop())
+			cfg = b.config("b")
+			i = b.ready(b.start(cfg))
+			b.drain(i, inputs...)
+		}
+		r := a.holds()
+		t.Logf("round %d: %+v", round, r.Report)
+	}
+	if got := a.holds(); got.Records != 0 {
+		t.Errorf("an audit without a new record read %d", got.Records)
+	}
+}
+
+// TestSelfAuditFindsPlantedViolations: a copy in the output, a dead letter without a cause, and
+// an event that the routing stage skips.
+func TestSelfAuditFindsPlantedViolations(t *testing.T) {
+	b := newBench(t, strangeRoutes)
+	inputs := []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"}
+	for _, topic := range inputs {
+		b.createTopic(topic, 4)
+	}
+	cfg := b.config("a")
+	i := b.ready(b.start(cfg))
+	a := &audits{b: b, cfg: cfg}
+	b.produce(strangeTraffic(0)...)
+	b.drain(i, inputs...)
+	a.holds()
+
+	out := b.read("signals.unique")[0]
+	again := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Key: out.Key, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}
+	b.produce(again)
+	a.finds("K1", place(again))
+	alien := event("hooks.unique", `{"id":"never sent"}`, 0, testTime)
+	b.produce(alien)
+	a.finds("K1", place(alien))
+
+	letter := b.read("dead")[0]
+	copied := &kgo.Record{Topic: "dead", Partition: letter.Partition, Value: letter.Value, Headers: letter.Headers, Timestamp: letter.Timestamp}
+	b.produce(copied)
+	a.finds("K1", place(copied))
+	a.holds()
+
+	must(t, i.stop())
+	b.produce(event("signals.raw", `{"id":"skipped"}`, 3, testTime), event("signals.raw", `{"id":"e0-7"}`, 3, testTime))
+	ends, err := b.admin.ListEndOffsets(t.Context(), "signals.raw")
+	must(t, err)
+	end, _ := ends.Lookup("signals.raw", 3)
+	offsets := kadm.Offsets{}
+	offsets.Add(kadm.Offset{Topic: "signals.raw", Partition: 3, At: end.Offset, LeaderEpoch: -1})
+	b.wait("the group to be empty, so that its offset can be moved", func() bool {
+		moved, err := b.admin.CommitOffsets(t.Context(), "app-route", offsets)
+		return err == nil && moved.Error() == nil
+	})
+	a.finds("K2", fmt.Sprintf("signals.raw/3/%d", end.Offset-2), fmt.Sprintf("signals.raw/3/%d", end.Offset-1))
+}
+
+func place(rec *kgo.Record) string {
+	return strings.Join([]string{rec.Topic, fmt.Sprint(rec.Partition), fmt.Sprint(rec.Offset)}, "/")
+}
