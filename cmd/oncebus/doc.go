@@ -13,7 +13,7 @@
 //	top       'oncebus top': the same figures in a terminal
 //
 // Here is one file per command, or several with its name: run, ingress, check,
-// doctor, key, get, forget, accept, deadletters, stats and version. service.go starts
+// doctor, key, get, forget, accept, deadletters, stats, selfaudit and version. service.go starts
 // run and ingress and supervises them, admin.go has the admin server, trace.go its
 // spans, heap.go the garbage collector's pace. describe.go writes what a route does;
 // event.go, inspect.go and selection.go find the key that a command needs.

@@ -71,7 +71,7 @@ type Ledger struct {
 	spaces [256]space
 
 	keys     map[digest]keyState
-	freed    map[digest]int64   // first seen time of keys that were erased in this range
+	former   map[digest][]int64 // first seen times of rows that were erased or replaced
 	results  map[digest]outcome // of completed claims
 	rows     map[digest][]*openRow
 	outs     map[digest][]*openOut
@@ -83,6 +83,7 @@ type Ledger struct {
 	passed   map[Position]bool // events that were forwarded without a look-up
 	nexts    map[Position]int64
 
+	formers               int // times in former
 	open                  int
 	sample, joined        uint8 // only keys with so many low bits zero are followed
 	edge                  bool
@@ -190,7 +191,7 @@ type Range interface {
 func NewLedger(cfg LedgerConfig) *Ledger {
 	l := &Ledger{
 		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
-		keys: map[digest]keyState{}, freed: map[digest]int64{}, results: map[digest]outcome{},
+		keys: map[digest]keyState{}, former: map[digest][]int64{}, results: map[digest]outcome{},
 		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
 		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, nexts: map[Position]int64{},
 	}
@@ -247,7 +248,7 @@ func bits(d digest, n uint8) bool {
 
 // bound follows fewer keys if there are too many in memory.
 func (l *Ledger) bound() {
-	for l.cfg.Keys > 0 && len(l.keys) > l.cfg.Keys {
+	for l.cfg.Keys > 0 && len(l.keys)+l.formers > l.cfg.Keys {
 		l.sample++
 		l.shrink()
 	}
@@ -261,7 +262,11 @@ func (l *Ledger) bound() {
 // shrink drops what is not in the sample any more.
 func (l *Ledger) shrink() {
 	keep(l.keys, l.follows)
-	keep(l.freed, l.follows)
+	keep(l.former, l.follows)
+	l.formers = 0
+	for _, firsts := range l.former {
+		l.formers += len(firsts)
+	}
 	keep(l.results, l.follows)
 	l.open -= keep(l.waiting, l.follows)
 	l.open -= keep(l.rows, l.joins)
@@ -300,6 +305,23 @@ func keep[V any](m map[digest]V, keeps func(digest) bool) (dropped int) {
 		}
 	}
 	return dropped
+}
+
+// isCaused reports whether a first event of one of an input's keys is within its window. Rows
+// may have been read further than inputs, so former rows count too.
+func (l *Ledger) isCaused(in *openInput) bool {
+	window := l.cfg.Routes[in.Route].Window
+	for _, d := range in.Digests {
+		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
+			return true
+		}
+		for _, first := range l.former[d] {
+			if covers(first, in.Time, window) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // covers reports whether an event at a time is within a window of the first event.

@@ -30,15 +30,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 		l.open++
 	}
 	f.in = open
-	route := &l.cfg.Routes[in.Route]
-	window := route.Window
-	for _, d := range open.Digests {
-		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
-			open.caused = true
-		} else if first, ok := l.freed[d]; ok && covers(first, in.Time, window) {
-			open.caused = true
-		}
-	}
+	open.caused = l.isCaused(open)
 	if l.settle(f) {
 		return
 	}

@@ -148,12 +148,13 @@ func (l *Ledger) row(row *LedgerRow) {
 	}
 	before, known := l.keys[row.Digest]
 	now := keyState{row.First, hashOf(row.At, row.Space), row.Attempt}
+	if known && (row.Freed || before.first != row.First) {
+		l.former[row.Digest] = append(l.former[row.Digest], before.first)
+		l.formers++
+	}
 	switch {
 	case row.Freed && !s.claims:
-		if known {
-			l.freed[row.Digest] = before.first
-			delete(l.keys, row.Digest)
-		}
+		delete(l.keys, row.Digest)
 		return
 	case l.follows(row.Digest):
 		l.keys[row.Digest] = now

@@ -18,7 +18,7 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	dst = append(dst, ledgerVersion, l.sample, l.joined)
 	keep(l.keys, func(d digest) bool { return l.keys[d].first >= horizons[uint8(l.keys[d].at)] })
 	lowest := slices.Min(horizons[:])
-	keep(l.freed, func(d digest) bool { return l.freed[d] >= lowest })
+	keep(l.former, func(d digest) bool { return slices.Max(l.former[d]) >= lowest })
 	keep(l.results, func(d digest) bool { _, ok := l.keys[d]; return ok })
 	base := int64(math.MaxInt64)
 	for _, k := range l.keys {
@@ -31,9 +31,9 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 		dst = binary.AppendUvarint(dst, uint64(k.attempt))
 		dst = binary.LittleEndian.AppendUint32(dst, k.at)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(l.freed)))
-	for d, first := range l.freed {
-		dst = binary.AppendVarint(append(dst, d[:]...), first)
+	dst = binary.AppendUvarint(dst, uint64(len(l.former)))
+	for d, firsts := range l.former {
+		dst = binary.AppendVarint(append(dst, d[:]...), slices.Max(firsts))
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(l.results)))
 	for d, o := range l.results {
@@ -98,7 +98,7 @@ func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))
-		l.freed[d] = f.signed()
+		l.former[d] = []int64{f.signed()}
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))

@@ -27,7 +27,6 @@ type Position struct {
 	Cluster string            `json:"cluster"`
 	Topics  map[string]string `json:"topics"` // their ids
 	At      time.Time         `json:"at"`
-	Records int64             `json:"records"` // that were audited up to here
 	// Edge reports that the range before it was not audited.
 	Edge       bool               `json:"edge,omitempty"`
 	Inputs     map[string][]int64 `json:"inputs"`
@@ -41,6 +40,9 @@ type Position struct {
 	checkpoints map[app.TaskID]wire.Checkpoint
 	ledger      []byte
 }
+
+// IsStart reports whether it is where the app's first life began.
+func (p *Position) IsStart() bool { return p.ledger == nil }
 
 func (a *Auditor) newPosition() *Position {
 	p := &Position{

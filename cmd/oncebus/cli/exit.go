@@ -5,6 +5,7 @@ const (
 	ExitStopped = 0
 	ExitFailed  = 1
 	ExitWrong   = 2
+	ExitBroken  = 3
 )
 
 // ExitCode is an exit code with its meaning.
@@ -19,5 +20,6 @@ func ExitCodes() []ExitCode {
 		{ExitStopped, "stopped as requested, or the command succeeded"},
 		{ExitFailed, "failed while running; of doctor: the service works, at risk; of dead-letters redrive: not all were redriven"},
 		{ExitWrong, "wrong settings, routes or usage: nothing was written; at most the app's manifest was read; of doctor: the service will not work"},
+		{ExitBroken, "of self-audit: the promise did not hold; exit code 1 says that it could not look"},
 	}
 }

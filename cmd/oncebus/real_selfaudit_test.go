@@ -1,0 +1,168 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/time/rate"
+
+	"oncebus/cmd/oncebus/cli"
+)
+
+// loadRate is the load in events a second; a third of them are duplicates.
+const loadRate = 20_000
+
+// load sends events of realRoutes until its context ends, in batches at loadRate.
+type load struct {
+	w    *world
+	sent atomic.Int64
+	next int
+	done chan error
+}
+
+func (w *world) startLoad(ctx context.Context) *load {
+	l := &load{w: w, done: make(chan error, 1)}
+	go func() { l.done <- l.run(ctx) }()
+	return l
+}
+
+func (l *load) run(ctx context.Context) error {
+	const batch = 1000
+	limit := rate.NewLimiter(loadRate, batch)
+	for limit.WaitN(ctx, batch) == nil {
+		records := make([]*kgo.Record, batch)
+		for i := range records {
+			records[i] = l.record()
+		}
+		if err := l.w.producer.ProduceSync(context.WithoutCancel(ctx), records...).FirstErr(); err != nil {
+			return err
+		}
+		l.sent.Add(batch)
+	}
+	return nil
+}
+
+// record makes the next event: of two routes in turn, one of them prepartitioned, and each third
+// one again, a while later.
+func (l *load) record() *kgo.Record {
+	n := l.next
+	l.next++
+	if n%3 == 2 {
+		n = max(0, n-1-(n*7919)%20_000)
+	}
+	r := &kgo.Record{Timestamp: time.Now().Truncate(time.Millisecond)}
+	if n%2 == 0 {
+		r.Topic, r.Partition = l.w.topic("signals.raw"), int32(l.next%realPartitions)
+		r.Value = fmt.Appendf(nil, `{"traceId":"load-%d","symbol":"BTCUSDT"}`, n)
+		return r
+	}
+	r.Topic, r.Partition = l.w.topic("orders.raw"), int32(n/2%realPartitions)
+	r.Value = fmt.Appendf(nil, `{"account":"a%d","request":%d}`, n/2%realPartitions, n)
+	return r
+}
+
+// reaches waits until so many events were sent.
+func (l *load) reaches(n int64) {
+	l.w.t.Helper()
+	eventually(l.w.t, fmt.Sprintf("%d events are sent", n), func(context.Context) error {
+		select {
+		case err := <-l.done:
+			l.w.t.Fatalf("the load ended: %v", err)
+		default:
+		}
+		if l.sent.Load() < n {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// audited is what 'oncebus self-audit -o json' prints, as far as the tests read it.
+type audited struct {
+	Verdict string
+	Records int64
+	Seconds float64
+	OneIn   int64 `json:"one_in"`
+	Routes  []struct {
+		Route                                   string
+		Inputs, Unique, Duplicates, Unexplained int64
+		DeadLetters                             int64 `json:"dead_letters"`
+	}
+	Carried  int
+	Findings []struct{ Invariant, At, Message string }
+}
+
+// selfAudit runs the command, which must end with this exit code.
+func (w *world) selfAudit(want int, args ...string) audited {
+	w.t.Helper()
+	out, stderr, code := w.oncebus("", append([]string{"self-audit", "-o", "json"}, args...)...)
+	var a audited
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != want {
+		w.t.Fatalf("self-audit %v: exit code %d, want %d; %v\n%.4000s%s", args, code, want, err, out, stderr)
+	}
+	w.t.Logf("self-audit %v: %s, %d records in %.1f s (%.0f/s), %d carried, %+v", args, a.Verdict, a.Records, a.Seconds, float64(a.Records)/a.Seconds, a.Carried, a.Routes)
+	return a
+}
+
+// TestRealSelfAudit audits an app under load from its start, and goes on after the kill of a
+// process. Then it finds a copy that was written to the output by hand.
+func TestRealSelfAudit(t *testing.T) {
+	w := newWorld(t, realRoutes)
+	w.createTopics(nil, realInputs...)
+	a, b := w.start("a"), w.start("b")
+	a.awaitReady()
+	b.awaitReady()
+	awaitSharing(t, 2*realPartitions, a, b)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	l := w.startLoad(ctx)
+	position := filepath.Join(w.dir, "audit.position")
+
+	l.reaches(5 * loadRate)
+	w.selfAudit(cli.ExitStopped, "--from", position, "--save", position)
+	for range 2 {
+		l.reaches(l.sent.Load() + 2*loadRate)
+		b.kill()
+		l.reaches(l.sent.Load() + 2*loadRate)
+		w.selfAudit(cli.ExitStopped, "--from", position, "--save", position)
+		b = w.start("b")
+		b.awaitReady()
+	}
+	l.reaches(l.sent.Load() + 2*loadRate)
+	w.selfAudit(cli.ExitStopped, "--from", position, "--save", position)
+	stop()
+	if err := <-l.done; err != nil {
+		t.Fatal(err)
+	}
+	w.drained(realInputs, realOutputs)
+	w.selfAudit(cli.ExitStopped, "--from", position, "--save", position)
+	whole := w.selfAudit(cli.ExitStopped)
+	var inputs, fates int64
+	for _, r := range whole.Routes {
+		inputs, fates = inputs+r.Inputs, fates+r.Unique+r.Duplicates+r.DeadLetters
+	}
+	if inputs != l.sent.Load() || fates != inputs || whole.OneIn != 1 {
+		t.Errorf("the audit from the start has %d inputs and %d fates of 1 in %d keys, %d events were sent", inputs, fates, whole.OneIn, l.sent.Load())
+	}
+
+	out := w.output("signals.unique")[0]
+	again := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Key: out.Key, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}
+	w.produce(again)
+	found := w.selfAudit(cli.ExitBroken, "--from", position, "--save", position)
+	if len(found.Findings) != 1 || found.Findings[0].At != at(again) || found.Findings[0].Invariant != "K1" {
+		t.Errorf("findings %+v, want one K1 at %s", found.Findings, at(again))
+	}
+	line, _, code := w.oncebus("", "self-audit", "--from", position, "--quiet")
+	if code != cli.ExitStopped || !strings.Contains(line, "verdict=held") || strings.Count(line, "\n") != 1 {
+		t.Errorf("the next audit: %d, %s", code, line)
+	}
+}

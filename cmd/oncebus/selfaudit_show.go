@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/dedup/rules"
+	"oncebus/processor/oracle"
+	"oncebus/processor/selfaudit"
+)
+
+// shownAudit is the result of an audit as it is printed.
+type shownAudit struct {
+	*selfaudit.Result
+	app    string
+	routes *rules.Routes
+}
+
+// auditJSON is printed as JSON. Its JSON names are an interface.
+type auditJSON struct {
+	App     string `json:"app"`
+	Verdict string `json:"verdict"` // held, broken, or begins
+	// From is when the range begins, "" for the app's first record; To is when it ends.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Records were read, in Seconds.
+	Records int64        `json:"records"`
+	Seconds float64      `json:"seconds"`
+	Routes  []auditRoute `json:"routes"`
+	Keys    int          `json:"keys"`
+	// OneIn: of how many keys one was followed. OneInMatched: of how many keys the outputs were
+	// matched with the changelog. 1 is all.
+	OneIn          int64 `json:"one_in"`
+	OneInMatched   int64 `json:"one_in_matched"`
+	Carried        int   `json:"carried"`
+	Replies        int64 `json:"replies"`
+	RepliesUnknown int64 `json:"replies_unknown"`
+	// Violations counts all by invariant, Findings describes the first ones of each.
+	Violations map[string]int64 `json:"violations"`
+	Findings   []oracle.Finding `json:"findings"`
+	Deleted    []string         `json:"deleted"` // what was not audited
+	Positions  auditPositions   `json:"positions"`
+}
+
+type auditRoute struct {
+	Route string `json:"route"`
+	oracle.RouteCounts
+}
+
+// auditPositions are the first offsets that were not audited, by topic and partition.
+type auditPositions struct {
+	Inputs     map[string][]int64 `json:"inputs"`
+	Changelogs map[string][]int64 `json:"changelogs"`
+	Emissions  map[string][]int64 `json:"emissions"`
+}
+
+func (a *shownAudit) verdict() string {
+	switch {
+	case !a.Held():
+		return "broken"
+	case a.Begins:
+		return "begins"
+	}
+	return "held"
+}
+
+// since is when the range begins.
+func (a *shownAudit) since() string {
+	if a.From == nil || a.From.IsStart() {
+		return ""
+	}
+	return a.From.At.Format(time.RFC3339)
+}
+
+// rate is the records per second.
+func (a *shownAudit) rate() int64 {
+	return int64(float64(a.Records) / max(a.Took.Seconds(), 0.001))
+}
+
+func (a *shownAudit) writeJSON(to io.Writer) error {
+	shown := auditJSON{
+		App: a.app, Verdict: a.verdict(), From: a.since(), To: a.To.At.Format(time.RFC3339), Records: a.Records, Seconds: a.Took.Seconds(), Routes: []auditRoute{},
+		Keys: a.Report.Keys, OneIn: a.Report.OneIn, OneInMatched: a.Report.OneInMatched, Carried: a.Report.Carried, Replies: a.Report.Replies, RepliesUnknown: a.Report.RepliesUnknown,
+		Violations: a.Report.Counts, Findings: a.Findings, Deleted: a.Since, Positions: auditPositions{a.To.Inputs, a.To.Changelogs, a.To.Emissions},
+	}
+	for i, r := range a.routes.Routes {
+		shown.Routes = append(shown.Routes, auditRoute{r.Name, a.Report.Routes[i]})
+	}
+	if shown.Findings == nil {
+		shown.Findings = []oracle.Finding{}
+	}
+	if shown.Deleted == nil {
+		shown.Deleted = []string{}
+	}
+	return json.NewEncoder(to).Encode(shown)
+}
+
+// violations is the number of all findings.
+func (a *shownAudit) violations() (n int64) {
+	for _, count := range a.Report.Counts {
+		n += count
+	}
+	return n
+}
+
+// writeLine writes one line for a log, and one for each finding.
+func (a *shownAudit) writeLine(to io.Writer) {
+	var inputs, unique, duplicates int64
+	for _, r := range a.Report.Routes {
+		inputs, unique, duplicates = inputs+r.Inputs, unique+r.Unique, duplicates+r.Duplicates
+	}
+	cli.Printf(to, "self-audit app=%s verdict=%s from=%s to=%s inputs=%d unique=%d duplicates=%d violations=%d records=%d rate=%d/s one_in=%d\n",
+		a.app, a.verdict(), cmp.Or(a.since(), "start"), a.To.At.Format(time.RFC3339), inputs, unique, duplicates, a.violations(), a.Records, a.rate(), a.Report.OneIn)
+	a.writeFindings(to)
+}
+
+func (a *shownAudit) writeFindings(to io.Writer) {
+	for _, f := range a.Findings {
+		cli.Printf(to, "%s\n", f)
+	}
+	for _, invariant := range slices.Sorted(maps.Keys(a.Report.Counts)) {
+		if n := a.Report.Counts[invariant]; n > oracle.MaxFindings {
+			cli.Printf(to, "%s: and %d further findings\n", invariant, n-oracle.MaxFindings)
+		}
+	}
+}
+
+// write writes the result for people.
+func (a *shownAudit) write(to io.Writer) error {
+	since := cmp.Or(a.since(), "its first record")
+	switch a.verdict() {
+	case "begins":
+		cli.Printf(to, "app %s: nothing was audited. The audit begins at %s, because records from before were deleted:\n", a.app, a.To.At.Format(time.RFC3339))
+		for _, what := range a.Since {
+			cli.Printf(to, "  %s\n", what)
+		}
+		cli.Printf(to, "Save the position with --save, and go on from it with --from.\n")
+		return nil
+	case "held":
+		cli.Printf(to, "app %s: the promise held from %s to %s\n\n", a.app, since, a.To.At.Format(time.RFC3339))
+	default:
+		cli.Printf(to, "app %s: THE PROMISE DID NOT HOLD from %s to %s: %d violations\n\n", a.app, since, a.To.At.Format(time.RFC3339), a.violations())
+	}
+	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	cli.Printf(tw, "route\tinputs\tunique\tduplicates\tdead letters\tforwarded\tdropped\tunexplained\t\n")
+	for i, r := range a.routes.Routes {
+		c := &a.Report.Routes[i]
+		cli.Printf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.Name, c.Inputs, c.Unique, c.Duplicates, c.DeadLetters, c.Forwarded, c.Dropped, c.Unexplained)
+	}
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("write standard output: %w", err)
+	}
+	cli.Printf(to, "\n%d records read in %v, %d/s; %d keys in memory, %s; %d records wait for the next audit\n",
+		a.Records, a.Took.Round(100*time.Millisecond), a.rate(), a.Report.Keys, followed(&a.Report), a.Report.Carried)
+	a.writeFindings(to)
+	return nil
+}
+
+// followed says which part of the keys was followed.
+func followed(r *oracle.LedgerReport) string {
+	switch {
+	case r.OneInMatched > 1:
+		return fmt.Sprintf("1 of %d keys followed, outputs of 1 of %d keys matched", r.OneIn, r.OneInMatched)
+	case r.OneIn > 1:
+		return fmt.Sprintf("1 of %d keys followed, all outputs matched with the changelog", r.OneIn)
+	}
+	return "all followed"
+}
