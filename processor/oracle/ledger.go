@@ -80,6 +80,7 @@ type Ledger struct {
 	unproved []*openInput // late events, until stream time proves it
 	replies  []openReply
 	jumped   map[digest]bool   // keys whose claim has an attempt without a row
+	kept     map[digest]bool   // digests of claims whose key another event claimed
 	passed   map[Position]bool // events that were forwarded without a look-up
 	nexts    map[Position]int64
 
@@ -193,7 +194,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
 		keys: map[digest]keyState{}, former: map[digest][]int64{}, results: map[digest]outcome{},
 		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
-		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, nexts: map[Position]int64{},
+		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, kept: map[digest]bool{}, nexts: map[Position]int64{},
 	}
 	for _, r := range cfg.Routes {
 		s := &l.spaces[r.NamespaceID]

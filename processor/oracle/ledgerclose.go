@@ -128,6 +128,9 @@ func (l *Ledger) closeRowsLeft() {
 			case !row.NeedsOut:
 			case row.Soft, l.passed[row.At]:
 				row.NeedsOut = false
+			case row.Certain && row.Attempt > 0 && l.sample > 0:
+				l.notCompared++ // it may be of a former claim, whose key is not followed
+				row.NeedsOut = false
 			case row.Certain:
 				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; key %x, event time %d", l.text(row.At), d, row.First)
 				row.NeedsOut = false

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 )
 
 // A LedgerRow is a row that a task stored.
@@ -166,7 +167,12 @@ func (l *Ledger) row(row *LedgerRow) {
 		if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
 			return // an outcome, or a request that waits
 		}
-		l.jumps(row, before.attempt)
+		if l.jumps(row, before.attempt); known && before.at != now.at {
+			l.formerClaim(formerDigest(row.Digest, uint64(before.attempt)))
+		}
+		if l.kept[row.Digest] {
+			return
+		}
 	}
 	l.rowCount++
 	if known && !s.claims && covers(before.first, row.First, s.shortest) {
@@ -185,6 +191,14 @@ func (l *Ledger) jumps(row *LedgerRow, before uint32) {
 	}
 }
 
+// formerClaim notes the digest under which a claim is kept whose key another event claims. Its
+// rows are of an attempt that was dispatched under its key.
+func (l *Ledger) formerClaim(d digest) {
+	l.kept[d] = true
+	l.open -= len(l.rows[d])
+	delete(l.rows, d)
+}
+
 // join matches a row with its output and its event, and keeps it until both were read.
 // Only the first attempt of a claim has an event of its own.
 func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
@@ -198,7 +212,7 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 			break
 		}
 	}
-	for _, in := range l.waiting[row.Digest] {
+	for _, in := range slices.Clone(l.waiting[row.Digest]) { // whose entries go meanwhile
 		switch {
 		case in.done:
 		case in.At == row.At:
