@@ -105,4 +105,5 @@ func TestInspectorFindsAndForgetsAdjacentBuckets(t *testing.T) {
 	if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
 		t.Errorf("dead letters: %v", dead[0].Headers)
 	}
+	s.promiseHeld(s.cfg)
 }

@@ -162,6 +162,7 @@ func TestEventsBypassAFullDisk(t *testing.T) {
 					t.Errorf("%v events count as bypassed", n)
 				}
 			}
+			b.promiseHeld(cfg)
 		})
 	}
 }

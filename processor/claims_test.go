@@ -125,6 +125,7 @@ func TestDuplicateGetsTheOutcomeOfTheFirst(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 1 {
 		t.Errorf("%d events went to the executor", n)
 	}
+	b.promiseHeld(cfg)
 }
 
 // TestEverySenderGetsAReply: an event that claims no key gets a reply like all others, also
@@ -165,4 +166,5 @@ func TestEverySenderGetsAReply(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 5 {
 		t.Errorf("%d events went to the executor, want 5: one for each key, and the late one", n)
 	}
+	b.promiseHeld(cfg)
 }

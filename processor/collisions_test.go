@@ -51,6 +51,7 @@ func TestCollidingOrderRunsOnce(t *testing.T) {
 	if answered["b in_progress"] != 5 || len(answered) != 1 {
 		t.Errorf("replies %v, want five to b", answered)
 	}
+	s.promiseHeld(s.cfg)
 }
 
 // TestCollisionByHTTPRunsOnce: the senders of a colliding event get its own outcome, also

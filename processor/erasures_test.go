@@ -168,6 +168,7 @@ func TestForgetErasesPlainRows(t *testing.T) {
 		}
 	}
 	must(t, i.stop())
+	b.promiseHeld(cfg)
 }
 
 // TestForgetWithoutAProcessIsAppliedLater: the request stays in the topic until a task has

@@ -53,4 +53,5 @@ func TestSubmittedClaimThatRunsAgainGetsItsOwnOutcome(t *testing.T) {
 	if dead := b.read("dead"); len(dead) > 0 {
 		t.Errorf("%d dead letters: %v", len(dead), dead[0].Headers)
 	}
+	b.promiseHeld(b.config("auditor"))
 }

@@ -74,6 +74,12 @@ func (a *audits) finds(invariant string, places ...string) {
 	}
 }
 
+// promiseHeld audits the app from its start, as 'oncebus self-audit' does.
+func (b *bench) promiseHeld(cfg processor.Config) {
+	b.t.Helper()
+	(&audits{b: b, cfg: cfg}).holds()
+}
+
 const strangeRoutes = `routes:
   - name: signals
     topics: [signals.raw]

@@ -160,6 +160,7 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	b.produce(again...)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
+	b.promiseHeld(cfg)
 }
 
 // TestPartitionThatComesBackIsRestored has partitions move away and back while

@@ -21,6 +21,10 @@ import (
 	"oncebus/processor/security"
 )
 
+// fetchBudget bounds the memory of the records that were fetched: those of twice parallelReads
+// fetches, and what the collector has not freed yet.
+const fetchBudget = 256 << 20
+
 // Options bound an audit.
 type Options struct {
 	// Keys is the most keys in memory, some 60 bytes each; Open is the most records that wait
@@ -72,6 +76,7 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 		return nil, err
 	}
 	a := &Auditor{cfg: cfg, routes: routes, redact: redact}
+	cfg.MaxDecompressedBytes = fetchBudget
 	a.client, err = kgo.NewClient(append(append(opts, cfg.FetchOptions()...), extra...)...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)

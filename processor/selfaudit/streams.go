@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,10 +19,11 @@ const parallelReads = 4
 
 // A stream is a partition that is read.
 type stream struct {
-	reader         *kafka.Reader
-	from, at, end  int64
-	read           func(w *worker, records []*kgo.Record) func(*oracle.Ledger)
-	records, bytes int64
+	reader        *kafka.Reader
+	from, at, end int64
+	read          func(w *worker, records []*kgo.Record) func(*oracle.Ledger)
+	// skips reports that a batch may be passed over that is too large to be decompressed.
+	skips bool
 }
 
 // done is the part that was read, 0 to 1.
@@ -73,7 +75,11 @@ func (a *Auditor) readKeys(ctx context.Context, ledger *oracle.Ledger, sure map[
 }
 
 func (a *Auditor) stream(topic string, partition int, from, end int64, read func(*worker, []*kgo.Record) func(*oracle.Ledger)) *stream {
-	return &stream{reader: a.leaders.NewReader(topic, a.topics[topic].ID, int32(partition)), from: from, at: from, end: end, read: read}
+	reader := a.leaders.NewReader(topic, a.topics[topic].ID, int32(partition))
+	if !a.app.Topology.HasState(topic) {
+		reader.BoundBatches(a.cfg.BatchBytesMax()) // others write to it
+	}
+	return &stream{reader: reader, from: from, at: from, end: end, read: read, skips: slices.Contains(a.inputs(), topic)}
 }
 
 // chunk is one fetch of a stream.
@@ -126,7 +132,7 @@ func choose(all []*stream) (chosen []*stream) {
 	for range parallelReads {
 		var least *stream
 		for _, s := range all {
-			if s.at < s.end && !contains(chosen, s) && (least == nil || s.done() < least.done()) {
+			if s.at < s.end && !slices.Contains(chosen, s) && (least == nil || s.done() < least.done()) {
 				least = s
 			}
 		}
@@ -136,15 +142,6 @@ func choose(all []*stream) (chosen []*stream) {
 		chosen = append(chosen, least)
 	}
 	return chosen
-}
-
-func contains(list []*stream, s *stream) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // fetch begins a fetch of each stream and returns a function that waits for them.
@@ -173,6 +170,10 @@ func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 		c.apply = s.read(w, records)
 		return errFetched
 	})
+	var tooLarge *kgo.ErrDecompressTooLarge
+	if errors.As(err, &tooLarge) && s.skips {
+		c.next, err = min(tooLarge.NextOffset, s.end), nil // the app has a dead letter of it
+	}
 	if err != nil && !errors.Is(err, errFetched) {
 		c.err = fmt.Errorf("read %s/%d: %w", s.reader.Topic, s.reader.Partition, err)
 	}

@@ -127,7 +127,8 @@ func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
 	var outcomes []oracle.LedgerOutcome
 	for _, rec := range records {
 		_, read, reason := w.app.ReadOutcome(rec)
-		if reason == "" && read.Kind == dedup.OutcomeCompleted {
+		foreign := read.Token.App != 0 && read.Token.App != w.app.TokenApp // of an app with the same outcomes topic
+		if reason == "" && !foreign && read.Kind == dedup.OutcomeCompleted {
 			outcomes = append(outcomes, oracle.LedgerOutcome{Digest: read.Token.Digest, Attempt: read.Token.Attempt, Content: w.result(rec)})
 		}
 	}
