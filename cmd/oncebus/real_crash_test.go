@@ -5,6 +5,8 @@ package main_test
 import (
 	"os"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // crashSettings make transactions long enough for a kill within one. They make the
@@ -106,6 +108,7 @@ func TestRealRestart(t *testing.T) {
 	send(w, 200, all...)
 	w.checkTraffic(all)
 	s.stop()
+	w.selfAudit(cli.ExitStopped)
 }
 
 // TestRealTakeover kills one of two processes in a transaction: the other takes over its tasks and restores their state. Then the first
@@ -135,4 +138,5 @@ func TestRealTakeover(t *testing.T) {
 	w.checkTraffic(all)
 	a.stop()
 	b.stop()
+	w.selfAudit(cli.ExitStopped)
 }

@@ -30,11 +30,13 @@ type auditJSON struct {
 	// From is when the range begins, "" for the app's first record; To is when it ends.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Records were read, in Seconds.
-	Records int64        `json:"records"`
-	Seconds float64      `json:"seconds"`
-	Routes  []auditRoute `json:"routes"`
-	Keys    int          `json:"keys"`
+	// Records were read, in Seconds. Before that the end of the range took CutSeconds: open
+	// transactions had to end.
+	Records    int64        `json:"records"`
+	Seconds    float64      `json:"seconds"`
+	CutSeconds float64      `json:"cut_seconds"`
+	Routes     []auditRoute `json:"routes"`
+	Keys       int          `json:"keys"`
 	// OneIn: of how many keys one was followed. OneInMatched: of how many keys the outputs were
 	// matched with the changelog. 1 is all.
 	OneIn          int64 `json:"one_in"`
@@ -86,7 +88,7 @@ func (a *shownAudit) rate() int64 {
 
 func (a *shownAudit) writeJSON(to io.Writer) error {
 	shown := auditJSON{
-		App: a.app, Verdict: a.verdict(), From: a.since(), To: a.To.At.Format(time.RFC3339), Records: a.Records, Seconds: a.Took.Seconds(), Routes: []auditRoute{},
+		App: a.app, Verdict: a.verdict(), From: a.since(), To: a.To.At.Format(time.RFC3339), Records: a.Records, Seconds: a.Took.Seconds(), CutSeconds: a.Cut.Seconds(), Routes: []auditRoute{},
 		Keys: a.Report.Keys, OneIn: a.Report.OneIn, OneInMatched: a.Report.OneInMatched, Carried: a.Report.Carried, Replies: a.Report.Replies, RepliesUnknown: a.Report.RepliesUnknown,
 		Violations: a.Report.Counts, Findings: a.Findings, Deleted: a.Since, Positions: auditPositions{a.To.Inputs, a.To.Changelogs, a.To.Emissions},
 	}
@@ -146,7 +148,7 @@ func (a *shownAudit) write(to io.Writer) error {
 	case "held":
 		cli.Printf(to, "app %s: the promise held from %s to %s\n\n", a.app, since, a.To.At.Format(time.RFC3339))
 	default:
-		cli.Printf(to, "app %s: THE PROMISE DID NOT HOLD from %s to %s: %d violations\n\n", a.app, since, a.To.At.Format(time.RFC3339), a.violations())
+		cli.Printf(to, "app %s: THE PROMISE DID NOT HOLD from %s to %s: %s\n\n", a.app, since, a.To.At.Format(time.RFC3339), plural(int(a.violations()), "violation"))
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	cli.Printf(tw, "route\tinputs\tunique\tduplicates\tdead letters\tforwarded\tdropped\tunexplained\t\n")
@@ -158,7 +160,7 @@ func (a *shownAudit) write(to io.Writer) error {
 		return fmt.Errorf("write standard output: %w", err)
 	}
 	cli.Printf(to, "\n%d records read in %v, %d/s; %d keys in memory, %s; %d records wait for the next audit\n",
-		a.Records, a.Took.Round(100*time.Millisecond), a.rate(), a.Report.Keys, followed(&a.Report), a.Report.Carried)
+		a.Records, a.Took.Round(time.Millisecond), a.rate(), a.Report.Keys, followed(&a.Report), a.Report.Carried)
 	a.writeFindings(to)
 	return nil
 }

@@ -69,7 +69,7 @@ func (l *Ledger) closeReplies() {
 		case !known:
 			l.notCompared++
 		case differs:
-			l.find("K3", r.route, r.where, "the reply to attempt %d of key %x differs from its outcome", r.attempt, r.digests[0])
+			l.find("K3", r.route, r.where, "the reply to attempt %d of digest %x differs from its outcome", r.attempt, r.digests[0])
 		default:
 			l.compared++
 		}

@@ -97,7 +97,7 @@ func (l *Ledger) closeInput(f *fate) {
 	case !in.Keyed:
 		l.find("K2", in.Route, where, "has no key, and no topic has it: lost")
 	default:
-		l.find("K2", in.Route, where, "was judged, and it has no output, no first event within its window and no dead letter: lost; key %x, event time %d", in.Digests[0], in.Time)
+		l.find("K2", in.Route, where, "was judged, and it has no output, no first event within its window and no dead letter: lost; digest %x, event time %d", in.Digests[0], in.Time)
 	}
 }
 
@@ -132,7 +132,7 @@ func (l *Ledger) closeRowsLeft() {
 				l.notCompared++ // it may be of a former claim, whose key is not followed
 				row.NeedsOut = false
 			case row.Certain:
-				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; key %x, event time %d", l.text(row.At), d, row.First)
+				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; digest %x, event time %d", l.text(row.At), d, row.First)
 				row.NeedsOut = false
 			}
 		}
@@ -173,11 +173,11 @@ func (l *Ledger) closeOuts() {
 			case out.Claim && l.jumped[d]:
 				l.notCompared++
 			case out.Claim:
-				l.find("K1", out.Route, out.Where, "dispatches attempt %d of %s, which was dispatched before or never claimed; key %x", out.Attempt, l.text(out.At), d)
+				l.find("K1", out.Route, out.Where, "dispatches attempt %d of %s, which was dispatched before or never claimed; digest %x", out.Attempt, l.text(out.At), d)
 			case known && covers(k.first, out.Time, l.cfg.Routes[out.Route].Window):
-				l.find("K1", out.Route, out.Where, "one record too many: key %x has another output within its window, event time %d; this one has %d", d, k.first, out.Time)
+				l.find("K1", out.Route, out.Where, "one record too many: digest %x has another output within its window, event time %d; this one has %d", d, k.first, out.Time)
 			default:
-				l.find("K1", out.Route, out.Where, "no event explains it: no task stored its key %x as first seen at %d", d, out.Time)
+				l.find("K1", out.Route, out.Where, "no event explains it: no task stored its digest %x as first seen at %d", d, out.Time)
 			}
 		}
 	}

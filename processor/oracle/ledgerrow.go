@@ -176,7 +176,7 @@ func (l *Ledger) row(row *LedgerRow) {
 	}
 	l.rowCount++
 	if known && !s.claims && covers(before.first, row.First, s.shortest) {
-		l.find("K1", -1, row.Where, "key %x was stored again as first seen at %s, %d ms after its first event and within its window: a duplicate was judged unique",
+		l.find("K1", -1, row.Where, "digest %x was stored again as first seen at %s, %d ms after its first event and within its window: a duplicate was judged unique",
 			row.Digest, l.text(row.At), row.First-before.first)
 	}
 	if l.joins(row.Digest) {

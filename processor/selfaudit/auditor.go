@@ -43,9 +43,10 @@ type Result struct {
 	Findings []oracle.Finding
 	Report   oracle.LedgerReport
 	Records  int64 // that were read
-	Took     time.Duration
-	From     *Position // nil if it begins
-	To       *Position // where the next audit goes on
+	// Cut is how long the cut took, for open transactions to end; Took is the time of the reading.
+	Cut, Took time.Duration
+	From      *Position // nil if it begins
+	To        *Position // where the next audit goes on
 }
 
 // Held reports whether nothing contradicts the promise.
@@ -195,7 +196,6 @@ func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result
 }
 
 func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
-	began := time.Now()
 	result := &Result{}
 	cfg := a.ledger
 	cfg.Keys, cfg.Open = o.Keys, o.Open
@@ -218,10 +218,12 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 			return a.begin(ctx, ledger, result, o)
 		}
 	}
+	began := time.Now()
 	cut, err := a.cut(ctx)
 	if err != nil {
 		return nil, err
 	}
+	result.Cut = time.Since(began)
 	span := &span{from: from, to: cut}
 	ledger.Begin(span.of(a), from.Edge)
 	if result.Records, err = a.read(ctx, ledger, span, o.Watch); err != nil {
@@ -231,7 +233,7 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 	result.Findings = ledger.Findings()
 	result.From, result.To = from, cut
 	cut.ledger = ledger.AppendState(nil, a.horizons(cut))
-	result.Took = time.Since(began)
+	result.Took = time.Since(began) - result.Cut
 	return result, nil
 }
 
@@ -242,6 +244,7 @@ func (a *Auditor) begin(ctx context.Context, ledger *oracle.Ledger, result *Resu
 	if err != nil {
 		return nil, err
 	}
+	result.Cut = time.Since(began)
 	ledger.Begin((&span{from: cut, to: cut}).of(a), true)
 	if result.Records, err = a.readKeys(ctx, ledger, sure, cut, o.Watch); err != nil {
 		return nil, err
@@ -249,6 +252,6 @@ func (a *Auditor) begin(ctx context.Context, ledger *oracle.Ledger, result *Resu
 	result.Report = ledger.Report()
 	result.Begins, result.To = true, cut
 	cut.ledger = ledger.AppendState(nil, a.horizons(cut))
-	result.Took = time.Since(began)
+	result.Took = time.Since(began) - result.Cut
 	return result, nil
 }
