@@ -227,3 +227,74 @@ func TestSelfAuditFindsPlantedViolations(t *testing.T) {
 func place(rec *kgo.Record) string {
 	return strings.Join([]string{rec.Topic, fmt.Sprint(rec.Partition), fmt.Sprint(rec.Offset)}, "/")
 }
+
+// TestSelfAuditLeavesWhatWaits: events that were routed and that no task has judged are no
+// finding, however long they wait, and the audit after their verdicts counts each once.
+func TestSelfAuditLeavesWhatWaits(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	a := &audits{b: b, cfg: cfg}
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	a.holds()
+	disk.free.Store(80)
+	b.wait("the tasks to pause", func() bool { return diskPaused(i) })
+	records, _ := traffic(100)
+	b.produce(records...)
+	b.wait("the routing stage, which goes on", b.routed)
+	waiting := a.holds()
+	if n := len(waiting.To.Waiting) + int(waiting.Report.Routes[0].Inputs); n > len(records) {
+		t.Errorf("%d records wait or were audited, %d were sent", n, len(records))
+	}
+	disk.free.Store(500)
+	b.drain(i, "signals.raw")
+	if r := a.holds(); r.Report.Routes[0].Inputs+waiting.Report.Routes[0].Inputs != int64(len(records)) {
+		t.Errorf("%+v after %+v, %d were sent", r.Report.Routes[0], waiting.Report.Routes[0], len(records))
+	}
+}
+
+// TestSelfAuditBeginsWhereRecordsWereDeleted: it audits nothing, and from there on everything.
+// What is deleted before it was audited is an error.
+func TestSelfAuditBeginsWhereRecordsWereDeleted(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("a")
+	i := b.ready(b.start(cfg))
+	records, _ := traffic(100)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	b.deleteBelow("signals.raw", 0, 10)
+	a := &audits{b: b, cfg: cfg}
+	if r := a.next(); !r.Begins || !r.Held() || r.Report.Keys == 0 || len(r.Since) != 1 || !strings.HasPrefix(r.Since[0], "signals.raw/0: offsets 0 to ") {
+		t.Fatalf("%+v", r)
+	}
+	again, _ := traffic(120) // 100 of them are duplicates of events before
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	if r := a.holds(); r.Report.Routes[0].Unique == 0 || r.Report.Routes[0].Duplicates == 0 {
+		t.Errorf("%+v", r.Report.Routes[0])
+	}
+	out := b.read("signals.unique")[0]
+	copied := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Key: out.Key, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}
+	b.produce(copied)
+	a.finds("K1", place(copied))
+
+	b.produce(signal("z", 0, testTime), signal("y", 0, testTime))
+	b.drain(i, "signals.raw")
+	b.deleteBelow("signals.raw", 0, -1)
+	auditor, err := selfaudit.New(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer auditor.Close()
+	if _, err := auditor.Audit(t.Context(), a.last, auditBounds); err == nil || !strings.Contains(err.Error(), "records were deleted before they were audited: signals.raw/0: offsets ") {
+		t.Errorf("the audit after a deletion: %v", err)
+	}
+}
+
+// deleteBelow deletes the records of a partition below an offset; -1 for all.
+func (b *bench) deleteBelow(topic string, partition int32, offset int64) {
+	b.t.Helper()
+	offsets := kadm.Offsets{}
+	offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: offset})
+	_, err := b.admin.DeleteRecords(b.t.Context(), offsets)
+	must(b.t, err)
+}

@@ -12,7 +12,6 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
-	"oncebus/processor/oracle"
 	"oncebus/processor/selfaudit"
 )
 
@@ -46,14 +45,14 @@ type auditJSON struct {
 	RepliesUnknown int64 `json:"replies_unknown"`
 	// Violations counts all by invariant, Findings describes the first ones of each.
 	Violations map[string]int64 `json:"violations"`
-	Findings   []oracle.Finding `json:"findings"`
+	Findings   []selfaudit.Finding `json:"findings"`
 	Deleted    []string         `json:"deleted"` // what was not audited
 	Positions  auditPositions   `json:"positions"`
 }
 
 type auditRoute struct {
 	Route string `json:"route"`
-	oracle.RouteCounts
+	selfaudit.RouteCounts
 }
 
 // auditPositions are the first offsets that were not audited, by topic and partition.
@@ -96,7 +95,7 @@ func (a *shownAudit) writeJSON(to io.Writer) error {
 		shown.Routes = append(shown.Routes, auditRoute{r.Name, a.Report.Routes[i]})
 	}
 	if shown.Findings == nil {
-		shown.Findings = []oracle.Finding{}
+		shown.Findings = []selfaudit.Finding{}
 	}
 	if shown.Deleted == nil {
 		shown.Deleted = []string{}
@@ -128,8 +127,8 @@ func (a *shownAudit) writeFindings(to io.Writer) {
 		cli.Printf(to, "%s\n", f)
 	}
 	for _, invariant := range slices.Sorted(maps.Keys(a.Report.Counts)) {
-		if n := a.Report.Counts[invariant]; n > oracle.MaxFindings {
-			cli.Printf(to, "%s: and %d further findings\n", invariant, n-oracle.MaxFindings)
+		if n := a.Report.Counts[invariant]; n > selfaudit.MaxFindings {
+			cli.Printf(to, "%s: and %d further findings\n", invariant, n-selfaudit.MaxFindings)
 		}
 	}
 }
@@ -166,7 +165,7 @@ func (a *shownAudit) write(to io.Writer) error {
 }
 
 // followed says which part of the keys was followed.
-func followed(r *oracle.LedgerReport) string {
+func followed(r *selfaudit.Report) string {
 	switch {
 	case r.OneInMatched > 1:
 		return fmt.Sprintf("1 of %d keys followed, outputs of 1 of %d keys matched", r.OneIn, r.OneInMatched)

@@ -4,7 +4,8 @@
 // the exact outputs and rows. The simulation and the fault harness feed it.
 //
 // It owns the reference for plain routes ([Check]) and for routes in claim mode
-// ([CheckClaims]), and the numbered invariants K1 to K13 of its findings. It
+// ([CheckClaims]), and the numbered invariants K1 to K13 of its findings. [Ledger] judges a
+// running app from streams, in bounded memory; package selfaudit feeds it. It
 // may import the standard library only, and does no I/O.
 //
 // Invariants:

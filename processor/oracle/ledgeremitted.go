@@ -92,7 +92,7 @@ func (l *Ledger) named(e *LedgerEmission, at Position) {
 	f.Emitted, f.Verdict, f.Route, f.Dead, f.Reason, f.Where = true, e.Verdict, e.Route, e.Dead, e.Reason, e.Where
 	f.Digests, f.Batch = e.Digests, e.SourceLast > e.Source.Offset
 	if f.in != nil {
-		l.settle(f)
+		l.decide(f)
 	}
 }
 

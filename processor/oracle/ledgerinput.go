@@ -31,7 +31,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 	}
 	f.in = open
 	open.caused = l.isCaused(open)
-	if l.settle(f) {
+	if l.decide(f) {
 		return
 	}
 	for _, d := range open.Digests {
@@ -58,7 +58,7 @@ func (l *Ledger) isFirst(in *openInput) bool {
 func (l *Ledger) isDuplicate(in *openInput) {
 	in.caused = true
 	if f := l.fates[in.At]; f != nil {
-		l.settle(f)
+		l.decide(f)
 	}
 }
 
@@ -81,9 +81,9 @@ func (l *Ledger) dropInputs(d digest) {
 	}
 }
 
-// settle closes an event whose fate is complete: what the verdict needs is known, and the
+// decide closes an event whose fate is complete: what the verdict needs is known, and the
 // record about it was read if the route emits one.
-func (l *Ledger) settle(f *fate) bool {
+func (l *Ledger) decide(f *fate) bool {
 	in := f.in
 	if in == nil {
 		return false
@@ -108,7 +108,7 @@ func (l *Ledger) settle(f *fate) bool {
 	default:
 		return false
 	}
-	l.settled(f)
+	l.close(f)
 	return true
 }
 
@@ -119,7 +119,7 @@ func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
 	return route.Fingerprint || running && in.Time < add(time, -add(route.Window, route.Grace))
 }
 
-func (l *Ledger) settled(f *fate) {
+func (l *Ledger) close(f *fate) {
 	f.in.done = true
 	delete(l.fates, f.in.At)
 	l.open--

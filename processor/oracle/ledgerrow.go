@@ -22,8 +22,8 @@ type LedgerRow struct {
 	Where string
 }
 
-// rowsOfRecord calls each with the rows of a changelog record. A row that a sweep wrote again
-// is none.
+// rowsOfRecord calls each with the rows of a changelog record. It skips rows that a sweep
+// wrote again.
 func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if isCheckpoint(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
 		return nil

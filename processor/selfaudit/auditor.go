@@ -34,14 +34,24 @@ type Options struct {
 	Watch func(read, total int64)
 }
 
+// What the oracle says, for those who print it.
+type (
+	Finding     = oracle.Finding
+	RouteCounts = oracle.RouteCounts
+	Report      = oracle.LedgerReport
+)
+
+// MaxFindings is how many findings of one invariant a result describes; it counts all.
+const MaxFindings = oracle.MaxFindings
+
 // Result is what an audit found.
 type Result struct {
 	// Begins reports that the range before the position is not known, so that nothing was
 	// checked: the next audit goes on from here.
 	Begins   bool
 	Since    []string // why: what has been deleted
-	Findings []oracle.Finding
-	Report   oracle.LedgerReport
+	Findings []Finding
+	Report   Report
 	Records  int64 // that were read
 	// Cut is how long the cut took, for open transactions to end; Took is the time of the reading.
 	Cut, Took time.Duration

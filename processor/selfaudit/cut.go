@@ -21,13 +21,13 @@ import (
 // cut takes a position, each step after the one before:
 //
 //	input offsets of the groups, stable
-//	ends of the repartition topic, settled
+//	ends of the repartition topic, decided
 //	checkpoints, and from next on the records of the repartition topic: not judged yet
 //	ends of the changelogs: have the rows of all that was judged
 //	ends of the emission topics: have the outputs of these rows
 //	ends of the changelogs again: have the rows of these outputs
 //
-// An end is settled when every transaction with a record below it has ended.
+// An end is decided when every transaction with a record below it has ended.
 func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	p := a.newPosition()
 	if err := a.judged(ctx, p); err != nil {
@@ -49,19 +49,19 @@ func (a *Auditor) edge(ctx context.Context) (p *Position, sure map[string][]int6
 
 // ends sets the ends of changelogs and emission topics.
 func (a *Auditor) ends(ctx context.Context, p *Position) (err error) {
-	if p.sure, err = a.settled(ctx, a.changelogs()); err != nil {
+	if p.sure, err = a.decided(ctx, a.changelogs()); err != nil {
 		return err
 	}
-	if p.Emissions, err = a.settled(ctx, a.emissions()); err != nil {
+	if p.Emissions, err = a.decided(ctx, a.emissions()); err != nil {
 		return err
 	}
-	p.Changelogs, err = a.settled(ctx, a.changelogs())
+	p.Changelogs, err = a.decided(ctx, a.changelogs())
 	return err
 }
 
-// settled returns offsets of topics below which every transaction has ended, that are at least
+// decided returns offsets of topics below which every transaction has ended, that are at least
 // the ends at the call.
-func (a *Auditor) settled(ctx context.Context, topics []string) (map[string][]int64, error) {
+func (a *Auditor) decided(ctx context.Context, topics []string) (map[string][]int64, error) {
 	high, err := a.list(ctx, a.admin.ListEndOffsets, topics)
 	for err == nil {
 		var stable map[string][]int64
@@ -123,10 +123,10 @@ func (a *Auditor) judged(ctx context.Context, p *Position) error {
 	if err := a.routed(ctx, p); err != nil {
 		return err
 	}
-	var hop map[string][]int64
+	var ends map[string][]int64
 	if t.Repartition != "" {
 		var err error
-		if hop, err = a.settled(ctx, []string{t.Repartition}); err != nil {
+		if ends, err = a.decided(ctx, []string{t.Repartition}); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (a *Auditor) judged(ctx context.Context, p *Position) error {
 			case topic != t.Repartition:
 				p.Inputs[topic][partition] = max(c.Next, a.start(topic, partition))
 			default:
-				if err := a.waiting(ctx, p, partition, c.Next, hop[topic][partition]); err != nil {
+				if err := a.waiting(ctx, p, partition, c.Next, ends[topic][partition]); err != nil {
 					return err
 				}
 			}

@@ -22,7 +22,7 @@ type stream struct {
 	reader        *kafka.Reader
 	from, at, end int64
 	read          func(w *worker, records []*kgo.Record) func(*oracle.Ledger)
-	// skips reports that a batch may be passed over that is too large to be decompressed.
+	// skips reports that a batch that is too large to be decompressed may be skipped.
 	skips bool
 }
 

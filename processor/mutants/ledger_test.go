@@ -1,0 +1,69 @@
+//go:build mutants
+
+package mutants
+
+// oracleSuite has the tests of the oracle and its ledger, which judge the other ones.
+var oracleSuite = suite{name: "oracle", pkg: "processor/oracle", skip: "^(Bench|Fuzz)"}
+
+func inLedger(run string) []suite { return []suite{oracleSuite.aimed(run)} }
+
+// ledgerList has the defects of the audit of a running app: a violation that it misses, or one
+// that it invents.
+var ledgerList = []mutant{
+	{
+		name:     "audit-ignores-what-waits",
+		hazards:  []string{"V1"},
+		does:     "an audit counts records as judged that were only routed, and finds them lost",
+		edits:    []edit{{"processor/selfaudit/cut.go", "				if !e.FromIngress && !e.IsProgress && e.Outcome == nil {\n", "				if e.FromIngress && !e.IsProgress && e.Outcome == nil {\n"}},
+		aims:     inProcessor("^TestSelfAuditLeavesWhatWaits$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-goes-on-after-a-deletion",
+		hazards:  []string{"V2"},
+		does:     "an audit says that the promise held although records were deleted before it read them",
+		edits:    []edit{{"processor/selfaudit/position.go", "	if len(deleted) > 0 {\n		return fmt.Errorf(\"records were", "	if len(deleted) > 1<<30 {\n		return fmt.Errorf(\"records were"}},
+		aims:     inProcessor("^TestSelfAuditBeginsWhereRecordsWereDeleted$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-forgets-former-first-events",
+		hazards:  []string{"V1"},
+		does:     "an audit that read rows further than inputs finds duplicates of a former first event lost",
+		edits:    []edit{{"processor/oracle/ledger.go", "		for _, first := range l.former[d] {\n", "		for _, first := range l.former[d][:0] {\n"}},
+		aims:     inLedger("^TestLedgerFindsNothingInCleanPages$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-believes-each-late-event",
+		hazards:  []string{"V2"},
+		does:     "an audit finds nothing if an event is dead-lettered as late that was not late",
+		edits:    []edit{{"processor/oracle/ledgerclose.go", "		if !l.isLate(in) {\n", "		if !l.isLate(in) && !in.Keyed {\n"}},
+		aims:     inLedger("^TestLedgerFindsWhatIsPlanted$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-takes-an-output-twice",
+		hazards:  []string{"V2"},
+		does:     "an audit finds nothing if an output comes twice",
+		edits:    []edit{{"processor/oracle/ledgerclose.go", "			if out.done {\n", "			if _, known := l.keys[out.Digests[0]]; known || out.done {\n"}},
+		aims:     inLedger("^TestLedgerFindsWhatIsPlanted$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-believes-each-drop",
+		hazards:  []string{"V2"},
+		does:     "an audit finds nothing if an event is dropped as a duplicate that has no first event",
+		edits:    []edit{{"processor/oracle/ledgerinput.go", "	case in.caused && route.Duplicates == Drop && !l.mayBeOther(in, route):\n", "	case route.Duplicates == Drop && !l.mayBeOther(in, route):\n"}},
+		aims:     inLedger("^TestLedgerFindsWhatIsPlanted$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
+		name:     "audit-loses-what-it-carries",
+		hazards:  []string{"V1"},
+		does:     "the next audit does not know the records whose counterpart follows",
+		edits:    []edit{{"processor/oracle/ledgerstate.go", "		l.fates[at] = x\n", "		_ = x\n"}},
+		aims:     inLedger("^TestLedgerGoesOnFromItsState$"),
+		notInSim: "the simulation has no audit",
+	},
+}
