@@ -50,7 +50,7 @@ func (o *selfAuditOptions) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.from, "from", "", "go on where the run ended that saved this `file`; if --save names the same file, it may be\n"+
 		"missing the first time")
 	fs.StringVar(&o.save, "save", "", "save the position to this `file`: some 24 bytes for each key that can still decide an event")
-	fs.IntVar(&o.keys, "keys", 5_000_000, "follow at most this `number` of keys, about 60 bytes of memory each; of more keys a sample")
+	fs.IntVar(&o.keys, "keys", 5_000_000, "follow at most this `number` of keys, about 80 bytes of memory each; of more keys a sample")
 	fs.IntVar(&o.open, "open", 2_000_000, "keep at most this `number` of records in memory that wait for another one, about 300 bytes\neach; of more a sample")
 	fs.BoolVar(&o.quiet, "quiet", false, "print one line, and one for each finding")
 }

@@ -44,10 +44,10 @@ type auditJSON struct {
 	Replies        int64 `json:"replies"`
 	RepliesUnknown int64 `json:"replies_unknown"`
 	// Violations counts all by invariant, Findings describes the first ones of each.
-	Violations map[string]int64 `json:"violations"`
+	Violations map[string]int64    `json:"violations"`
 	Findings   []selfaudit.Finding `json:"findings"`
-	Deleted    []string         `json:"deleted"` // what was not audited
-	Positions  auditPositions   `json:"positions"`
+	Deleted    []string            `json:"deleted"` // what was not audited
+	Positions  auditPositions      `json:"positions"`
 }
 
 type auditRoute struct {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -389,3 +390,32 @@ func TestLedgerReadsRowsAndPacks(t *testing.T) {
 }
 
 func bytes16(s string) []byte { return []byte(strings.Repeat(s, 16)) }
+
+// BenchmarkLedger has one event of which each 3rd is a duplicate, read in step.
+func BenchmarkLedger(b *testing.B) {
+	p := newPage()
+	l := NewLedger(p.cfg)
+	l.Begin(p, false)
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		id := n - n%3/2*2 // each third one is the one before the one before
+		digest := sha256.Sum256(fmt.Appendf(nil, "%d", id))
+		at := Position{Offset: int64(n)}
+		in := LedgerInput{At: at, Digests: [][16]byte{[16]byte(digest[:16])}, Time: p.stream, Content: 1, Route: dropping}
+		l.Input(&in)
+		if id != n {
+			continue
+		}
+		item := ChangelogItem{Next: -1, Rows: []LedgerRow{{Digest: in.Digests[0], Space: dropping, First: p.stream, At: at, Certain: true}}}
+		l.Changelog(&item)
+		out := LedgerEmission{Route: dropping, Verdict: "unique", Digests: in.Digests, Time: p.stream, Content: 1}
+		l.Emitted(&out)
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapAlloc)/float64(len(l.keys)), "heap-B/key")
+	if l.Close(); len(l.found) > 0 {
+		b.Error(l.found[0])
+	}
+}

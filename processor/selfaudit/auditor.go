@@ -27,7 +27,7 @@ const fetchBudget = 256 << 20
 
 // Options bound an audit.
 type Options struct {
-	// Keys is the most keys in memory, some 60 bytes each; Open is the most records that wait
+	// Keys is the most keys in memory, some 80 bytes each; Open is the most records that wait
 	// for another one, some 300 bytes each.
 	Keys, Open int
 	// Watch gets how many offsets were read, of how many; nil for none.
