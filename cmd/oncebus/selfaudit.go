@@ -79,7 +79,7 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	result, err := auditor.Audit(ctx, from, selfaudit.Options{Keys: o.keys, Open: o.open, Watch: progress.Set})
 	progress.End()
 	if err == nil {
-		err = o.finish(p, &shownAudit{app: s.Processor.AppID, routes: routes, Result: result})
+		err = o.finish(p, &shownSelfAudit{app: s.Processor.AppID, routes: routes, Result: result})
 	}
 	switch {
 	case err != nil:
@@ -94,7 +94,7 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 }
 
 // finish prints the result, and saves its position: a position that is saved has been seen.
-func (o *selfAuditOptions) finish(p cli.Process, shown *shownAudit) error {
+func (o *selfAuditOptions) finish(p cli.Process, shown *shownSelfAudit) error {
 	var err error
 	switch {
 	case o.json:

@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/selfaudit"
 )
 
-// shownAudit is the result of an audit as it is printed.
-type shownAudit struct {
+// shownSelfAudit is the result of an audit as it is printed.
+type shownSelfAudit struct {
 	*selfaudit.Result
 	app    string
 	routes *rules.Routes
@@ -62,7 +62,7 @@ type auditPositions struct {
 	Emissions  map[string][]int64 `json:"emissions"`
 }
 
-func (a *shownAudit) verdict() string {
+func (a *shownSelfAudit) verdict() string {
 	switch {
 	case !a.Held():
 		return "broken"
@@ -73,7 +73,7 @@ func (a *shownAudit) verdict() string {
 }
 
 // since is when the range begins.
-func (a *shownAudit) since() string {
+func (a *shownSelfAudit) since() string {
 	if a.From == nil || a.From.IsStart() {
 		return ""
 	}
@@ -81,11 +81,11 @@ func (a *shownAudit) since() string {
 }
 
 // rate is the records per second.
-func (a *shownAudit) rate() int64 {
+func (a *shownSelfAudit) rate() int64 {
 	return int64(float64(a.Records) / max(a.Took.Seconds(), 0.001))
 }
 
-func (a *shownAudit) writeJSON(to io.Writer) error {
+func (a *shownSelfAudit) writeJSON(to io.Writer) error {
 	shown := auditJSON{
 		App: a.app, Verdict: a.verdict(), From: a.since(), To: a.To.At.Format(time.RFC3339), Records: a.Records, Seconds: a.Took.Seconds(), CutSeconds: a.Cut.Seconds(), Routes: []auditRoute{},
 		Keys: a.Report.Keys, OneIn: a.Report.OneIn, OneInMatched: a.Report.OneInMatched, Carried: a.Report.Carried, Replies: a.Report.Replies, RepliesUnknown: a.Report.RepliesUnknown,
@@ -104,7 +104,7 @@ func (a *shownAudit) writeJSON(to io.Writer) error {
 }
 
 // violations is the number of all findings.
-func (a *shownAudit) violations() (n int64) {
+func (a *shownSelfAudit) violations() (n int64) {
 	for _, count := range a.Report.Counts {
 		n += count
 	}
@@ -112,7 +112,7 @@ func (a *shownAudit) violations() (n int64) {
 }
 
 // writeLine writes one line for a log, and one for each finding.
-func (a *shownAudit) writeLine(to io.Writer) {
+func (a *shownSelfAudit) writeLine(to io.Writer) {
 	var inputs, unique, duplicates int64
 	for _, r := range a.Report.Routes {
 		inputs, unique, duplicates = inputs+r.Inputs, unique+r.Unique, duplicates+r.Duplicates
@@ -122,7 +122,7 @@ func (a *shownAudit) writeLine(to io.Writer) {
 	a.writeFindings(to)
 }
 
-func (a *shownAudit) writeFindings(to io.Writer) {
+func (a *shownSelfAudit) writeFindings(to io.Writer) {
 	for _, f := range a.Findings {
 		cli.Printf(to, "%s\n", f)
 	}
@@ -134,7 +134,7 @@ func (a *shownAudit) writeFindings(to io.Writer) {
 }
 
 // write writes the result for people.
-func (a *shownAudit) write(to io.Writer) error {
+func (a *shownSelfAudit) write(to io.Writer) error {
 	since := cmp.Or(a.since(), "its first record")
 	switch a.verdict() {
 	case "begins":
