@@ -12,6 +12,9 @@
 //   - Model describes a protocol: its first states, its steps, and what must hold.
 //   - Explore visits the states, and returns their number, or the shortest Violation.
 //   - Holds and Finds do this in a test. Finds expects a planted mistake.
+//   - Walk takes random steps, for bounds that are too wide to explore.
+//   - Bound chooses narrow bounds under the race detector. To explore the wide ones:
+//     go test -run Explored -v ./processor/explore ./processor/restore
 //
 // It imports nothing of oncebus.
 //

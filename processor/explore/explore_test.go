@@ -163,3 +163,22 @@ func BenchmarkExplore(b *testing.B) {
 	}
 	b.ReportMetric(float64(states)/b.Elapsed().Seconds(), "states/s")
 }
+
+// TestWalk: a walk ends at a goal, and returns the first wrong step.
+func TestWalk(t *testing.T) {
+	m := Model[jugs]{Name: "jugs", Start: []jugs{{}}, Next: jugSteps, Goal: func(s jugs) bool { return s.five == 4 }}
+	if reached, err := Walk(m, rand.New(rand.NewPCG(1, 1)), 10_000); !reached || err != nil {
+		t.Errorf("%v, %v", reached, err)
+	}
+	m.Check = func(s jugs) error {
+		if s.three == 3 && s.five == 5 {
+			return errors.New("both full")
+		}
+		return nil
+	}
+	m.Goal = nil
+	var v *Violation
+	if _, err := Walk(m, rand.New(rand.NewPCG(1, 1)), 10_000); !errors.As(err, &v) || len(v.Trace) < 2 {
+		t.Error(err)
+	}
+}

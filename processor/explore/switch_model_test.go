@@ -17,6 +17,8 @@ import (
 type switchModel struct {
 	mistake switchMistake
 	leaders int8
+	routed  [2][]int8
+	aborts  bool
 }
 
 type switchMistake int
@@ -43,11 +45,13 @@ const (
 	switchAborted
 )
 
-// keysMoved are the keys, each of which moves to a partition of its own. routed are the keys of
-// the events of each router, in their order. The front has one more event of key 0.
-const keysMoved, recordsMax = 2, 5
+// keysMoved are the keys, each of which moves to a partition of its own. recordsMax bounds the
+// records.
+const keysMoved, recordsMax = 2, 9
 
-var routed = [2][2]int8{{0, 0}, {1, 0}}
+// routedFew are the keys of the events of each router, in their order. The front has one more
+// event, of key 0.
+var routedFew = [2][]int8{{0, 0}, {1, 0}}
 
 // A movedRecord is an event: its key, and the router and the place among its events. Of the
 // front's the router is 2.
@@ -113,11 +117,12 @@ type switchRouter struct {
 
 func (m *switchModel) model(name string) explore.Model[switchState] {
 	s := switchState{current: -1, front: true, starts: 1}
+	records := int8(len(m.routed[0]) + len(m.routed[1]) + 1)
 	return explore.Model[switchState]{
 		Name: name, Start: []switchState{s}, Next: m.next, Limit: 3_000_000,
 		Goal: func(s switchState) bool {
 			ended := s.phase == switchReleased || s.phase == switchAborted
-			return ended && s.records == recordsMax && s.emitted == [keysMoved]int8{1, 1}
+			return ended && s.records == records && s.emitted == [keysMoved]int8{1, 1}
 		},
 	}
 }
@@ -166,7 +171,9 @@ func (m *switchModel) lead(s switchState, i int8, steps []explore.Step[switchSta
 	case switchNone:
 		write(switchHeld, "leader %d writes the hold")
 	case switchHeld:
-		write(switchAborted, "leader %d aborts")
+		if m.aborts {
+			write(switchAborted, "leader %d aborts")
+		}
 		held := s.routers[0].held && s.routers[1].held || m.mistake == actsUnheld
 		if to := gone; !s.listed && (held || m.mistake == endsBeforeHeld) {
 			to.listed, to.left = true, s.old.n
@@ -201,8 +208,8 @@ func (m *switchModel) route(s switchState, i int8, steps []explore.Step[switchSt
 			steps = append(steps, explore.To(to, "process %d holds its partition", int(i)))
 		}
 	case switchNone, switchReleased, switchAborted:
-		if to := s; int(r.next) < len(routed[i]) {
-			rec := movedRecord{routed[i][r.next], i, r.next}
+		if to := s; int(r.next) < len(m.routed[i]) {
+			rec := movedRecord{m.routed[i][r.next], i, r.next}
 			to.routers[i].next++
 			if r.knows == switchReleased {
 				to.fresh[rec.key].push(rec)

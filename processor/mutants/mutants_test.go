@@ -61,12 +61,13 @@ var (
 	letterSuite    = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
 	auditSuite     = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
+	exploreSuite   = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
 
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
-	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, auditSuite,
+	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, exploreSuite, auditSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.
@@ -90,7 +91,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, ledgerList, warmList, auditList, moveList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is
