@@ -299,7 +299,7 @@ var claimList = []mutant{
 	{
 		name:  "late-retry-runs-again",
 		does:  "a late retry of a completed operation is not looked up: on_late: forward executes it again",
-		edits: []edit{{"processor/judge/judge.go", "	if verdict == dedup.Late && c.replaced == nil {", "	if verdict == dedup.Late {"}},
+		edits: []edit{{"processor/judge/judge.go", "	if verdict == dedup.Late && (c.replaced == nil || c.window.Over(c.replaced.First, admitted)) {", "	if verdict == dedup.Late {"}},
 		aims:  inScript("replies", "late-retry-of-a-completed-operation"),
 	},
 	{

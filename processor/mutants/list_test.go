@@ -235,9 +235,9 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
-			{"processor/app/app.go", "import (\n", "import (\n\t\"time\"\n"},
-			{"processor/app/app.go", "before[r.NamespaceID] = r.Span.Horizon(c.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
-			{"processor/judge/judge.go", "	*c = candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	*c = candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
+			{"processor/app/windows.go", "import (\n", "import (\n\t\"time\"\n"},
+			{"processor/app/windows.go", "before[id] = c.Window(id, r.Span).Horizon(c.StreamTimes.At[id])", "before[id] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/judge/judge.go", "	*c = candidate{streamTime: t.streamTime(route.NamespaceID), window", "	*c = candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli()), window"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),
 	},

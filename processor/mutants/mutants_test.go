@@ -91,7 +91,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, windowList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is

@@ -1,0 +1,105 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
+)
+
+// A WindowPlan says from when on the new window of a namespace holds as a whole.
+type WindowPlan struct {
+	Namespace string       `json:"namespace"`
+	Tasks     []TaskWindow `json:"tasks,omitempty"` // with events; the others have no row to miss
+
+	before, after dedup.Window
+}
+
+// A TaskWindow is a WindowPlan of one task, as of its newest checkpoint. Both are event times
+// in ms. The window holds at once if FullFrom is not after StreamTime.
+type TaskWindow struct {
+	Task       string `json:"task"` // topic/partition
+	StreamTime int64  `json:"stream_time"`
+	FullFrom   int64  `json:"full_from"`
+}
+
+// A TaskCheckpoint is the newest checkpoint of a task.
+type TaskCheckpoint struct {
+	Task       TaskID
+	Checkpoint wire.Checkpoint
+}
+
+// PlanWindows returns what new routes would change of the windows, by the newest checkpoints of
+// the tasks.
+func (rt *App) PlanWindows(tasks []TaskCheckpoint, next *rules.Routes) (plans []WindowPlan) {
+	planned := map[uint8]bool{}
+	for _, r := range next.Routes {
+		i := slices.IndexFunc(rt.Routes, func(old *Route) bool { return old.Namespace == r.Namespace })
+		if i < 0 || planned[rt.Routes[i].NamespaceID] || rt.Routes[i].Span.SameRetention(r.Span()) {
+			continue
+		}
+		old := rt.Routes[i]
+		planned[old.NamespaceID] = true
+		plan := WindowPlan{Namespace: r.Namespace, before: old.Span, after: r.Span()}
+		for n := range tasks {
+			c := &tasks[n].Checkpoint
+			if w, ok := rt.WindowAt(c, old.NamespaceID); ok && c.StreamTimes.Has[old.NamespaceID] {
+				now := c.StreamTimes.At[old.NamespaceID]
+				plan.Tasks = append(plan.Tasks, TaskWindow{Task: tasks[n].Task.String(), StreamTime: now, FullFrom: w.ChangeTo(r.Span(), now).FullFrom()})
+			}
+		}
+		plans = append(plans, plan)
+	}
+	return plans
+}
+
+// Wait is how far stream time has to move until the window holds as a whole in every task; 0 if
+// it holds at once.
+func (p *WindowPlan) Wait() (wait time.Duration) {
+	for _, t := range p.Tasks {
+		wait = max(wait, time.Duration(t.FullFrom-t.StreamTime)*time.Millisecond)
+	}
+	return wait
+}
+
+// String says it in a line, such as "orders: window 24h -> 168h after 119h50m of event time,
+// for events from 2026-12-01T08:30:00Z on".
+func (p *WindowPlan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: window %s", p.Namespace, hours(p.before.Size))
+	if p.after.Size != p.before.Size {
+		fmt.Fprintf(&b, " -> %s", hours(p.after.Size))
+	}
+	if p.after.Grace != p.before.Grace {
+		fmt.Fprintf(&b, ", grace %s -> %s", hours(p.before.Grace), hours(p.after.Grace))
+	}
+	wait := p.Wait()
+	if wait == 0 {
+		return b.String() + " at once"
+	}
+	fmt.Fprintf(&b, " after %s of event time, for events from ", hours(wait.Milliseconds()))
+	byTime := func(a, b TaskWindow) int { return int(min(max(a.FullFrom-b.FullFrom, -1), 1)) }
+	first, last := slices.MinFunc(p.Tasks, byTime), slices.MaxFunc(p.Tasks, byTime)
+	fmt.Fprintf(&b, "%s on", instant(first.FullFrom))
+	if first.FullFrom != last.FullFrom {
+		fmt.Fprintf(&b, " (%s) to %s on (%s)", first.Task, instant(last.FullFrom), last.Task)
+	}
+	return b.String()
+}
+
+// hours returns a duration in ms as text, without its zero units at the end.
+func hours(ms int64) string {
+	text := (time.Duration(ms) * time.Millisecond).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = strings.TrimSuffix(text, zero[1:])
+		}
+	}
+	return text
+}
+
+func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

@@ -1,0 +1,73 @@
+//go:build mutants
+
+package mutants
+
+const noWindowInSim = "the simulation changes no windows"
+
+// windowList has the defects of windows that change while the app runs.
+var windowList = []mutant{
+	{
+		name:     "window-without-since",
+		hazards:  []string{"W1"},
+		does:     "a row that the former window had let go decides, if the store still has it",
+		edits:    []edit{{"dedup/window.go", "		return max(horizon, w.Since)\n", "		return horizon\n"}},
+		aims:     []suite{dedupSuite.aimed("^TestChang"), judgeSuite.aimed("^TestScripts$/^window_changes$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "window-without-late-before",
+		hazards:  []string{"W2"},
+		does:     "an event that the former window refused as late is judged by the new one",
+		edits:    []edit{{"dedup/window.go", "	return w.Changed && t < w.LateBefore || streamTime", "	return streamTime"}},
+		aims:     []suite{dedupSuite.aimed("^TestChang"), judgeSuite.aimed("^TestScripts$/^window_changes$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "known-since-the-new-window",
+		hazards:  []string{"W1"},
+		does:     "the rows count as known for the retention of the new window",
+		edits:    []edit{{"dedup/windowchange.go", "	return next.Known(w.Horizon(streamTime), late)\n", "	return next.Known(saturate(streamTime, -next.Retention()), late)\n"}},
+		aims:     []suite{dedupSuite.aimed("^TestChang")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "late-before-by-the-last-window",
+		hazards:  []string{"W3"},
+		does:     "two lengthenings in a row make every event late for as long as the first one reaches",
+		edits:    []edit{{"dedup/windowchange.go", "		late = max(late, w.LateBefore)\n", "		late = max(late, saturate(w.Since, w.Size))\n"}},
+		aims:     []suite{dedupSuite.aimed("^TestLongerTwiceMakesNoEventInOrderLate$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "evicts-by-a-set-ahead",
+		hazards:  []string{"W4"},
+		does:     "a process evicts and trims by its own route set, before the task has gone over to it",
+		edits:    []edit{{"processor/app/windows.go", "	if c.Set > 0 && c.Set != rt.Set {\n", "	if c.Set < 0 {\n"}},
+		aims:     []suite{appSuite.aimed("^TestHorizonsGoByTheSetOfTheCheckpoint$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "change-dropped-too-early",
+		hazards:  []string{"W5"},
+		does:     "what is known of a changed window is dropped one window after the change",
+		edits:    []edit{{"dedup/windowchange.go", "w.Since <= saturate(streamTime, -w.Retention())", "w.Since <= saturate(streamTime, -w.Size)"}},
+		aims:     []suite{dedupSuite.aimed("^TestChang"), judgeSuite.aimed("^TestScripts$/^window_changes$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "shorter-window-answers-nobody",
+		hazards:  []string{"W6"},
+		does:     "a shorter window evicts claims whose requests wait for ever",
+		edits:    []edit{{"processor/judge/waiting.go", "	if t.Open.Set == t.Committed.Set || t.Waiting == nil {\n", "	if t.Open.Set > 0 || t.Waiting == nil {\n"}},
+		aims:     []suite{judgeSuite.aimed("^TestScripts$/^window_changes_claims$")},
+		notInSim: noWindowInSim,
+	},
+	{
+		name:     "late-event-claims-anew",
+		hazards:  []string{"W7"},
+		does:     "a late event behind the window of a retained claim is dispatched",
+		edits:    []edit{{"processor/judge/judge.go", "(c.replaced == nil || c.window.Over(c.replaced.First, admitted))", "c.replaced == nil"}},
+		aims:     []suite{judgeSuite.aimed("^TestScripts$/^window_changes_claims$")},
+		notInSim: noWindowInSim,
+	},
+}
