@@ -20,11 +20,12 @@ import (
 
 // State is the processor as /state shows it. Its field names are an interface.
 type State struct {
-	App      string `json:"app"`
-	Instance string `json:"instance"`
-	Ready    bool   `json:"ready"`
-	Reason   string `json:"reason,omitempty"` // why it is not ready
-	BrokerUp bool   `json:"broker_up"`
+	App      string    `json:"app"`
+	Instance string    `json:"instance"`
+	Ready    bool      `json:"ready"`
+	Reason   string    `json:"reason,omitempty"` // why it is not ready
+	BrokerUp bool      `json:"broker_up"`
+	Routes   *SetState `json:"routes,omitempty"` // absent at level 1
 	// Hold is the hold in force, as this process has read it; absent without one.
 	Hold    *app.Hold     `json:"hold,omitempty"`
 	Workers []WorkerState `json:"workers"`
@@ -99,8 +100,11 @@ type TaskState struct {
 
 func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID, clock: t.lagClock}
-	if t.unknown != nil {
+	switch {
+	case t.unknown != nil:
 		d.Reason = t.unknown.Error()
+	case t.ahead():
+		d.Reason = fmt.Sprintf("its checkpoint is of route set %d, and this process has route set %d: it waits until the process has taken the newer one", t.Committed.Set, t.App.Set)
 	}
 	if t.judges() {
 		stats := t.Store.Stats()
@@ -120,10 +124,24 @@ type board struct {
 	members []*membership          // one for each worker
 	tasks   map[string][]TaskState // by worker
 	stuck   map[app.TaskID]string  // why a restoring task or a routed partition makes no progress
+	// notTaken says why the newest route set is not taken; "" if it is.
+	notTaken string
 }
 
 func newBoard() *board {
 	return &board{tasks: map[string][]TaskState{}, stuck: map[app.TaskID]string{}}
+}
+
+func (b *board) setNotTaken(reason string) {
+	b.mu.Lock()
+	b.notTaken = reason
+	b.mu.Unlock()
+}
+
+func (b *board) notTakenReason() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.notTaken
 }
 
 func (b *board) addMember(m *membership) {

@@ -64,6 +64,11 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	case d.Emptied, !d.Found && t.groupCommitted:
 		return false // the restore refuses it, and says what to do
 	}
+	if d.Found && d.Checkpoint.Set > s.rt.Set {
+		s.readManifestNow()
+		t.bypass = nil
+		return false
+	}
 	t.bypass, t.restore.Overtaken = nil, true
 	c := wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
 	if d.Found {

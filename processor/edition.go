@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"oncebus/dedup/rules"
@@ -53,11 +54,12 @@ func (w *worker) subscribe() {
 // the worker has topics to read. It returns false once ctx is done.
 func (w *worker) takeEdition(ctx context.Context) bool {
 	for {
-		changed := w.edition != w.newest()
+		before, changed := w.member.subscribed(), w.edition != w.newest()
 		w.edition = w.newest()
 		w.subscribe()
+		w.takes()
 		if len(w.member.subscribed()) > 0 {
-			if changed {
+			if changed && !slices.Equal(before, w.member.subscribed()) {
 				w.rejoin.Store(true) // a coordinator does not compare the topics of a static member
 			}
 			return true
@@ -110,6 +112,7 @@ func (w *worker) endRenewal() {
 	if !w.renewsSince.IsZero() {
 		w.renewsSince = time.Time{}
 		<-w.renewing
+		w.wakeAll() // the next one goes over
 	}
 }
 

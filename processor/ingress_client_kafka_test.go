@@ -251,7 +251,7 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 1h\n    namespace: other", 1))
 	b.openHTTP()
 	other := b.startIngress("other")
-	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is missing a route of this routes file") })
+	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is missing in app app") })
 }
 
 // TestIngressClientRefusesForeignRoutes: its keys would not be those of the app.

@@ -129,7 +129,7 @@ func (p *Processor) run(ctx context.Context) error {
 	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
 	helpers.Go(func() {
-		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, &holdFollower{&p.shared, p.conn()}).run(background)
+		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, newSetFollower(&p.shared, p.conn()), &holdFollower{&p.shared, p.conn()}).run(background)
 	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)
@@ -220,20 +220,27 @@ func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.processOptions(), Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
 
-// newEdition returns an edition with an app and its routes.
-func (p *Processor) newEdition(rt *app.App, routes *rules.Routes) *edition {
+// editionOf returns an edition with an app.
+func (p *Processor) editionOf(rt *app.App) *edition {
 	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
-	return &edition{rt: rt, routes: routes, source: source, superseded: make(chan struct{})}
+	return &edition{rt: rt, routes: rt.InForce, source: source, superseded: make(chan struct{})}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
-	p.adopt(p.newEdition(rt, p.routes))
+	p.newEdition, p.workersMax = p.editionOf, 2*p.workerCount()
+	p.judging.Prepare(rt.InForce)
+	p.adopt(p.newEdition(rt))
 	for i := range p.workerCount() {
 		p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i), newWorker(&p.shared, app.StageDedup, i))
 	}
 	for _, w := range p.workers {
 		p.board.addMember(w.member)
+	}
+	p.wakeAll = func() {
+		for _, w := range p.workers {
+			w.wake()
+		}
 	}
 	warnOfPartitions(p.log, t)
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
@@ -268,7 +275,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
-	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Standbys: p.standbys.State()}
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Routes: p.setState(), Standbys: p.standbys.State()}
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {

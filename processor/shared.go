@@ -29,6 +29,10 @@ type shared struct {
 	admin       *kadm.Client
 	current     atomic.Pointer[edition]
 	renewing    chan struct{} // has a value while a worker goes over to a new edition
+	taken       takenSets
+	workersMax  int                        // of both stages
+	wakeAll     func()                     // wakes all workers
+	newEdition  func(rt *app.App) *edition // with the clients of the process
 	clock       *app.BrokerClock
 	stores      *restore.Stores
 	standbys    *restore.Standbys

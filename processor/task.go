@@ -216,6 +216,9 @@ func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
 	}
 }
 
-// judges reports whether the task has a store and a checkpoint: it judges, or waits for a
-// route.
-func (t *task) judges() bool { return t.state == running || t.state == waiting }
+// judges reports whether the task has a store and a checkpoint that its process may continue:
+// it judges, or waits for a route.
+func (t *task) judges() bool { return t.state == running || t.state == waiting && !t.Ahead() }
+
+// ahead reports whether the task waits because its checkpoint is of a newer route set.
+func (t *task) ahead() bool { return t.state == waiting && t.Ahead() }

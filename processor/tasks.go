@@ -208,6 +208,10 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
 	t.groupOffset = t.Committed.Next
 	t.Counts, t.OpenCounts = r.Counts, r.Counts.Open(s.rt)
+	if t.Ahead() {
+		s.awaitSet(t)
+		return nil
+	}
 	t.to(running)
 	if t.Committed.Incomplete {
 		t.StartSweep() // until it ends, no other process can rebuild the state
@@ -461,6 +465,7 @@ func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.Unknown
 		t.to(waiting)
 	}
 	t.setUnknown(unknown)
+	s.readManifestNow()
 	t.Log.Warn("record of an unknown route, task waits", "route", unknown.Route, "offset", unknown.Offset)
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }

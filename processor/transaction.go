@@ -294,8 +294,8 @@ func (x *transactions) end() error {
 	if written := time.Now().Add(markerTime); x.due.Before(written) {
 		x.due = written
 	}
-	x.judging.Publish(x.emitter.Counts)
-	x.judging.PublishDelays(&x.emitter.Delays)
+	x.judging.Publish(x.rt, x.emitter.Counts)
+	x.judging.PublishDelays(x.rt, &x.emitter.Delays)
 	if x.tracer != nil {
 		x.tracer.Publish(x.rt, x.emitter.Traced, time.Now())
 	}

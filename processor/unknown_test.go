@@ -76,8 +76,11 @@ type rollingUpdate struct {
 }
 
 // roll starts an app of one process without the route alerts, and one more with it.
+//
+// The app is at level 1, where the routes file of each process decides.
 func roll(t *testing.T) *rollingUpdate {
 	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
 	return rollOver(b, bothRoutes, b.config("one"), func(*processor.Processor) {})
 }
 
@@ -282,6 +285,7 @@ func TestUnknownRecordDuringABypass(t *testing.T) {
 	t.Parallel()
 	const open = "    on_state_failure: fail_open\n"
 	b := newBench(t, benchRoutes+open)
+	b.beginAtLevel1()
 	cfg, disk, place := b.onDisk(500)
 	added := strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(benchRoutes) + open + "    namespace: signals\n"
 	u := rollOver(b, benchRoutes+open+added, cfg, place)
@@ -313,6 +317,7 @@ func TestRemovedRouteWithoutRecordsLeavesTheAppReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, routes)
+			b.beginAtLevel1()
 			b.keepAssignments()
 			configs := []processor.Config{b.config("one"), b.config("two")}
 			processes := []*instance{b.ready(b.start(configs[0])), b.ready(b.start(configs[1]))}

@@ -32,9 +32,9 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 		return nil, err
 	}
 	d.warnUnsigned(file.drafts)
-	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts()}
+	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts(), Text: data, Digest: digestOf(root)}
 	for i, draft := range file.drafts {
-		draft.Index = i
+		draft.Index, draft.written = i, writtenFields(draft.nodes)
 		rs.Routes[i] = &draft.Route
 	}
 	rs.index()

@@ -55,6 +55,8 @@ type Route struct {
 	HTTP  *HTTP  // nil: the ingress has no endpoint for it
 
 	Sender *Sender // nil: duplicates are not counted by sender
+
+	written map[string]string // see Written
 }
 
 // Defaults of a route's optional fields.

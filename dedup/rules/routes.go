@@ -13,6 +13,10 @@ type Routes struct {
 	// Warnings are what is at risk although the file is valid, in its order, each as
 	// "routes.yaml:12: routes[0].key[0]: header ...".
 	Warnings []string
+	// Text is the file. Digest identifies its content: files that differ only in comments,
+	// format or the order of fields have the same.
+	Text   []byte
+	Digest string
 
 	byTopic map[string]*topicPlan
 	slots   int // number of distinct payload paths in all routes

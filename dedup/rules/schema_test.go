@@ -166,7 +166,7 @@ func TestSchemaDefaultsAreTheDecoders(t *testing.T) {
 			}
 			if tried++; err != nil {
 				t.Errorf("%s: %s: %v", object.def, name, err)
-			} else if !reflect.DeepEqual(with, without) {
+			} else if !reflect.DeepEqual(unwritten(with), unwritten(without)) {
 				t.Errorf("%s: %s is %s in the schema, and another default in the decoder", object.def, name, p.Default)
 			}
 		}
@@ -174,4 +174,13 @@ func TestSchemaDefaultsAreTheDecoders(t *testing.T) {
 			t.Errorf("%s: no default was tried", object.def)
 		}
 	}
+}
+
+// unwritten removes what a route has of the text of its file.
+func unwritten(rs *Routes) *Routes {
+	rs.Text, rs.Digest = nil, ""
+	for _, r := range rs.Routes {
+		r.written = nil
+	}
+	return rs
 }

@@ -21,7 +21,17 @@ import (
 type App struct {
 	Topology *Topology
 	Manifest *Manifest
-	Hasher   hasher
+	// Level is that of the encodings which the app writes, see wire.LevelNewest. Set is the
+	// number of the route set in force; 0 at level 1.
+	Level int
+	Set   int64
+	// FileBehind is the number of the older set that the routes file of this process is; 0 if
+	// the file is the set in force, and at level 1.
+	FileBehind int64
+	// InForce are the routes of the set in force, or of the routes file at level 1. Events get
+	// their keys by them. Routes has those of older sets too, whose records may still come.
+	InForce *rules.Routes
+	Hasher  hasher
 	// TokenApp identifies the app in its claim tokens; TokensNameApp reports whether the
 	// tokens that it makes have it.
 	TokenApp      uint64
@@ -30,12 +40,8 @@ type App struct {
 	// of claims end by them. An app of an earlier build has them together with tokens
 	// that name the app.
 	WritesProgress bool
-	Routes         []*Route // by route index
-	// Set is the number of the route set of Routes; 0 at level 1. FormerSpans has the windows of
-	// the sets before, by number and namespace id.
-	Set         int64
-	FormerSpans map[int64]map[uint8]dedup.Window
-	ByName      map[string]*Route
+	Routes         []*Route // by route index; those in force first
+	ByName         map[string]*Route
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
 	topicNames []string
@@ -43,7 +49,8 @@ type App struct {
 	RoutesOf   map[uint8][]string // names, by namespace id
 	// Packed has the namespace ids whose rows are packed in the changelog: those of plain
 	// deduplication without adjacent buckets. The manifest pins both for a namespace.
-	Packed       [256]bool
+	Packed [256]bool
+	// Earlier inputs are among them: rows and claim tokens name them.
 	TopicNumbers map[string]uint16
 	// Outcomes are the routes in claim mode by the topic of their outcomes.
 	Outcomes map[string][]*Route
@@ -70,26 +77,26 @@ type Route struct {
 	bits           int64 // see routeBits
 	// Shared reports that other routes in claim mode have the namespace too.
 	Shared bool
+	// Retired reports that the route is one of an older set.
+	Retired bool
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &Route{Route: r, NamespaceID: m.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), bits: routeBits(r.Name)}
+		rt.addRoute(r)
+		info := rt.ByName[r.Name]
 		if r.Mode == rules.ClaimMode {
 			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
 		}
 		if topic := t.TaskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.NamespaceID) {
 			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.NamespaceID)
 		}
-		rt.Routes = append(rt.Routes, info)
-		rt.ByName[r.Name] = info
-		rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
-		rt.Packed[info.NamespaceID] = r.Mode != rules.ClaimMode && info.AdjacentStepMS == 0
 	}
+	rt.addRetired()
 	for _, route := range rt.Routes {
 		route.Shared = route.Mode == rules.ClaimMode && len(rt.RoutesOf[route.NamespaceID]) > 1
 	}
@@ -101,8 +108,9 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	for _, n := range m.Namespaces {
 		rt.Namespaces = append(rt.Namespaces, n.Name)
 	}
-	for _, topic := range m.Topics {
+	for number, topic := range m.Topics {
 		rt.topicNames = append(rt.topicNames, topic.Name)
+		rt.TopicNumbers[topic.Name] = uint16(number)
 	}
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
 		rt.TopicNumbers[name] = m.TopicNumber(name)
@@ -112,6 +120,47 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	}
 	rt.Limits.Store(&t.limits)
 	return rt
+}
+
+// addRoute adds a route with its numbers. The manifest must have its namespace.
+func (rt *App) addRoute(r *rules.Route) {
+	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), bits: routeBits(r.Name)}
+	rt.Routes = append(rt.Routes, info)
+	rt.ByName[r.Name] = info
+	rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
+	rt.Packed[info.NamespaceID] = r.Mode != rules.ClaimMode && info.AdjacentStepMS == 0
+}
+
+// addRetired adds the routes of older sets. One whose namespace is still in force, or which
+// shares it with a route of a newer set, has the window of that set.
+func (rt *App) addRetired() {
+	sets := rt.Manifest.sets
+	if sets.current() == nil {
+		return
+	}
+	rt.Set = sets.inForce
+	for _, r := range sets.retired() {
+		former := *r
+		former.Index = len(rt.Routes)
+		rt.addRoute(&former)
+		info := rt.ByName[r.Name]
+		info.Retired = true
+		info.Span, _ = sets.spanOf(rt.Set, r.Namespace)
+	}
+	for _, f := range sets.formerOutcomes() {
+		if route := rt.ByName[f.Route]; route != nil && route.Mode == rules.ClaimMode && !slices.Contains(rt.Outcomes[f.Topic], route) {
+			rt.Outcomes[f.Topic] = append(rt.Outcomes[f.Topic], route)
+		}
+	}
+}
+
+// SpanAt returns the window of a namespace id as of a route set, by which a task judged whose
+// checkpoint names it. It returns false for a namespace that no set up to it has.
+func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
+	if int(namespaceID) >= len(rt.Namespaces) {
+		return dedup.Window{}, false
+	}
+	return rt.Manifest.sets.spanOf(set, rt.Namespaces[namespaceID])
 }
 
 // ClaimRoute returns the route with the name if it still shares the namespace of one of

@@ -120,11 +120,17 @@ const defaultMaxBytes = 1 << 20
 // readConfigs reads the limits of topics, and checks the settings of those that have to
 // have certain ones.
 func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
+	t.limits, t.settings = map[string]TopicLimits{}, map[string]map[string]string{}
+	for _, name := range t.former {
+		if slices.Contains(topics, name) {
+			t.limits[name] = t.limitsOfFormer(ctx, admin, name)
+		}
+	}
+	topics = slices.DeleteFunc(slices.Clone(topics), func(name string) bool { return slices.Contains(t.former, name) })
 	described, err := admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("describe topic settings: %w", err)
 	}
-	t.limits, t.settings = map[string]TopicLimits{}, map[string]map[string]string{}
 	var mistakes []error
 	for _, topic := range described {
 		if topic.Err != nil {
@@ -136,6 +142,16 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 		mistakes = append(mistakes, t.checkConfigs(topic.Name, values)...)
 	}
 	return errors.Join(mistakes...)
+}
+
+// limitsOfFormer returns the limits of a topic of a former route: Kafka's defaults if the app
+// has no right to read them any more.
+func (t *Topology) limitsOfFormer(ctx context.Context, admin *kadm.Client, name string) TopicLimits {
+	described, err := admin.DescribeTopicConfigs(ctx, name)
+	if err == nil && len(described) == 1 && described[0].Err == nil {
+		return t.limitsOf(name, settingsOf(described[0]))
+	}
+	return t.limitsOf(name, nil)
 }
 
 // limitsOf returns the limits of a topic with these settings. Those of internal topics are

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,19 +15,21 @@ import (
 type Found struct {
 	Topology *Topology
 	Manifest *Manifest // nil before the app's first start
-	routes   *rules.Routes
+	// routes are those of the app, file those of the caller. Without route sets they are the
+	// same.
+	routes, file *rules.Routes
 }
 
 // newFound returns a Found without the topics that only tasks write to, because the
 // caller may have no rights on them.
 func newFound(app string, routes *rules.Routes) *Found {
-	f := &Found{Topology: newTopology(app, routes), routes: routes}
+	f := &Found{Topology: newTopology(app, routes), routes: routes, file: routes}
 	f.Topology.emissions = nil
 	return f
 }
 
-// Find reads the topics and the manifest of an app with these routes. It creates and
-// changes nothing.
+// Find reads the topics and the manifest of an app. Its routes are those of the set in force,
+// or these for an app without sets. It creates and changes nothing.
 func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Routes) (*Found, error) {
 	f := newFound(app, routes)
 	if err := f.Topology.describe(ctx, kadm.NewClient(client)); err != nil {
@@ -36,9 +39,18 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 		return f, nil
 	}
 	var err error
-	f.Manifest, err = readManifest(ctx, client, f.Topology)
-	return f, err
+	if f.Manifest, err = readManifest(ctx, client, f.Topology); err != nil || !f.Manifest.hasSets() {
+		return f, err
+	}
+	current := f.Manifest.sets.current()
+	f.routes = current.routes
+	f.Topology = topologyOf(app, f.routes, f.Manifest.sets)
+	f.Topology.emissions = nil
+	return f, f.Topology.describe(ctx, kadm.NewClient(client))
 }
+
+// Routes returns the routes of the app.
+func (f *Found) Routes() *rules.Routes { return f.routes }
 
 // Ran returns an operator error for an app that has never run on the cluster.
 func (f *Found) Ran() error {
@@ -61,12 +73,29 @@ func (f *Found) MissingTopics() (names []string) {
 	return names
 }
 
-// Unknown returns the names of the routes with which the app has never run.
-func (f *Found) Unknown() []string { return f.Manifest.unknown(f.Topology, f.routes) }
+// Unknown returns the names of the caller's routes with which the app has never run.
+func (f *Found) Unknown() []string {
+	names := f.Manifest.unknown(f.Topology, f.file)
+	if !f.Manifest.hasSets() {
+		return names
+	}
+	for _, r := range f.file.Routes {
+		if f.Manifest.route(r.Name) == nil && !slices.Contains(names, r.Name) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
 
-// Check returns an operator error if routes or secret contradict the manifest. changed
-// reports whether a start with them would add to the manifest.
-func (f *Found) Check(secret []byte) (changed bool, err error) {
+// Check returns an operator error if the caller's routes or secret contradict the manifest.
+func (f *Found) Check(secret []byte) error {
+	_, err := f.Manifest.reconcile(f.Topology, f.file, secret)
+	return err
+}
+
+// CheckInForce returns an operator error if the routes of the app or the secret contradict the
+// manifest. changed reports whether a start with them would add to the manifest.
+func (f *Found) CheckInForce(secret []byte) (changed bool, err error) {
 	return f.Manifest.reconcile(f.Topology, f.routes, secret)
 }
 

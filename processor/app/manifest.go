@@ -23,15 +23,19 @@ import (
 const ManifestKey = "manifest"
 
 // Versions of the manifest. From the second one on claim tokens name the app. Builds
-// that cannot read such tokens refuse it, so they do not dead-letter outcomes.
-const manifestVersion, manifestVersionAppTokens = 1, 2
+// that cannot read such tokens refuse it, so they do not dead-letter outcomes. The third one
+// has a level and route sets.
+const manifestVersion, manifestVersionAppTokens, manifestVersionLevels = 1, 2, 3
 
 // Manifest pins everything that stored state depends on (invariant 9): the partitioning
 // hash, partition counts, key rules, encodings, and the numbers of topics and
 // namespaces in rows. It has a compacted topic of its own, because a changelog
 // also deletes by age.
 type Manifest struct {
-	Version    int    `json:"version"`
+	Version int `json:"version"`
+	// Level is that of the encodings which processes write, see wire.LevelNewest. Earlier
+	// versions have none: their level is 1.
+	Level      int    `json:"level,omitempty"`
 	Cluster    string `json:"cluster"`
 	Hash       string `json:"hash"`
 	HashSecret []byte `json:"hash_secret"`
@@ -45,6 +49,8 @@ type Manifest struct {
 	// SecretCheck is a digest that identifies ONCEBUS_KEY_SECRET; empty while no
 	// route uses the secret.
 	SecretCheck string `json:"secret_check,omitempty"`
+
+	sets *Sets // rows of their own; nil or empty at level 1
 }
 
 // Roles of a topic.
@@ -84,14 +90,20 @@ type manifestNamespace struct {
 
 func newManifest(cluster string) (*Manifest, error) {
 	m := &Manifest{
-		Version: manifestVersionAppTokens, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
-		RowVersion: dedup.ChangelogVersion, EnvelopeVersion: wire.EnvelopeVersion,
+		Version: manifestVersionLevels, Level: wire.LevelNewest, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
+		RowVersion: dedup.ChangelogVersion, EnvelopeVersion: wire.EnvelopeVersion, sets: new(Sets),
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
 		return nil, fmt.Errorf("generate the secret of the partitioning hash: %w", err)
 	}
 	return m, nil
 }
+
+// level returns the level of the app.
+func (m *Manifest) level() int { return max(m.Level, wire.LevelOldest) }
+
+// hasSets reports whether the app has route sets.
+func (m *Manifest) hasSets() bool { return m != nil && m.sets.current() != nil }
 
 func (m *Manifest) hasher(partitions int32) hasher {
 	return newHasher([16]byte(m.HashSecret), partitions)
@@ -158,10 +170,14 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
-	if m.Version < manifestVersion || m.Version > manifestVersionAppTokens || m.Hash != HashName || len(m.HashSecret) != 16 ||
+	if m.Version < manifestVersion || m.Version > manifestVersionLevels || m.Hash != HashName || len(m.HashSecret) != 16 ||
 		m.RowVersion != dedup.ChangelogVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
 		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has up to %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
-			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionAppTokens, HashName, dedup.ChangelogVersion, wire.EnvelopeVersion)
+			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionLevels, HashName, dedup.ChangelogVersion, wire.EnvelopeVersion)
+		return false, errors.Join(mistakes...)
+	}
+	if m.level() > wire.LevelNewest {
+		refuse("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", t.App, m.Level, wire.LevelNewest)
 		return false, errors.Join(mistakes...)
 	}
 	if m.Cluster != t.Cluster {
@@ -243,7 +259,7 @@ func secretCheck(secret []byte) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// readManifest returns the newest manifest, nil before the first start.
+// readManifest returns the newest manifest with the route sets, nil before the first start.
 func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
@@ -251,10 +267,14 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 		return nil, err
 	}
 	var newest []byte
+	sets := new(Sets)
 	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if string(rec.Key) == ManifestKey {
 				newest = rec.Value
+			}
+			if _, err := sets.take(rec); err != nil {
+				return kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
 			}
 		}
 		return nil
@@ -262,11 +282,19 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	m := new(Manifest)
-	if err := json.Unmarshal(newest, m); err != nil {
-		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+	return decodeManifest(newest, sets)
+}
+
+// decodeManifest decodes a manifest and reads its route sets.
+func decodeManifest(value []byte, sets *Sets) (*Manifest, error) {
+	m := &Manifest{sets: sets}
+	if err := json.Unmarshal(value, m); err != nil {
+		return nil, kafka.OperatorErrorf("decode the manifest: %v", err)
 	}
-	return m, nil
+	if m.level() > wire.LevelNewest {
+		return m, nil // reconcile refuses it
+	}
+	return m, sets.read()
 }
 
 // setUpManifest reads the manifest, adds new topics and namespaces of the routes, and
@@ -279,6 +307,9 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		if err != nil {
 			return nil, err
 		}
+		if m.hasSets() {
+			return nil, errSetsChanged
+		}
 		if m != nil {
 			changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 			if err != nil || !(s.nameApp(ctx, m) || changed) {
@@ -290,6 +321,9 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		m, err = s.writeManifest(ctx, t)
 		if err == nil {
 			return m, nil
+		}
+		if errors.Is(err, errSetsChanged) {
+			return nil, err
 		}
 		if !isFenced(err) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
@@ -313,8 +347,17 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	if err != nil {
 		return nil, err
 	}
+	if m.hasSets() {
+		return nil, errSetsChanged
+	}
+	var first []*kgo.Record
 	if m == nil {
 		if m, err = newManifest(t.Cluster); err != nil {
+			return nil, err
+		}
+		set := newRouteSet(1, s.routes, s.cfg.InstanceID)
+		m.sets = m.sets.with(set)
+		if first, err = setRows(set); err != nil {
 			return nil, err
 		}
 	}
@@ -322,7 +365,7 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	if err != nil || !(s.nameApp(ctx, m) || changed) {
 		return m, err
 	}
-	if err := commitManifest(ctx, client, m); err != nil {
+	if err := commitManifest(ctx, client, m, first...); err != nil {
 		return nil, err
 	}
 	s.Log.Info("manifest written", "topic", t.Manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
@@ -341,6 +384,9 @@ func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	}
 	if m == nil {
 		return s.refuseOrphanedState(ctx, t)
+	}
+	if m.hasSets() && s.sets == nil {
+		return errSetsChanged
 	}
 	_, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 	return err

@@ -6,12 +6,36 @@ import (
 	"oncebus/dedup/rules"
 )
 
+// OfflineSets is Offline at level 2, with one or more route sets. The last one is in force.
+func OfflineSets(id string, partitions int32, sets ...*rules.Routes) (*App, error) {
+	m, err := newManifest("")
+	if err != nil {
+		return nil, err
+	}
+	clear(m.HashSecret)
+	var rt *App
+	for n, routes := range sets {
+		m.sets = m.sets.with(newRouteSet(int64(n)+1, routes, ""))
+		if rt, err = Offline(id, partitions, m, routes); err != nil {
+			return nil, err
+		}
+	}
+	return rt, nil
+}
+
 // Offline returns an app without a broker, for tests that judge records. Each of its
 // topics has the given number of partitions and Kafka's default limits. It adds what
 // is new in the routes to the manifest; nil begins a manifest, whose hash secret is
 // zero, so that a key has the same partition in every run.
 func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*App, error) {
-	t := newTopology(id, routes)
+	var sets *Sets
+	if m != nil {
+		sets = m.sets
+	}
+	t := topologyOf(id, routes, sets)
+	for _, r := range sets.retired() {
+		t.former = append(t.former, emissionsOf(r)...)
+	}
 	if err := t.checkNames(); err != nil {
 		return nil, err
 	}
@@ -34,6 +58,7 @@ func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*A
 			return nil, err
 		}
 		clear(m.HashSecret)
+		m.Version, m.Level = manifestVersionAppTokens, 0
 	}
 	if _, err := m.reconcile(t, routes, nil); err != nil {
 		return nil, err

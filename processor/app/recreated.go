@@ -19,11 +19,11 @@ import (
 // start. Tasks of a recreated changelog have no state and wait for a decision each. No
 // process of the app may run.
 func AcceptRecreated(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, topic string) error {
-	t := newTopology(cfg.AppID, routes)
-	t.emissions = nil
-	if err := t.describe(ctx, c.Admin); err != nil {
+	found, err := Find(ctx, c.Client, cfg.AppID, routes)
+	if err != nil {
 		return err
 	}
+	t := found.Topology
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	return s.editManifest(ctx, t, func(m *Manifest) error { return s.adopt(ctx, t, m, topic) })
 }
@@ -72,8 +72,8 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 }
 
 // editManifest changes the manifest under its transactional id, which fences a process
-// that starts at the same time.
-func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error) error {
+// that starts at the same time. It writes rows with it.
+func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error, rows ...*kgo.Record) error {
 	client, err := s.manifestWriter(ctx, t)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manife
 	if err != nil {
 		return err
 	}
-	return commitManifest(ctx, client, m)
+	return commitManifest(ctx, client, m, rows...)
 }
 
 // manifestWriter returns a client with the transactional id of the manifest.
@@ -107,8 +107,8 @@ func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, e
 	return client, nil
 }
 
-// commitManifest writes the manifest in a transaction.
-func commitManifest(ctx context.Context, client *kgo.Client, m *Manifest) error {
+// commitManifest writes the manifest, and rows with it, in one transaction.
+func commitManifest(ctx context.Context, client *kgo.Client, m *Manifest, rows ...*kgo.Record) error {
 	value, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode the manifest: %w", err)
@@ -116,7 +116,8 @@ func commitManifest(ctx context.Context, client *kgo.Client, m *Manifest) error 
 	if err := client.BeginTransaction(); err != nil {
 		return err
 	}
-	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(ManifestKey), Value: value}).FirstErr(); err != nil {
+	rows = append([]*kgo.Record{{Key: []byte(ManifestKey), Value: value}}, rows...)
+	if err := client.ProduceSync(ctx, rows...).FirstErr(); err != nil {
 		return errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
 	}
 	return client.EndTransaction(ctx, kgo.TryCommit)

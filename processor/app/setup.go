@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -30,27 +31,52 @@ type setup struct {
 	validate bool
 	cfg      Config
 	routes   *rules.Routes
+	sets     *Sets // with routes in force; nil at level 1
 }
 
+// errSetsChanged says that an app has route sets which the caller has not read: it reads the
+// manifest again, and decides again.
+var errSetsChanged = errors.New("the route sets of the app have changed")
+
 // SetUp creates the app's topics and its manifest, or checks existing ones. It returns
-// all contradictions at once, as operator errors.
+// all contradictions at once, as operator errors. An app at level 2 has the routes of its
+// set in force. A file that is new, and changes nothing but what is harmless, becomes the next
+// set.
 func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
+	for {
+		rt, err := setUpOnce(ctx, c, cfg, routes)
+		if errors.Is(err, errSetsChanged) && ctx.Err() == nil {
+			continue
+		}
+		return rt, err
+	}
+}
+
+func setUpOnce(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
+	m, err := s.readSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m.hasSets() {
+		return s.join(ctx, m)
+	}
 	t, err := s.setUpTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.setUpManifest(ctx, t)
-	if err != nil {
+	if m, err = s.setUpManifest(ctx, t); err != nil {
 		return nil, err
 	}
+	return s.newApp(ctx, t, m)
+}
+
+// newApp returns the app after its setup.
+func (s *setup) newApp(ctx context.Context, t *Topology, m *Manifest) (*App, error) {
 	if err := s.logOldTransactions(ctx); err != nil {
 		return nil, err
 	}
-	rt := newApp(t, m, routes)
-	rt.Clock = c.Clock
-	if err := rt.ObserveClock(ctx, c.Client, cfg.InstanceID); err != nil {
-		return nil, err
-	}
-	return rt, nil
+	rt := newApp(t, m, s.routes)
+	rt.Clock = s.Clock
+	return rt, rt.ObserveClock(ctx, s.Client, s.cfg.InstanceID)
 }

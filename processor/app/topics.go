@@ -19,7 +19,7 @@ import (
 // setUpTopics reads the metadata of every topic and creates the missing ones that it
 // may create. It returns all contradictions at once, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
-	t := newTopology(s.cfg.AppID, s.routes)
+	t := topologyOf(s.cfg.AppID, s.routes, s.sets)
 	t.BatchMax = s.MaxDecompressedBatchBytes
 	if err := t.checkNames(); err != nil {
 		return nil, err
@@ -44,6 +44,9 @@ func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	}
 	t.countBrokers(ctx, s.Client)
 	if err := s.createMissing(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := t.describeFormer(ctx, s.Admin, s.sets.retired()); err != nil {
 		return nil, err
 	}
 	if err := t.readConfigs(ctx, s.Admin, t.Written()...); err != nil {

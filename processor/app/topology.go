@@ -60,6 +60,8 @@ type Topology struct {
 	// BatchMax bounds the batches of internal topics, which no process may write larger than
 	// the processes that read them decompress: MaxDecompressedBatchBytes. 0 is no bound.
 	BatchMax int
+	// former are the existing topics that only routes of older sets write to.
+	former []string
 	// starts has, by partition, the first offset to read of each input topic if it is new.
 	starts map[string][]int64
 }
@@ -80,8 +82,8 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 	}
 	seen := map[string]bool{}
 	for _, r := range routes.Routes {
-		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies, r.Claim.Answers} {
-			if topic != "" && !seen[topic] {
+		for _, topic := range emissionsOf(r) {
+			if !seen[topic] {
 				seen[topic] = true
 				t.emissions = append(t.emissions, topic)
 			}
@@ -98,6 +100,65 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 		}
 	}
 	return t
+}
+
+// topologyOf returns the topology of an app with its set in force, or of these routes for an
+// app without sets. The repartition and verdicts topics stay while older sets needed them:
+// their records may still come.
+func topologyOf(app string, routes *rules.Routes, sets *Sets) *Topology {
+	t := newTopology(app, routes)
+	for _, f := range sets.formerOutcomes() {
+		if !slices.Contains(t.Routed, f.Topic) {
+			t.Routed = append(t.Routed, f.Topic)
+			t.outcomes = append(t.outcomes, f.Topic)
+		}
+	}
+	for _, r := range sets.retired() {
+		if !r.Prepartitioned {
+			t.Repartition = app + "-repartition"
+		}
+		if r.HTTP != nil {
+			t.Verdicts = app + "-verdicts"
+		}
+	}
+	return t
+}
+
+// describeFormer finds the topics that only routes of older sets write to. One that was
+// deleted, or to which the app has no right any more, is left out.
+func (t *Topology) describeFormer(ctx context.Context, admin *kadm.Client, retired []*rules.Route) error {
+	var names []string
+	known := t.Written()
+	for _, r := range retired {
+		for _, topic := range emissionsOf(r) {
+			if !slices.Contains(known, topic) && !slices.Contains(names, topic) {
+				names = append(names, topic)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	meta, err := admin.Metadata(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("read the metadata of topics: %w", err)
+	}
+	for _, name := range names {
+		if detail := meta.Topics[name]; detail.Err == nil && len(detail.Partitions) > 0 {
+			t.Topics[name], t.former = newTopicOf(detail), append(t.former, name)
+		}
+	}
+	return nil
+}
+
+// emissionsOf returns the topics that a route writes to.
+func emissionsOf(r *rules.Route) (topics []string) {
+	for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies, r.Claim.Answers} {
+		if topic != "" {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
 }
 
 // TaskTopics returns the topics whose partitions are tasks.
@@ -139,7 +200,9 @@ func (t *Topology) internal() []string {
 
 // Written returns the topics that oncebus produces to. Their limits are read. An input
 // topic needs no right but Read, unless it is an outcomes topic.
-func (t *Topology) Written() []string { return append(t.internal(), t.emissions...) }
+func (t *Topology) Written() []string {
+	return slices.Concat(t.internal(), t.emissions, t.former)
+}
 
 func (t *Topology) external() []string {
 	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)

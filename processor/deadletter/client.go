@@ -86,7 +86,7 @@ func (c *Client) open(ctx context.Context, writes bool) (err error) {
 		return err
 	}
 	unknown := c.found.Unknown() // Check adds them
-	_, c.refused = c.found.Check(c.cfg.KeySecret.Bytes())
+	c.refused = c.found.Check(c.cfg.KeySecret.Bytes())
 	if c.refused == nil && len(unknown) > 0 {
 		c.refused = kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %s", c.cfg.AppID, strings.Join(unknown, ", "))
 	}

@@ -76,7 +76,7 @@ func (i *Inspector) open(ctx context.Context) error {
 		return kafka.OperatorErrorf("%s has no manifest: app %s has never started", t.Manifest, i.cfg.AppID)
 	}
 	i.unknown = app.Unknown()
-	if _, err := app.Check(i.cfg.KeySecret.Bytes()); err != nil {
+	if err := app.Check(i.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
 	i.rt = app.App()
@@ -321,6 +321,10 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	if err := i.known(i.routes.Routes...); err != nil {
 		return nil, err
 	}
+	return i.readStats(ctx)
+}
+
+func (i *Inspector) readStats(ctx context.Context) ([]TaskKeys, error) {
 	leaders := kafka.NewLeaders(i.client)
 	var all []TaskKeys
 	tasks := int64(0)

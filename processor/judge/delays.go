@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 )
 
@@ -41,24 +40,23 @@ func (d *Delays) reset() {
 // delayHistograms are the delays of committed transactions. A histogram of the library takes
 // one delay at a time, and its lock would be on the path of each duplicate.
 type delayHistograms struct {
-	desc   *prometheus.Desc
-	routes []*rules.Route
+	desc *prometheus.Desc
 
 	mu  sync.Mutex
-	all []delays // by route index
+	all map[string]*delays // by route name
 }
 
-func newDelayHistograms(routes []*rules.Route) *delayHistograms {
+func newDelayHistograms() *delayHistograms {
 	return &delayHistograms{
 		desc: prometheus.NewDesc("oncebus_duplicate_delay_seconds",
 			"Event time of duplicates after the first event of their key, by route. A route has none before its first duplicate, and one that comes before the first event counts as 0.",
 			[]string{"route"}, nil),
-		routes: routes, all: make([]delays, len(routes)),
+		all: map[string]*delays{},
 	}
 }
 
 // PublishDelays adds the delays of a committed transaction.
-func (m *Metrics) PublishDelays(d *Delays) {
+func (m *Metrics) PublishDelays(rt *app.App, d *Delays) {
 	if !d.used {
 		return
 	}
@@ -66,10 +64,15 @@ func (m *Metrics) PublishDelays(d *Delays) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range d.routes {
-		for k, n := range d.routes[i].counts {
-			h.all[i].counts[k] += n
+		one := h.all[rt.Routes[i].Name]
+		if one == nil {
+			one = new(delays)
+			h.all[rt.Routes[i].Name] = one
 		}
-		h.all[i].sum += d.routes[i].sum
+		for k, n := range d.routes[i].counts {
+			one.counts[k] += n
+		}
+		one.sum += d.routes[i].sum
 	}
 }
 
@@ -80,8 +83,7 @@ func (h *delayHistograms) Describe(descs chan<- *prometheus.Desc) { descs <- h.d
 func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.all {
-		one := &h.all[i]
+	for name, one := range h.all {
 		total, buckets := uint64(0), make(map[float64]uint64, len(app.DelayBounds))
 		for k, n := range one.counts {
 			if total += n; k < len(app.DelayBounds) {
@@ -89,7 +91,7 @@ func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
 			}
 		}
 		if total > 0 {
-			metrics <- prometheus.MustNewConstHistogram(h.desc, total, float64(one.sum)/1000, buckets, h.routes[i].Name)
+			metrics <- prometheus.MustNewConstHistogram(h.desc, total, float64(one.sum)/1000, buckets, name)
 		}
 	}
 }

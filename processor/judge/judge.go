@@ -46,10 +46,14 @@ type Judging struct {
 type UnknownRouteError struct {
 	Route  string
 	Offset int64 // of the record
+	Set    int64 // that the process has; 0 at level 1
 }
 
 // Error implements error. The text is what an operator reads in /readyz.
 func (e *UnknownRouteError) Error() string {
+	if e.Set > 0 {
+		return fmt.Sprintf("the record at offset %d has route %s, which no route set up to %d has: it waits, and all after it, until the process has read a newer set", e.Offset, e.Route, e.Set)
+	}
 	return fmt.Sprintf("the record at offset %d has route %s, which is not in the routes file of this process: it waits, and all after it, for a process with that route; "+
 		"restart this process with the route, or, if the route was removed, put it back until its records are processed", e.Offset, e.Route)
 }
@@ -160,7 +164,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	route := t.App.ByName[string(env.Route)]
 	if route == nil {
-		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset}
+		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
 	}
 	ev := event{
 		original:   original{rec: rec, recordKey: env.RecordKey, headers: rec.Headers, timestamp: env.Timestamp, from: env.From},

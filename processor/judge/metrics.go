@@ -1,10 +1,13 @@
 package judge
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 )
 
 // Metrics are the series of judging and routing.
@@ -18,14 +21,12 @@ type Metrics struct {
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
 	delays               *delayHistograms
-	counters             [][]prometheus.Counter // [route index][counterIndex]
-	routes               []*rules.Route
+	counters             sync.Map // by route name: []prometheus.Counter, by counterIndex
 }
 
 // NewMetrics registers the series, with one per route and verdict.
 func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	m := &Metrics{
-		routes: routes.Routes,
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
 		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_dead_letters_total",
@@ -45,24 +46,30 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
-	m.delays = newDelayHistograms(routes.Routes)
+	m.delays = newDelayHistograms()
 	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
-	for _, r := range routes.Routes {
-		m.counters = append(m.counters, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
-	}
+	m.Prepare(routes)
 	return m
 }
 
-// Publish adds the counts of a committed transaction.
-func (m *Metrics) Publish(counts []uint64) {
+// Prepare makes the series of routes, so that they are 0 before the first event.
+func (m *Metrics) Prepare(routes *rules.Routes) {
+	for _, r := range routes.Routes {
+		m.counters.Store(r.Name, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
+	}
+}
+
+// Publish adds the counts of a committed transaction, which are by route index of the app.
+func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 	for i, c := range counts {
 		if c == 0 {
 			continue
 		}
-		route, counter := i/countersMax, i%countersMax
-		counters := m.counters[route]
-		if counter >= len(counters) { // of claims, for a plain route; workers share m.counters
-			counters = m.countersOf(m.routes[route].Name, true)
+		name, counter := rt.Routes[i/countersMax].Name, i%countersMax
+		known, _ := m.counters.Load(name)
+		counters, _ := known.([]prometheus.Counter)
+		if counter >= len(counters) { // of a former route, or of claims of a plain one
+			counters = m.countersOf(name, counter > int(deadLetters))
 		}
 		counters[counter].Add(float64(c))
 	}

@@ -461,8 +461,8 @@ func (w *world) commit() {
 		}
 	}
 	w.sent = nil
-	w.metrics.Publish(w.emitter.Counts)
-	w.metrics.PublishDelays(&w.emitter.Delays)
+	w.metrics.Publish(w.app, w.emitter.Counts)
+	w.metrics.PublishDelays(w.app, &w.emitter.Delays)
 	w.emitter.TakeRefusals()
 	if n := w.emitter.Refusals(); n > 0 {
 		w.t.Errorf("after the commit there are %d refusals", n)

@@ -65,14 +65,12 @@ func (t *State) JoinTransaction() {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
+		t.joinSet()
 		if t.SteppedAt > max(t.Open.SteppedAt, t.Open.ProgressAt) {
 			t.Open.SteppedAt = t.SteppedAt
 		}
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
-		}
-		if t.App.Set > t.Open.Set {
-			t.adoptSet(t.Open.Set, t.App.Set)
 		}
 	}
 }

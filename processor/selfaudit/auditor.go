@@ -118,9 +118,10 @@ func (a *Auditor) open(ctx context.Context) error {
 	if unknown := found.Unknown(); len(unknown) > 0 {
 		return kafka.OperatorErrorf("app %s has never run with these routes: %s; audit with the routes file of the app", a.cfg.AppID, strings.Join(unknown, ", "))
 	}
-	if _, err := found.Check(a.cfg.KeySecret.Bytes()); err != nil {
+	if err := found.Check(a.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
+	a.routes = found.Routes() // those in force, whatever the file has
 	a.app = found.App()
 	a.topics = maps.Clone(found.Topology.Topics)
 	described, err := app.DescribeTopics(ctx, a.admin, a.emissions()...)

@@ -1,0 +1,292 @@
+package routesets
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup/rules"
+)
+
+// Compare returns what a new set changes for an app with an old one, in the order of the new
+// file and then of what is missing in it. forget has the namespaces whose stored keys an
+// operator gives up.
+func Compare(before, after *rules.Routes, h History, forget []string) []Change {
+	c := &comparison{
+		before: before, after: after, history: h, forget: forget, pairs: map[*rules.Route]*rules.Route{},
+		inputsBefore: inputsOf(before), inputsAfter: inputsOf(after),
+	}
+	c.pair()
+	for _, r := range after.Routes {
+		if old := c.pairs[r]; old != nil {
+			c.changed(old, r)
+		} else {
+			c.added(r)
+		}
+	}
+	for _, old := range before.Routes {
+		if c.partner(old) == nil {
+			c.removed(old)
+		}
+	}
+	c.vanished()
+	c.reordered()
+	return c.changes
+}
+
+type comparison struct {
+	before, after             *rules.Routes
+	history                   History
+	forget                    []string
+	pairs                     map[*rules.Route]*rules.Route // by the new route: the old one
+	inputsBefore, inputsAfter map[string]bool
+	changes                   []Change
+}
+
+func (c *comparison) add(kind Kind, route, field, why string, steps []string, what string, args ...any) {
+	c.changes = append(c.changes, Change{Kind: kind, Route: route, Field: field, What: fmt.Sprintf(what, args...), Why: why, Steps: steps})
+}
+
+// pair finds the old route of each new one: that of its name, or else a removed one with its
+// namespace and topics, which was renamed.
+func (c *comparison) pair() {
+	for _, r := range c.after.Routes {
+		if old := c.before.Route(r.Name); old != nil {
+			c.pairs[r] = old
+		}
+	}
+	for _, r := range c.after.Routes {
+		if c.pairs[r] != nil {
+			continue
+		}
+		for _, old := range c.before.Routes {
+			if c.partner(old) == nil && old.Namespace == r.Namespace && slices.Equal(old.Topics, r.Topics) && old.Written("match") == r.Written("match") {
+				c.pairs[r] = old
+				break
+			}
+		}
+	}
+}
+
+// partner returns the new route of an old one; nil for one that was removed.
+func (c *comparison) partner(old *rules.Route) *rules.Route {
+	for r, other := range c.pairs {
+		if other == old {
+			return r
+		}
+	}
+	return nil
+}
+
+// changed compares a route with what it was.
+func (c *comparison) changed(old, r *rules.Route) {
+	if old.Name != r.Name {
+		c.add(Harmless, r.Name, "name", "", nil, "renamed from %s, with namespace %s", old.Name, r.Namespace)
+		c.reused(r)
+	}
+	switch same := old.Namespace == r.Namespace; {
+	case !same:
+		c.add(Confirm, r.Name, "namespace", "the keys of its events are looked up in the new namespace only", nil, "namespace %s -> %s", old.Namespace, r.Namespace)
+		c.returns(r)
+	case old.Secret != r.Secret:
+		c.add(Refused, r.Name, "secret", "stored keys would never be found", stepsSecret, "secret %v -> %v", old.Secret, r.Secret)
+	case old.KeyRule() != r.KeyRule():
+		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
+	}
+	if old.Mode != r.Mode {
+		c.add(Refused, r.Name, "mode", "the stored rows have another meaning", stepsMode, "mode %v -> %v", old.Mode, r.Mode)
+	}
+	if old.Prepartitioned != r.Prepartitioned {
+		c.add(Refused, r.Name, "prepartitioned", "the rows of its keys are in another changelog", stepsPartition, "prepartitioned %v -> %v", old.Prepartitioned, r.Prepartitioned)
+	}
+	c.windows(old, r)
+	for _, topic := range r.Topics {
+		if !slices.Contains(old.Topics, topic) {
+			c.newTopic(r, topic)
+		}
+	}
+	for _, topic := range old.Topics {
+		if !slices.Contains(r.Topics, topic) {
+			c.lostTopic(r.Name, old, topic)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(fieldKinds)) {
+		if a, b := old.Written(field), r.Written(field); a != b {
+			k := fieldKinds[field]
+			c.add(k.kind, r.Name, field, k.why, k.steps, "%s changed", field)
+		}
+	}
+}
+
+// keyText returns the key rule of a route without what the namespace is.
+func keyText(r *rules.Route) string {
+	_, key, _ := strings.Cut(r.KeyRule(), " key=")
+	return key
+}
+
+// windows compares what bounds duplicates in time.
+func (c *comparison) windows(old, r *rules.Route) {
+	for _, x := range []struct {
+		field string
+		a, b  time.Duration
+	}{{"window", old.Window, r.Window}, {"grace", old.Grace, r.Grace}, {"skew", old.Skew, r.Skew}} {
+		if x.a == x.b {
+			continue
+		}
+		why := "at once"
+		if x.field == "window" && x.b > x.a {
+			why = "a duplicate is found by the longer window only if its first event is still stored"
+		}
+		c.add(Confirm, r.Name, x.field, why, nil, "%s %s -> %s", x.field, Short(x.a), Short(x.b))
+	}
+}
+
+// Short returns a duration without units that are zero.
+func Short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// added is about a route that the old set has not.
+func (c *comparison) added(r *rules.Route) {
+	kind, why := Harmless, ""
+	for _, topic := range inputs(r) {
+		switch {
+		case c.inputsBefore[topic]:
+			kind, why = Confirm, "it takes records of topic "+topic+" that other routes take now"
+		case c.history.wasInput(topic) && kind == Harmless:
+			kind, why = Confirm, backlog(topic)
+		}
+	}
+	c.add(kind, r.Name, "", why, nil, "added, with topic %s", strings.Join(r.Topics, ", "))
+	c.reused(r)
+	c.returns(r)
+}
+
+func backlog(topic string) string {
+	return "topic " + topic + " was read before: the app goes on where it stopped, with all records since"
+}
+
+// inputs returns the topics that a route reads.
+func inputs(r *rules.Route) []string {
+	if r.Mode == rules.ClaimMode {
+		return append(slices.Clone(r.Topics), r.Claim.Outcomes)
+	}
+	return r.Topics
+}
+
+// reused is about the name of a route that an older set had: records of that route may come
+// yet, from a front that was away.
+func (c *comparison) reused(r *rules.Route) {
+	old := c.history.former(r.Name)
+	if old == nil {
+		return
+	}
+	switch {
+	case old.Mode != r.Mode:
+		c.add(Refused, r.Name, "name", "records of the former route would be judged in another mode", []string{"choose another name"},
+			"name %s was that of a route with mode %v", r.Name, old.Mode)
+	case old.Namespace != r.Namespace:
+		c.add(Confirm, r.Name, "name", "records of the former route that are still to come get the new namespace", nil, "name %s was that of a route with namespace %s", r.Name, old.Namespace)
+	}
+}
+
+// returns is about a namespace that the set in force has not, and rows were stored in.
+func (c *comparison) returns(r *rules.Route) {
+	pin, ok := c.history.Namespaces[r.Namespace]
+	if !ok || slices.ContainsFunc(c.before.Routes, func(old *rules.Route) bool { return old.Namespace == r.Namespace }) {
+		return
+	}
+	switch {
+	case pin.Mode != r.Mode.String():
+		c.add(Refused, r.Name, "namespace", "the stored rows have another meaning", []string{"give the route a new namespace"}, "namespace %s has rows of mode %s", r.Namespace, pin.Mode)
+	case pin.KeyRule != r.KeyRule():
+		c.add(Refused, r.Name, "namespace", "stored keys would never be found", []string{"give the route a new namespace"}, "namespace %s has keys of another key rule", r.Namespace)
+	}
+}
+
+// newTopic is about a topic that a route takes in addition.
+func (c *comparison) newTopic(r *rules.Route, topic string) {
+	switch {
+	case c.inputsBefore[topic]:
+		c.add(Confirm, r.Name, "topics", "records of the topic get the namespace of another route", nil, "takes records of topic %s, which other routes take now", topic)
+	case c.history.wasInput(topic):
+		c.add(Confirm, r.Name, "topics", backlog(topic), nil, "topic %s added", topic)
+	default:
+		c.add(Harmless, r.Name, "topics", "", nil, "topic %s added", topic)
+	}
+}
+
+// lostTopic is about a topic that a route no longer takes.
+func (c *comparison) lostTopic(name string, old *rules.Route, topic string) {
+	why := "its records go to other routes, and their keys with them"
+	if !c.inputsAfter[topic] {
+		why = "what is not read of it until then stays unread"
+	}
+	c.add(Confirm, name, "topics", why, nil, "topic %s removed", topic)
+}
+
+// removed is about a route that the new set has not.
+func (c *comparison) removed(old *rules.Route) {
+	why := "records that are routed already are still processed; what is unread of its topics stays unread"
+	if old.Prepartitioned {
+		why = "what is unread of its topic stays unread"
+	}
+	if old.Mode == rules.ClaimMode {
+		why += "; outcomes are taken until none of its claims is open"
+	}
+	c.add(Confirm, old.Name, "", why, nil, "removed")
+}
+
+// vanished is about namespaces that the new set has not although it reads their topics: the
+// copies of stored events would pass.
+func (c *comparison) vanished() {
+	var done []string
+	for _, old := range c.before.Routes {
+		gone := !slices.ContainsFunc(c.after.Routes, func(r *rules.Route) bool { return r.Namespace == old.Namespace })
+		stays := slices.IndexFunc(old.Topics, func(topic string) bool { return c.inputsAfter[topic] })
+		if !gone || stays < 0 || slices.Contains(done, old.Namespace) {
+			continue
+		}
+		done = append(done, old.Namespace)
+		if slices.Contains(c.forget, old.Namespace) {
+			c.add(Confirm, old.Name, "namespace", "copies of stored events are emitted again, as --forget-keys allows", nil, "namespace %s gives up its keys", old.Namespace)
+			continue
+		}
+		c.add(Refused, old.Name, "namespace", "copies of stored events would be emitted again", []string{
+			fmt.Sprintf("keep the namespace: write `namespace: %s` in the route that takes its topic", old.Namespace),
+			fmt.Sprintf("or give its keys up: oncebus apply --forget-keys %s", old.Namespace),
+		}, "namespace %s vanishes, but topic %s stays", old.Namespace, old.Topics[stays])
+	}
+}
+
+// reordered is about the order of the routes of a topic, of which the first that matches takes
+// a record.
+func (c *comparison) reordered() {
+	var order []string // of the paired routes, in the new file
+	for _, r := range c.after.Routes {
+		old := c.pairs[r]
+		if old == nil {
+			continue
+		}
+		for _, earlier := range order {
+			other := c.after.Route(earlier)
+			oldOther := c.pairs[other]
+			shared := slices.ContainsFunc(r.Topics, func(t string) bool {
+				return slices.Contains(other.Topics, t) && slices.Contains(old.Topics, t) && slices.Contains(oldOther.Topics, t)
+			})
+			if shared && oldOther.Index > old.Index {
+				c.add(Confirm, r.Name, "match", "records that both match go to another route than before", nil, "now after route %s, with which it shares a topic", other.Name)
+			}
+		}
+		order = append(order, r.Name)
+	}
+}

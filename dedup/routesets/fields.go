@@ -1,0 +1,52 @@
+package routesets
+
+// fieldKind is the kind of a change of a field, and why it has it.
+type fieldKind struct {
+	kind  Kind
+	why   string
+	steps []string
+}
+
+// fieldKinds has the fields whose texts are compared. The others have functions of their own:
+// see comparedApart.
+var fieldKinds = map[string]fieldKind{
+	"match":             {Confirm, "records that the route no longer takes go to other routes or to none, and their keys with them", nil},
+	"time":              {Confirm, "events get other times, so copies on both sides of the change may be further apart than the window", nil},
+	"outcomes":          {Confirm, "the old topic is read until no claim of the namespace is open", nil},
+	"max_key_bytes":     {Harmless, "", nil},
+	"output":            {Harmless, "", nil},
+	"headers":           {Harmless, "", nil},
+	"duplicates":        {Harmless, "", nil},
+	"on_missing_key":    {Harmless, "", nil},
+	"on_late":           {Harmless, "", nil},
+	"on_future":         {Harmless, "", nil},
+	"dead_letter":       {Harmless, "", nil},
+	"limits":            {Harmless, "", nil},
+	"fingerprint":       {Harmless, "", nil},
+	"collision":         {Harmless, "", nil},
+	"on_state_failure":  {Harmless, "", nil},
+	"answers":           {Harmless, "", nil},
+	"replies":           {Harmless, "", nil},
+	"lease":             {Harmless, "", nil},
+	"executor_group":    {Harmless, "", nil},
+	"while_in_progress": {Harmless, "", nil},
+	"max_waiting":       {Harmless, "", nil},
+	"result_limit":      {Harmless, "", nil},
+	"request":           {Harmless, "", nil},
+	"http":              {Harmless, "", nil},
+	"sender":            {Harmless, "", nil},
+}
+
+// comparedApart are the fields that identify a route, or whose values are compared.
+var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "secret", "window", "grace", "skew"}
+
+// The steps that do what apply refuses.
+var (
+	stepsKey = []string{
+		"add `shadow:` with the new key to the route, and apply that",
+		"once plan says so, run: oncebus promote",
+	}
+	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
+	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
+	stepsPartition = []string{"oncebus move --to-routed"}
+)

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/routesets"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// ApplyOptions are what an operator says about a routes file to apply.
+type ApplyOptions struct {
+	Yes    bool     // also changes that an operator has to confirm
+	Forget []string // namespaces whose stored keys the operator gives up
+	By     string   // for people
+	// OpenClaims returns the open claims by namespace. It is called if a former route has an
+	// outcomes topic that may not be needed any more.
+	OpenClaims func(context.Context) (map[string]uint64, error)
+}
+
+// Applied is the result of Apply.
+type Applied struct {
+	Plan
+	// Set is the number of the set in force. Written reports that it is new.
+	Set     int64 `json:"set"`
+	Written bool  `json:"written"`
+	// Former are the outcomes topics of former routes that are read until their claims end.
+	Former []FormerOutcomes `json:"former_outcomes,omitempty"`
+}
+
+// ReadPlan returns what a routes file would change. It changes nothing.
+func ReadPlan(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o ApplyOptions) (*Applied, error) {
+	s := &setup{Conn: c, cfg: cfg, routes: routes}
+	m, err := s.readSetsOrRefuse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := &Applied{Plan: m.plan(routes, o.Forget), Set: m.sets.inForce}
+	if a.Worst() < routesets.Refused {
+		a.Former, err = m.outcomesAfter(ctx, routes, o)
+	}
+	return a, err
+}
+
+// readSetsOrRefuse reads the manifest of an app that must have route sets.
+func (s *setup) readSetsOrRefuse(ctx context.Context) (*Manifest, error) {
+	m, err := s.readSets(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case m == nil:
+		return nil, kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", s.cfg.AppID)
+	case !m.hasSets():
+		return nil, kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", s.cfg.AppID, m.level())
+	}
+	return m, nil
+}
+
+// Apply puts a routes file in force. It writes nothing if the plan has changes that the options
+// do not allow.
+func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o ApplyOptions) (*Applied, error) {
+	for {
+		s := &setup{Conn: c, cfg: cfg, routes: routes}
+		m, err := s.readSetsOrRefuse(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a := &Applied{Plan: m.plan(routes, o.Forget), Set: m.sets.inForce}
+		if worst := a.Worst(); worst == routesets.Refused || worst == routesets.Confirm && !o.Yes {
+			return a, nil
+		}
+		if a.Former, err = m.outcomesAfter(ctx, routes, o); err != nil {
+			return nil, err
+		}
+		switch {
+		case len(a.Changes) == 0 && slices.Equal(a.Former, m.sets.formerOutcomes()):
+			return a, nil
+		}
+		err = s.apply(ctx, m, routes, a.Former, o.By)
+		if err == nil {
+			a.Set, a.Written = m.sets.inForce+1, true
+		}
+		if !errors.Is(err, errSetsChanged) || ctx.Err() != nil {
+			return a, err
+		}
+	}
+}
+
+// outcomesAfter returns the outcomes topics of former routes that a set of these routes still
+// has to read: those whose namespaces have open claims. It is never nil.
+func (m *Manifest) outcomesAfter(ctx context.Context, routes *rules.Routes, o ApplyOptions) ([]FormerOutcomes, error) {
+	candidates := slices.Clone(m.sets.formerOutcomes())
+	for _, r := range m.sets.current().routes.Routes {
+		if r.Mode == rules.ClaimMode {
+			candidates = append(candidates, FormerOutcomes{r.Claim.Outcomes, r.Name})
+		}
+	}
+	kept := []FormerOutcomes{}
+	var open map[string]uint64
+	for _, f := range candidates {
+		if slices.Contains(kept, f) || slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.Mode == rules.ClaimMode && r.Claim.Outcomes == f.Topic }) {
+			continue
+		}
+		if open == nil && o.OpenClaims != nil {
+			var err error
+			if open, err = o.OpenClaims(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if route := m.route(f.Route); o.OpenClaims == nil || route != nil && open[route.Namespace] > 0 {
+			kept = append(kept, f)
+		}
+	}
+	return kept, nil
+}
+
+// route returns the newest route of a name in any set; nil for none.
+func (m *Manifest) route(name string) *rules.Route {
+	for _, set := range m.sets.olderThan(m.sets.inForce + 1) {
+		if r := set.routes.Route(name); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// workerName is the end of a worker's name in its group, after the app and the instance.
+var workerName = regexp.MustCompile(`-(` + StageRoute + `|` + StageDedup + `)-[0-9]+$`)
+
+// LiveInstances returns the instances with members in the groups of the app, sorted.
+func LiveInstances(ctx context.Context, c Conn, app string) ([]string, error) {
+	groups, err := c.Admin.DescribeGroups(ctx, GroupName(app, StageRoute), GroupName(app, StageDedup))
+	if err != nil {
+		return nil, err
+	}
+	live := map[string]bool{}
+	for _, group := range groups {
+		for _, member := range group.Members {
+			if member.InstanceID == nil {
+				continue
+			}
+			name := strings.TrimPrefix(*member.InstanceID, app+"-")
+			if at := workerName.FindStringIndex(name); at != nil {
+				live[name[:at[0]]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(live)), nil
+}
+
+// ReadSeen returns the newest rows of the processes of an app, by instance.
+func ReadSeen(ctx context.Context, c Conn, app string) (map[string]Seen, error) {
+	t := &Topology{App: app, Manifest: app + "-manifest"}
+	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]Seen{}
+	reader := kafka.NewReader(c.Client, t.Manifest, topics[t.Manifest].ID, 0)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return seen, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			takeSeen(seen, rec)
+		}
+		return nil
+	})
+}

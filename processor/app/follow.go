@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// A Follower follows the route sets of an app in the records of its manifest topic.
+type Follower struct {
+	conn     Conn
+	cfg      Config
+	sets     *Sets
+	manifest []byte
+	err      error // of a record
+}
+
+// NewFollower returns a follower that has read no record.
+func NewFollower(conn Conn, cfg Config) *Follower {
+	return &Follower{conn: conn, cfg: cfg, sets: new(Sets)}
+}
+
+// Clear drops what was read, before the topic is read from its start again.
+func (f *Follower) Clear() { f.sets, f.manifest, f.err = new(Sets), nil, nil }
+
+// Take notes a record.
+func (f *Follower) Take(rec *kgo.Record) {
+	if string(rec.Key) == ManifestKey {
+		f.manifest = rec.Value
+		return
+	}
+	if _, err := f.sets.take(rec); err != nil {
+		f.err = kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+	}
+}
+
+// App returns the app with the set in force if it is newer than that of an app, else nil. It
+// describes and checks topics as a start does, and changes nothing.
+func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.sets.inForce <= than.Set || f.manifest == nil {
+		return nil, nil
+	}
+	m, err := decodeManifest(f.manifest, f.sets.clone())
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{Conn: f.conn, cfg: f.cfg, sets: m.sets, routes: m.sets.current().routes}
+	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
+		return nil, kafka.OperatorErrorf("route set %d: %w", m.sets.inForce, err)
+	}
+	t, err := s.readTopology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		return nil, fmt.Errorf("the manifest lacks topics or namespaces of route set %d", m.sets.inForce)
+	}
+	rt := newApp(t, m, s.routes)
+	rt.Clock = than.Clock
+	return rt, nil
+}
+
+// readTopology reads the topics of the set in force, all of which must exist.
+func (s *setup) readTopology(ctx context.Context) (*Topology, error) {
+	t := topologyOf(s.cfg.AppID, s.routes, s.sets)
+	t.BatchMax = s.MaxDecompressedBatchBytes
+	if err := t.CheckRights(ctx, s.Client); err != nil {
+		return nil, err
+	}
+	if err := t.describe(ctx, s.Admin); err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, name := range t.all() {
+		if _, ok := t.Topics[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("topics of the route set in force do not exist: %s", strings.Join(missing, ", "))
+	}
+	t.countBrokers(ctx, s.Client)
+	if err := t.describeFormer(ctx, s.Admin, s.sets.retired()); err != nil {
+		return nil, err
+	}
+	if err := t.readConfigs(ctx, s.Admin, t.Written()...); err != nil {
+		return nil, err
+	}
+	var err error
+	t.starts, err = listStarts(ctx, s.Admin, s.cfg.Start, slices.Concat(t.Routed, t.Prepartitioned))
+	return t, err
+}

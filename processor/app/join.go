@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"oncebus/dedup/routesets"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// readSets reads the manifest of an app before its topics are known; nil before the first
+// start, and without the right to read it.
+func (s *setup) readSets(ctx context.Context) (*Manifest, error) {
+	t := newTopology(s.cfg.AppID, s.routes)
+	topics, err := DescribeTopics(ctx, s.Admin, t.Manifest)
+	if err != nil || topics[t.Manifest].Partitions == 0 {
+		return nil, err
+	}
+	t.Topics[t.Manifest] = topics[t.Manifest]
+	return readManifest(ctx, s.Client, t)
+}
+
+// join starts a process of an app with route sets. The routes file is a proposal.
+func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
+	file, number := s.routes, m.sets.inForce
+	plan := m.plan(file, nil)
+	switch {
+	case plan.Behind > 0:
+		s.Log.Warn("routes file is behind: the app runs with a newer route set", "file", plan.Behind, "in_force", number)
+	case len(plan.Changes) == 0:
+	case plan.Worst() == routesets.Harmless:
+		if err := s.apply(ctx, m, file, nil, s.cfg.InstanceID); err != nil {
+			return nil, err
+		}
+		s.Log.Info("routes file applied, it changes nothing but what is harmless", "set", number+1, "changes", plan.Text())
+		return nil, errSetsChanged // read what is in force now
+	default:
+		return nil, plan.refuse(s.cfg.AppID)
+	}
+	s.sets, s.routes = m.sets, m.sets.current().routes
+	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
+		return nil, kafka.OperatorErrorf("route set %d: %w", number, err)
+	}
+	t, err := s.setUpTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		err := s.editManifest(ctx, t, func(now *Manifest) error {
+			if now.sets.inForce != number {
+				return errSetsChanged
+			}
+			_, err := now.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
+			return err
+		})
+		if err != nil && !isFenced(err) {
+			return nil, err
+		}
+		return nil, errSetsChanged
+	}
+	rt, err := s.newApp(ctx, t, m)
+	if err == nil {
+		rt.FileBehind = plan.Behind
+	}
+	return rt, err
+}
+
+// apply puts a routes file in force, with the outcomes topics of former routes that are still
+// read. It creates missing topics first. It returns errSetsChanged if another set was put in
+// force meanwhile.
+func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outcomes []FormerOutcomes, by string) error {
+	if m.level() < 2 {
+		return kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", s.cfg.AppID, m.level())
+	}
+	set := newRouteSet(m.sets.inForce+1, file, by)
+	set.Outcomes = outcomes
+	if outcomes == nil {
+		set.Outcomes = m.sets.current().Outcomes
+	}
+	next := &setup{Conn: s.Conn, cfg: s.cfg, routes: file, sets: m.sets.with(set)}
+	if err := s.cfg.CheckSecret(file.NeedsSecret()); err != nil {
+		return kafka.OperatorErrorf("routes file: %w", err)
+	}
+	t, err := next.setUpTopics(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := setRows(set)
+	if err != nil {
+		return err
+	}
+	err = next.editManifest(ctx, t, func(now *Manifest) error {
+		if now.sets.inForce != m.sets.inForce {
+			return errSetsChanged
+		}
+		_, err := now.reconcile(t, file, s.cfg.KeySecret.Bytes())
+		return err
+	}, rows...)
+	if isFenced(err) {
+		return errSetsChanged
+	}
+	return err
+}
+
+// Plan is what a routes file changes for an app with route sets.
+type Plan struct {
+	// InForce is the number of the set in force. Behind is that of an older set that the file
+	// is, else 0.
+	InForce int64              `json:"in_force"`
+	Behind  int64              `json:"behind,omitempty"`
+	Changes []routesets.Change `json:"changes"`
+}
+
+// plan compares a file with the sets of the app.
+func (m *Manifest) plan(file *rules.Routes, forget []string) Plan {
+	current := m.sets.current()
+	p := Plan{InForce: current.Number}
+	if current.Digest == file.Digest {
+		return p
+	}
+	p.Changes = routesets.Compare(current.routes, file, m.history(), forget)
+	for _, set := range m.sets.olderThan(current.Number) {
+		if set.Digest == file.Digest && p.Behind == 0 && len(p.Changes) > 0 {
+			p.Behind = set.Number
+		}
+	}
+	return p
+}
+
+// Worst returns the highest kind of the changes.
+func (p *Plan) Worst() routesets.Kind { return routesets.Worst(p.Changes) }
+
+// Text returns the changes in one line each.
+func (p *Plan) Text() string {
+	var lines []string
+	for _, c := range p.Changes {
+		line := fmt.Sprintf("%v: route %s: %s", c.Kind, c.Route, c.What)
+		if c.Why != "" {
+			line += ": " + c.Why
+		}
+		if len(c.Steps) > 0 {
+			line += "; " + strings.Join(c.Steps, "; ")
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// refuse returns the error of a start with a file that a person has to apply.
+func (p *Plan) refuse(app string) error {
+	command := "oncebus apply --yes"
+	if p.Worst() == routesets.Refused {
+		command = "oncebus plan"
+	}
+	return errors.Join(kafka.OperatorErrorf("the routes file differs from route set %d, which app %s has in force; run: %s", p.InForce, app, command),
+		kafka.OperatorErrorf("%s", p.Text()))
+}

@@ -1,0 +1,216 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/routesets"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// setKey is the record key of the number of the route set in force, in the manifest topic.
+// Those of the sets begin with setPrefix.
+const setKey, setPrefix = "set", "set/"
+
+// A RouteSet is a routes file that an app at level 2 has or had in force.
+type RouteSet struct {
+	Number int64     `json:"number"` // from 1 on
+	Text   string    `json:"text"`
+	Digest string    `json:"digest"` // see rules.Routes.Digest
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
+	// Outcomes are the outcomes topics of routes that the set has no more, of which claims
+	// are open. They are read as before.
+	Outcomes []FormerOutcomes `json:"outcomes,omitempty"`
+
+	routes *rules.Routes
+}
+
+// FormerOutcomes is an outcomes topic with the former route whose executors write to it.
+type FormerOutcomes struct {
+	Topic string `json:"topic"`
+	Route string `json:"route"`
+}
+
+// setInForce is the row that names the set in force.
+type setInForce struct {
+	Number int64     `json:"number"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Sets are the route sets of an app. A Sets with a set in force is never changed.
+type Sets struct {
+	inForce int64 // 0 at level 1
+	all     map[int64]*RouteSet
+}
+
+// newRouteSet returns a set of a routes file.
+func newRouteSet(number int64, routes *rules.Routes, by string) *RouteSet {
+	return &RouteSet{Number: number, Text: string(routes.Text), Digest: routes.Digest, By: by, At: time.Now().UTC().Truncate(time.Second), routes: routes}
+}
+
+// take adds a record of the manifest topic, and reports whether it is one of a set.
+func (s *Sets) take(rec *kgo.Record) (is bool, err error) {
+	key := string(rec.Key)
+	number, isSet := strings.CutPrefix(key, setPrefix)
+	if !isSet && key != setKey {
+		return false, nil
+	}
+	if rec.Value == nil {
+		return true, nil // no build writes it
+	}
+	if key == setKey {
+		var row setInForce
+		if err := json.Unmarshal(rec.Value, &row); err != nil {
+			return true, fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+		}
+		s.inForce = row.Number
+		return true, nil
+	}
+	set := new(RouteSet)
+	if err := json.Unmarshal(rec.Value, set); err != nil {
+		return true, fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+	}
+	if strconv.FormatInt(set.Number, 10) != number {
+		return true, fmt.Errorf("decode %s of %s: it has number %d", key, rec.Topic, set.Number)
+	}
+	if s.all == nil {
+		s.all = map[int64]*RouteSet{}
+	}
+	s.all[set.Number] = set
+	return true, nil
+}
+
+// read parses the texts of the sets. The error names a set that this build cannot read.
+func (s *Sets) read() error {
+	if s.inForce > 0 && s.all[s.inForce] == nil {
+		return kafka.OperatorErrorf("route set %d is in force, but its row is gone from the manifest topic: restore it, or use another ONCEBUS_APP_ID", s.inForce)
+	}
+	for _, number := range slices.Sorted(maps.Keys(s.all)) {
+		set := s.all[number]
+		if set.routes != nil {
+			continue
+		}
+		routes, err := rules.ParseRoutes(fmt.Sprintf("route set %d", number), []byte(set.Text))
+		if err != nil {
+			return kafka.OperatorErrorf("this build cannot read route set %d of the app: run the build that wrote it, or a later one\n%v", number, err)
+		}
+		set.routes = routes
+	}
+	return nil
+}
+
+// current returns the set in force; nil at level 1.
+func (s *Sets) current() *RouteSet {
+	if s == nil {
+		return nil
+	}
+	return s.all[s.inForce]
+}
+
+// olderThan returns the sets below a number, the newest first.
+func (s *Sets) olderThan(number int64) (older []*RouteSet) {
+	if s == nil {
+		return nil
+	}
+	for n := number - 1; n > 0; n-- {
+		if set := s.all[n]; set != nil {
+			older = append(older, set)
+		}
+	}
+	return older
+}
+
+// with returns the sets with one more, which is in force.
+func (s *Sets) with(next *RouteSet) *Sets {
+	all := maps.Clone(s.all)
+	if all == nil {
+		all = map[int64]*RouteSet{}
+	}
+	all[next.Number] = next
+	return &Sets{inForce: next.Number, all: all}
+}
+
+// clone returns a copy that take may change.
+func (s *Sets) clone() *Sets { return &Sets{inForce: s.inForce, all: maps.Clone(s.all)} }
+
+// retired returns the routes of older sets whose names the set in force has not, each as the
+// newest older set has it. Their records may still come.
+func (s *Sets) retired() (routes []*rules.Route) {
+	current := s.current()
+	if current == nil {
+		return nil
+	}
+	has := map[string]bool{}
+	for _, r := range current.routes.Routes {
+		has[r.Name] = true
+	}
+	for _, set := range s.olderThan(current.Number) {
+		for _, r := range set.routes.Routes {
+			if !has[r.Name] {
+				has[r.Name] = true
+				routes = append(routes, r)
+			}
+		}
+	}
+	return routes
+}
+
+// formerOutcomes returns the outcomes topics of former routes that are still read.
+func (s *Sets) formerOutcomes() []FormerOutcomes {
+	if current := s.current(); current != nil {
+		return current.Outcomes
+	}
+	return nil
+}
+
+// spanOf returns the window of a namespace as of a set: that of the newest set up to it that
+// has the namespace.
+func (s *Sets) spanOf(number int64, namespace string) (dedup.Window, bool) {
+	for _, set := range s.olderThan(number + 1) {
+		for _, r := range set.routes.Routes {
+			if r.Namespace == namespace {
+				return r.Span(), true
+			}
+		}
+	}
+	return dedup.Window{}, false
+}
+
+// history returns what the app had before the set in force.
+func (m *Manifest) history() routesets.History {
+	h := routesets.History{Namespaces: map[string]routesets.Namespace{}}
+	for _, set := range m.sets.olderThan(m.sets.inForce) {
+		h.Former = append(h.Former, set.routes)
+	}
+	for _, n := range m.Namespaces {
+		h.Namespaces[n.Name] = routesets.Namespace{KeyRule: n.KeyRule, Mode: n.Mode}
+	}
+	return h
+}
+
+// setRows returns the rows that put a set in force.
+func setRows(set *RouteSet) ([]*kgo.Record, error) {
+	text, err := json.Marshal(set)
+	if err != nil {
+		return nil, err
+	}
+	number, err := json.Marshal(setInForce{Number: set.Number, By: set.By, At: set.At})
+	if err != nil {
+		return nil, err
+	}
+	return []*kgo.Record{
+		{Key: []byte(setPrefix + strconv.FormatInt(set.Number, 10)), Value: text},
+		{Key: []byte(setKey), Value: number},
+	}, nil
+}

@@ -1,0 +1,129 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/security"
+)
+
+// A Changer changes the routes of an app while it runs.
+type Changer struct {
+	cfg    app.Config
+	routes *rules.Routes // of the file
+	log    *slog.Logger
+	conn   app.Conn
+	redact *security.Redactor
+	extra  []kgo.Opt
+}
+
+// NewChanger returns a changer to a routes file. It connects to nothing yet.
+func NewChanger(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Changer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	redact := security.NewRedactor(cfg.Config)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, extra...)
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return &Changer{
+		cfg: cfg, routes: routes, log: log, redact: redact, extra: extra,
+		conn: app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.BatchBytesMax()},
+	}, nil
+}
+
+// Close ends the connections.
+func (c *Changer) Close() { c.conn.Client.Close() }
+
+func (c *Changer) explain(err error) error {
+	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
+}
+
+// Plan returns what the file would change.
+func (c *Changer) Plan(ctx context.Context, forget []string) (*app.Applied, error) {
+	a, err := app.ReadPlan(ctx, c.conn, c.cfg, c.routes, c.options(app.ApplyOptions{Forget: forget}))
+	return a, c.explain(err)
+}
+
+// Apply puts the file in force, see app.Apply.
+func (c *Changer) Apply(ctx context.Context, o app.ApplyOptions) (*app.Applied, error) {
+	a, err := app.Apply(ctx, c.conn, c.cfg, c.routes, c.options(o))
+	return a, c.explain(err)
+}
+
+func (c *Changer) options(o app.ApplyOptions) app.ApplyOptions {
+	o.OpenClaims = c.openClaims
+	return o
+}
+
+// openClaims returns the claims without an outcome by namespace, as of the last transactions.
+func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
+	inspector, err := NewInspector(ctx, c.cfg, c.routes, c.log, c.extra...)
+	if err != nil {
+		return nil, err
+	}
+	defer inspector.Close()
+	tasks, err := inspector.readStats(ctx)
+	open := map[string]uint64{}
+	for _, t := range tasks {
+		for _, k := range t.Keys {
+			if k.Status == dedup.ClaimInProgress.String() || k.Status == dedup.Submitted.String() {
+				open[k.Namespace] += k.Total
+			}
+		}
+	}
+	return open, err
+}
+
+// Taken says which processes run a route set.
+type Taken struct {
+	Live    []string `json:"live"` // instances
+	Missing []string `json:"missing,omitempty"`
+}
+
+// awaitInterval is the time between two looks at the processes.
+const awaitInterval = 200 * time.Millisecond
+
+// Await waits until all live processes run a set, or ctx is done.
+func (c *Changer) Await(ctx context.Context, set int64) (Taken, error) {
+	for {
+		taken, err := c.taken(ctx, set)
+		if err == nil && len(taken.Missing) == 0 {
+			return taken, nil
+		}
+		if kafka.Pause(ctx, awaitInterval) != nil {
+			return taken, c.explain(err)
+		}
+	}
+}
+
+func (c *Changer) taken(ctx context.Context, set int64) (Taken, error) {
+	live, err := app.LiveInstances(ctx, c.conn, c.cfg.AppID)
+	if err != nil {
+		return Taken{}, err
+	}
+	seen, err := app.ReadSeen(ctx, c.conn, c.cfg.AppID)
+	if err != nil {
+		return Taken{}, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(live), func(i string) bool { return seen[i].Set >= set })
+	return Taken{Live: live, Missing: missing}, nil
+}
