@@ -8,7 +8,7 @@ import (
 	"oncebus/processor/explore"
 )
 
-// A seedModel explores seeds beside running traffic: events and seeds of two keys, whose tasks
+// A seedModel explores seeds during running traffic: events and seeds of two keys, whose tasks
 // judge them in the order of the log. The command that sends the seeds may die at any line and
 // begin again, and a second one sends the same lines. It drives dedup.DecideSeed, Admit and
 // Decide, with rows that are evicted as soon as they may be.

@@ -134,7 +134,7 @@ func (m *setsModel) apply(s setsState, i int8, steps []explore.Step[setsState]) 
 		steps = append(steps, explore.To(to, "the writer of operator %d begins", int(i)))
 	case o.read != o.planned, s.current != i && m.mistake != setsNotFenced:
 		to.operators[i] = setsOperator{}
-		steps = append(steps, explore.To(to, "operator %d is told to plan again", int(i)))
+		steps = append(steps, explore.To(to, "operator %d has to plan again", int(i)))
 	default:
 		number := o.read + 1
 		to.files[number], to.inForce = i+1, number

@@ -204,7 +204,7 @@ func (m *trimModel) check(s trimState) error {
 	return nil
 }
 
-// next returns the steps of a state. It forgets transactions that nobody can read any more,
+// next returns the steps of a state. It forgets transactions that no process can read any more,
 // so states that differ only in them are one.
 func (m *trimModel) next(s trimState, steps []explore.Step[trimState]) []explore.Step[trimState] {
 	steps = m.steps(s, steps)
@@ -376,7 +376,7 @@ func (m *trimModel) process(s trimState, ev trimEvent, steps []explore.Step[trim
 	steps = append(steps, explore.To(stored, name, int(p), int(ev.key), int(ev.time)))
 	steps = m.crash(to, "process %d commits and dies before it knows", steps)
 	aborted := s
-	aborted.txs[s.n] = trimTx{key: -1, end: done.tx.end} // nobody reads it
+	aborted.txs[s.n] = trimTx{key: -1, end: done.tx.end} // no process reads it
 	aborted.n, aborted.pending = s.n+1, ev
 	if m.mistake == floorOpen {
 		aborted.noted[p] = max(aborted.noted[p], done.floor)
