@@ -366,6 +366,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, tt.routes)
+			b.beginAtLevel1() // where the manifest alone refuses; for level 2 see sets_test.go
 			cfg := b.config("one")
 			if tt.first != nil {
 				tt.first(&cfg)
@@ -443,11 +444,11 @@ func TestRoutesMayComeAndGo(t *testing.T) {
 	b.runOnce(cfg, "alerts.raw", "signals.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
 
-	b.useRoutes("routes:\n" + other)
+	b.apply("routes:\n" + other)
 	b.runOnce(cfg, "alerts.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
 
-	b.useRoutes(benchRoutes + "    duplicates: {to: signals.duplicates}\n")
+	b.apply(benchRoutes + "    duplicates: {to: signals.duplicates}\n")
 	written := b.manifests()
 	b.runOnce(cfg, "signals.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})

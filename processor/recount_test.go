@@ -28,7 +28,7 @@ func TestRebalanceEndsRecounts(t *testing.T) {
 	const keys = 5000 // of which each of two tasks counts more than one step
 	before := batch("before", keys)
 	b.lived(config("one"), before...)
-	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 2h", 1)) // which makes a process count again
+	b.apply(strings.Replace(benchRoutes, "window: 1h", "window: 2h", 1)) // which makes a process count again
 
 	var counting, ended, further atomic.Int64
 	finish := make(chan struct{})

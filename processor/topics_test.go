@@ -98,7 +98,7 @@ func TestAgeDeletesNothingFromAChangelog(t *testing.T) {
 	b.refused(cfg, "internal topic "+changelog+" has retention.ms=94200000, it must be -1",
 		"kafka-configs.sh --alter --entity-type topics --entity-name "+changelog+" --add-config retention.ms=-1")
 	b.alter(changelog, "retention.ms", "-1")
-	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 48h", 1))
+	b.apply(strings.Replace(benchRoutes, "window: 1h", "window: 48h", 1))
 	b.ready(b.start(cfg))
 }
 

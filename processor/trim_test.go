@@ -240,12 +240,12 @@ func TestStandingNamespaceIsSwept(t *testing.T) {
 	}
 	must(t, i.stop())
 
-	b.useRoutes(benchRoutes) // without the route its rows are kept too
+	b.apply(benchRoutes) // without the route its rows are kept too
 	i = start()
 	swept()
 	must(t, i.stop())
 	must(t, os.RemoveAll(cfg.StateDir))
-	b.useRoutes(routes)
+	b.apply(routes)
 	i = start()
 	all = append(all, orders...)
 	b.replay(i, all)

@@ -229,6 +229,9 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	if unknown := app.Unknown(); len(unknown) > 0 {
 		return nil, fmt.Errorf("route %s is %w in app %s: put this routes file in force with `oncebus apply`, or start `oncebus run` with it", unknown[0], errMissing, t.App)
 	}
+	if t.Verdicts == "" {
+		return nil, fmt.Errorf("the http part of the routes is %w in app %s: put this routes file in force with `oncebus apply`, or start `oncebus run` with it", errMissing, t.App)
+	}
 	changed, err := app.CheckInForce(f.cfg.KeySecret.Bytes())
 	if err != nil {
 		return nil, err
