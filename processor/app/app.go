@@ -210,8 +210,15 @@ func (rt *App) PositionOf(rec *kgo.Record) dedup.Position {
 	return dedup.Position{Topic: rt.TopicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
 }
 
+// seedTopicName is what stands for the topic in the position of a row that a seed made. No
+// topic has the name, as it has a space.
+const seedTopicName = "seeded key"
+
 // TopicName returns the name of a topic number.
 func (rt *App) TopicName(number uint16) string {
+	if number == dedup.SeedTopic {
+		return seedTopicName
+	}
 	if int(number) < len(rt.topicNames) {
 		return rt.topicNames[number]
 	}

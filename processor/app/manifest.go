@@ -208,8 +208,8 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 				route.Name, have.Mode, route.Mode, route.Namespace)
 		}
 	}
-	if len(m.Topics) > 1<<16 || len(m.Namespaces) > 256 {
-		refuse("%d topics and %d namespaces were used over time; at most 65536 and 256 can be numbered: use another ONCEBUS_APP_ID", len(m.Topics), len(m.Namespaces))
+	if len(m.Topics) > dedup.SeedTopic || len(m.Namespaces) > 256 {
+		refuse("%d topics and %d namespaces were used over time; at most 65535 and 256 can be numbered: use another ONCEBUS_APP_ID", len(m.Topics), len(m.Namespaces))
 	}
 	if routes.NeedsSecret() {
 		switch check := secretCheck(secret); m.SecretCheck {

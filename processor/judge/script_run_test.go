@@ -81,6 +81,10 @@ func (r *scriptRun) do(st *step) error {
 		return r.progress(st)
 	case "erase":
 		return r.erase(st)
+	case "seed":
+		return r.seed(st)
+	case "seeds":
+		return r.checkSeeds(st)
 	}
 	if len(st.fields) > 0 {
 		return fmt.Errorf("%s takes no fields", st.command)

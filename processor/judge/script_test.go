@@ -48,6 +48,8 @@ import (
 //	erase POSITION       erase the row of the event at topic/partition/offset, as the command
 //	                     forget does. A later step with the position names that row, too,
 //	                     whatever row the key has then. "aborted": abort the transaction
+//	seed ROUTE id=ID first=DURATION   a seed in the repartition topic; number=N in its file,
+//	                     result=TEXT of a completed claim. It emits nothing
 //	progress DURATION FIELDS   a progress record: the outcomes stored before are read.
 //	                     executor=DURATION: the executors committed what was dispatched
 //	                     before; unread=N: not those of partition N; partitions=N.
@@ -71,6 +73,7 @@ import (
 //	known NAMESPACE FIELDS   since and late-before of the committed checkpoints, as durations; none=true
 //	duplicates ROUTE FIELDS  committed duplicates: 2006-01-02=N by day, days=N of them,
 //	                     within.SECONDS=N by delay, more than the bound below, from.NAME=N by sender, senders=N of them
+//	seeds FATE=N             what became of the seeds; number=N is one of those too late
 //	log TEXT                 a line of the log contains it
 //
 // Fields are NAME=VALUE. A value is a word, a quoted Go string, or null. Within it
@@ -201,7 +204,7 @@ func readScript(file string) (*script, error) {
 }
 
 var (
-	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "known": true, "log": true}
+	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "known": true, "log": true, "seeds": true}
 	repeated = regexp.MustCompile(`^(\d+)x `)
 )
 

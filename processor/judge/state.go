@@ -48,6 +48,7 @@ type State struct {
 
 	joins joins
 	packs packs
+	seeds seeds
 	sweep sweep
 	lines [lineKinds]app.SampledLine
 	// sweepRefused reports that a sweep cannot write a row.
@@ -134,6 +135,7 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 func (t *State) WriteCheckpoint(e *Emitter) {
 	t.writeAllJoined(e)
 	t.sendPack(e)
+	t.writeSeedCounts(e)
 	t.Open.Sequence++
 	if !t.Blind {
 		t.Open.Counts, t.Open.Counted, t.Open.Senders = "", false, nil // they are in OpenCounts
@@ -181,6 +183,7 @@ func (t *State) Commit() error {
 	}
 	t.commitSweep()
 	t.discardPacks()
+	t.discardSeeds()
 	t.LogOmitted(false)
 	t.Store.EvictBefore(t.App.Horizons(&t.Committed))
 	return nil
@@ -199,6 +202,7 @@ func (t *State) Discard() {
 	t.discardSweep()
 	t.discardJoins()
 	t.discardPacks()
+	t.discardSeeds()
 }
 
 // waitingMax is how many requests of a namespace may wait for an outcome in one

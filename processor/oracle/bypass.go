@@ -62,7 +62,7 @@ func (c *check) failsOpen(namespaceID uint8) bool {
 // bypassRecords judges the records of a range that a transaction bypassed.
 func (c *check) bypassRecords(t *task, cp *checkpoint, from, to int64) {
 	for _, r := range t.input[t.cursor:] {
-		if r.Offset < from || r.Offset >= to || isOutcome(r) || isProgress(r) {
+		if r.Offset < from || r.Offset >= to || isOutcome(r) || isProgress(r) || isSeed(r) {
 			continue
 		}
 		e, err := openEnvelope(r, c.cfg.RepartitionNumber)

@@ -223,7 +223,7 @@ func (f *claimFold) take(r *Record) error {
 	switch {
 	case err != nil:
 		return err
-	case f.Route != "" && f.Route != string(e.route):
+	case f.Route != "" && f.Route != string(e.route), e.seed:
 		return nil
 	case e.outcome != nil:
 		return errors.Join(f.arrived(r, e.from), f.outcome(r, &e))

@@ -62,6 +62,9 @@ func redriven(headers []Header) []Header {
 
 func (o *builder) positionText(at position) string {
 	name, ok := o.topicNames[at.topic]
+	if at.topic == seedTopic {
+		name, ok = "seeded key", true
+	}
 	if !ok {
 		name = fmt.Sprintf("topic#%d", at.topic)
 	}

@@ -23,6 +23,7 @@ type envelope struct {
 	request         string // the sender's id; "" for none
 	replaces        string // address of a request for the key whose client is gone; "" for none
 	sender          string // "" for none
+	seed            bool   // no event: a key that another system knew
 	recordKey       []byte // the original one; nil for none
 }
 
@@ -38,6 +39,7 @@ const (
 	flagShift
 	flagReplaces
 	flagSender
+	flagSeed
 )
 
 const envelopeVersion = 2
@@ -78,6 +80,9 @@ func isOutcome(r *Record) bool { return flagsOf(r)&flagOutcome != 0 }
 // isProgress reports whether a record of the repartition topic is a progress record.
 func isProgress(r *Record) bool { return flagsOf(r)&flagProgress != 0 }
 
+// isSeed reports whether a record of the repartition topic is a seed.
+func isSeed(r *Record) bool { return flagsOf(r)&flagSeed != 0 }
+
 // openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and
 // the name | topic, partition, uvarints | timestamp 8, big-endian | offset, uvarint | outcome
 // or event | address | details | shift, varint | address of the request that it replaces |
@@ -86,7 +91,7 @@ func isProgress(r *Record) bool { return flagsOf(r)&flagProgress != 0 }
 // An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
 // and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
 // place of that key start and length, uvarints, of a part of the value: the key is its
-// SHA-256. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
+// SHA-256; or in a seed its run 8. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
 // 1 and two digests, length of the request id, uvarint, request id.
 //
 // A flag says whether there is each of the fields from address on. repartition is the number
@@ -96,7 +101,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		return e, errors.New("has no record key, so no envelope")
 	}
 	flags := flagsOf(r)
-	if flags&flagProgress != 0 || flags >= flagSender<<1 || r.envelope[0] != envelopeVersion {
+	if flags&flagProgress != 0 || flags >= flagSeed<<1 || r.envelope[0] != envelopeVersion {
 		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	f := fields{rest: r.envelope[1:]}
@@ -108,6 +113,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	if flags&flagOutcome != 0 {
 		e.readOutcome(&f)
 	} else {
+		e.seed = flags&flagSeed != 0
 		e.readEvent(&f, flags&flagHashed != 0, r.Value)
 	}
 	if flags&flagReplyTo != 0 {
@@ -155,6 +161,10 @@ func (e *envelope) readOutcome(f *fields) {
 func (e *envelope) readEvent(f *fields, hashed bool, value []byte) {
 	e.time = e.timestamp + f.signed()
 	copy(e.digest[:], f.bytes(len(e.digest)))
+	if e.seed {
+		f.bytes(8)
+		return
+	}
 	if !hashed {
 		copy(e.key[:], f.bytes(len(e.key)))
 		return

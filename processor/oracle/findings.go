@@ -21,6 +21,7 @@ type Report struct {
 	Bypassed     int            // records that were forwarded, or refused, without a look-up
 	MissingKey   int            // those of them without a key
 	Routed       int            // records of the repartition topic
+	Seeds        int            // those of them that are seeds
 	Outputs      map[string]int // emitted records by verdict
 	Dropped      map[string]int // correctly not emitted, by verdict
 	Refused      map[string]int // dead letters that a broker refused for another topic, by that topic
@@ -46,6 +47,9 @@ func (r Report) String() string {
 	}
 	if r.Bypassed > 0 {
 		s += fmt.Sprintf(", %d bypassed", r.Bypassed)
+	}
+	if r.Seeds > 0 {
+		s += fmt.Sprintf(", %d seeds", r.Seeds)
 	}
 	if len(r.Refused) > 0 {
 		s += ", refused by brokers" + byName(r.Refused)

@@ -29,6 +29,9 @@ type task struct {
 	bypassed   map[uint8]int64
 	dead       map[int64]bool // offsets of bypassed records that became dead letters
 	duplicates duplicates     // judged so far
+	// seeded are the seeds judged since the last checkpoint, wroteSeeds those that the task
+	// counted.
+	seeded, wroteSeeds seeded
 
 	checkpoints []*Record
 	nexts       []int64 // of all checkpoints that advance
@@ -59,6 +62,10 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 		}
 		if isCheckpoint(r) {
 			c.transaction(t, r)
+			continue
+		}
+		if isSeedCounts(r) {
+			c.seedCounts(t, r)
 			continue
 		}
 		swept := len(r.Headers) > 0 && r.Headers[0].Key == headerSweep
@@ -115,13 +122,18 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 		c.add("K2", "%s: %v; record key %s", at(r), err, brief(r.Key))
 		return
 	}
-	if e.ingress {
+	switch {
+	case e.seed:
+	case e.ingress:
 		c.submitted(r, &e)
-	} else {
+	default:
 		c.routed(t, r, &e)
 	}
 	for i := range c.cfg.Claims {
 		if claims := &c.cfg.Claims[i]; claims.Route == string(e.route) {
+			if e.seed {
+				return
+			}
 			t.fold.moveStreamTime(&e, claims, r.Timestamp)
 			c.claimAddresses[e.replyTo] = e.replyTo != ""
 			return
@@ -130,6 +142,10 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 	route := c.routes[string(e.route)]
 	if route == nil {
 		c.add("K2", "%s: routed by %q, which is no route; record key %s", at(r), e.route, brief(r.Key))
+		return
+	}
+	if e.seed {
+		c.seed(t, r, &e, route)
 		return
 	}
 	if r.Offset < t.bypassed[route.NamespaceID] {
@@ -227,6 +243,7 @@ func (c *check) transaction(t *task, r *Record) {
 	c.streamTimes(t, r, &cp)
 	c.windows(t, r, &cp)
 	c.duplicates(t, r, &cp)
+	c.seeds(t, r, &cp)
 	t.openRows, t.made, t.packs = t.openRows[:0], t.made[:0], 0
 }
 

@@ -50,6 +50,11 @@ type Envelope struct {
 	// IsProgress reports that the record is a progress record: its value is an encoded
 	// Progress, and it has no other field.
 	IsProgress bool
+	// IsSeed reports that the record is a seed: its key was first seen at EventTime in another
+	// system. From has dedup.SeedTopic and the number of the seed in its file. The value is
+	// null, or an encoded row of claim mode. Only an app at level 2 has seeds.
+	IsSeed bool
+	Seed   SeedRun // of a seed
 }
 
 // Details are the fields that only some routes need.
@@ -110,6 +115,9 @@ func (e *Envelope) Size() int {
 	if e.Outcome != nil {
 		n += 3 + dedup.TokenBytesMax + len(e.Outcome.StartID)
 	}
+	if e.IsSeed {
+		n += len(e.Seed)
+	}
 	return n
 }
 
@@ -127,8 +135,10 @@ const (
 	flagShift
 	flagReplaces
 	flagSender
-	flagsKnown      = flagSender<<1 - 1
+	flagSeed        // in place of the key
+	flagsKnown      = flagSeed<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
+	flagsOfSeeds    = flagSeed | flagDetails | flagShift
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -146,6 +156,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagShift, e.Shift != 0},
 		{flagReplaces, e.Replaces.IsSet()},
 		{flagSender, len(e.Sender) > 0},
+		{flagSeed, e.IsSeed},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -205,6 +216,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 func (e *Envelope) appendEvent(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, e.EventTime-e.Timestamp) // may overflow, and so does its inverse
 	dst = append(dst, e.Digest[:]...)
+	if e.IsSeed {
+		return append(dst, e.Seed[:]...)
+	}
 	if !e.Hashed.IsSet() {
 		return append(dst, e.Key[:]...)
 	}
@@ -214,6 +228,10 @@ func (e *Envelope) appendEvent(dst []byte) []byte {
 func (e *Envelope) decodeEvent(c *dedup.Cursor, hashed bool) {
 	e.EventTime = e.Timestamp + c.Varint()
 	copy(e.Digest[:], c.Bytes(len(e.Digest)))
+	if e.IsSeed {
+		copy(e.Seed[:], c.Bytes(len(e.Seed)))
+		return
+	}
 	if !hashed {
 		copy(e.Key[:], c.Bytes(len(e.Key)))
 		return
@@ -303,10 +321,11 @@ func (e *Envelope) decode(b []byte) error {
 		return fmt.Errorf("%w: version %d, this build reads %d", errEnvelope, version, EnvelopeVersion)
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
-	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0:
+	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0,
+		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0:
 		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
-	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0}
+	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0}
 	if !e.IsProgress {
 		if err := e.decodeFields(&c, flags); err != nil {
 			return err

@@ -43,6 +43,7 @@ func keyOf(first byte) (k [32]byte) {
 
 var (
 	vectorFrom    = dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}
+	vectorRun     = SeedRun{1, 2, 3, 4, 5, 6, 7, 8}
 	vectorAddress = dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}
 	// vectorToken is one of TestTokenGolden.
 	vectorToken = dedup.Token{NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9}
@@ -89,6 +90,8 @@ var (
 //	("progress", b'\x02' + u(64)),
 //	("details with a shift", env(16+128, *there, event(-1, 0, k), more + s(-5400000))),
 //	("in place of another request", env(4+8+256, b'signals', 0, 0, t+1, 0, event(-1, 0, k), waits + gone)),
+//	("seed", env(1024, b'signals', 65535, 0, t, 77, event(0, 0, r(1, 8)))),
+//	("seed with details", env(1024+16+128, b'orders', 65535, 0, t, 77, event(0, 0, r(1, 8)), details(0x1122334455667788, b'\x00', b'') + s(-5))),
 //	("all of an event", env(1+2+8+16+128+256, *there, event(-1, 0, u(7) + u(300)), waits + more + s(1) + gone + b'k-1')),
 //	]
 //	for name, b in V: print(name, b.hex())
@@ -122,6 +125,9 @@ var envelopeVectors = []struct {
 	{"in place of another request", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		FromIngress: true, ReplyTo: vectorAddress, Replaces: dedup.Address{Partition: 2, Ingress: 0x1122334455667788, Request: 7}}, "028c02077369676e616c7300000000018bcfe568010001000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5fac02887766554433221109000000000000000288776655443322110700000000000000"},
 	{"sender", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, From: vectorFrom, Sender: []byte("10.0.0.7"), RecordKey: []byte("k-1")}, "028104077369676e616c7303050000018bcfe5680187ad4b01000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f0831302e302e302e376b2d31"},
+	{"seed", Envelope{Route: []byte("signals"), Digest: digestOf(0), EventTime: vectorTime, Timestamp: vectorTime, From: dedup.Position{Topic: dedup.SeedTopic, Offset: 77}, IsSeed: true, Seed: vectorRun}, "028008077369676e616c73ffff03000000018bcfe568004d00000102030405060708090a0b0c0d0e0f0102030405060708"},
+	{"seed with details", Envelope{Route: []byte("orders"), Digest: digestOf(0), EventTime: vectorTime, Timestamp: vectorTime, From: dedup.Position{Topic: dedup.SeedTopic, Offset: 77}, IsSeed: true, Seed: vectorRun,
+		Details: Details{Fingerprint: 0x1122334455667788, Shift: -5}}, "029009066f7264657273ffff03000000018bcfe568004d00000102030405060708090a0b0c0d0e0f01020304050607088877665544332211000009"},
 	{"all of an event", Envelope{Route: []byte("orders"), Digest: digestOf(0), EventTime: vectorTime, Timestamp: vectorTime + 1, From: vectorFrom, Hashed: rules.Part{Start: 7, Length: 300}, ReplyTo: vectorAddress,
 		Details:  Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: 1},
 		Replaces: dedup.Address{Partition: 2, Ingress: 0x1122334455667788, Request: 7}, RecordKey: []byte("k-1")}, "029b03066f726465727303050000018bcfe5680187ad4b01000102030405060708090a0b0c0d0e0f07ac02ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d310202887766554433221107000000000000006b2d31"},
@@ -168,7 +174,9 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	const event, key = "00" + digest, digest + digest
 	for name, text := range map[string]string{ // a whole one is "02 00" + route + from + event + key
 		"another version":             "01 00" + route + from + event + key,
-		"unknown flag":                "02 8008" + route + from + event + key,
+		"unknown flag":                "02 8010" + route + from + event + key,
+		"seed with a record key":      "02 8108" + route + from + event + "0102030405060708",
+		"seed of a hash":              "02 8208" + route + from + event + "0102030405060708",
 		"flags without end":           "02 ffffffffffffffffffffff",
 		"route longer than the rest":  "02 00 7f 72" + from + event + key,
 		"topic out of range":          "02 00" + route + "808004 00 0000000000000000 00" + event + key,

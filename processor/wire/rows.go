@@ -11,8 +11,8 @@ import (
 	"oncebus/dedup"
 )
 
-// The changelog has three kinds of records: checkpoints, single rows, whose key is the
-// digest, and packs of rows.
+// The changelog has four kinds of records: checkpoints, single rows, whose key is the
+// digest, packs of rows, and seed counts.
 
 // packPrefix begins the key of a pack.
 const packPrefix = "rows/"
@@ -42,8 +42,11 @@ var ErrChangelogKey = errors.New("only oncebus may write this topic")
 // which they were stored. A row is valid until the next one. Errors wrap ErrChangelogKey or
 // dedup.ErrRow.
 func RowsOf(rec *kgo.Record) iter.Seq2[*dedup.Row, error] {
-	if IsPack(rec) {
+	switch {
+	case IsPack(rec):
 		return dedup.PackedRows(rec.Value)
+	case IsSeedCounts(rec):
+		return noRows()
 	}
 	return func(yield func(*dedup.Row, error) bool) {
 		if len(rec.Key) != len(dedup.Digest{}) {

@@ -1,0 +1,85 @@
+package judge
+
+import (
+	"fmt"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// seeds counts what became of the seeds of the open transaction.
+type seeds struct {
+	counts []wire.SeedCounts // of each run
+	sent   uint32            // records
+}
+
+// seed stores the row of a seed, unless a row decides on its key. It emits nothing, and
+// leaves stream time alone. Limits on live keys do not apply: the key was known elsewhere.
+func (t *Judge) seed(j *Judging, ev *event) error {
+	route, env := ev.route, ev.envelope
+	c := &j.current.candidate
+	*c = candidate{streamTime: t.streamTime(route.NamespaceID), digest: env.Digest}
+	c.event = dedup.Event{Digest: env.Digest, Time: env.EventTime, At: env.From, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint, Shift: env.Shift}
+	if err := t.lookUp(ev, c); err != nil {
+		return err
+	}
+	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, route.Span, c.streamTime, ev.brokerTime)
+	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
+		if c.replaced != nil {
+			fate = dedup.SeedKnown // requests may wait for the outcome of this claim
+		} else if err := t.seededClaim(&row, ev.rec.Value); err != nil {
+			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		}
+	}
+	if fate == dedup.SeedTaken {
+		t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
+		if row.First > c.streamTime {
+			t.Open.SetAhead(route.NamespaceID, row.First)
+		}
+	}
+	t.countSeed(j.Emitter, env, fate)
+	return nil
+}
+
+// seededClaim adds the completed claim of a seed to its row.
+func (t *Judge) seededClaim(row *dedup.Row, value []byte) error {
+	from, err := dedup.DecodeValue(row.Digest, value)
+	if err != nil {
+		return err
+	}
+	return row.SetSeedClaim(&from, t.fits)
+}
+
+// countSeed counts a seed in the open transaction.
+func (t *State) countSeed(e *Emitter, env *wire.Envelope, fate dedup.SeedFate) {
+	all := t.seeds.counts
+	if len(all) == 0 || all[len(all)-1].Run != env.Seed {
+		t.seeds.counts = append(t.seeds.counts, wire.SeedCounts{Run: env.Seed})
+		all = t.seeds.counts
+	}
+	counts := &all[len(all)-1]
+	counts.Fates[fate]++
+	if fate != dedup.SeedTooLate {
+		return
+	}
+	if counts.TooLate = append(counts.TooLate, env.From.Offset); len(counts.TooLate) == wire.SeedCountsMax {
+		t.writeSeedCounts(e)
+	}
+}
+
+// writeSeedCounts produces the counts of seeds in the open transaction. Their keys are
+// unique, so compaction removes none.
+func (t *State) writeSeedCounts(e *Emitter) {
+	for i := range t.seeds.counts {
+		counts := &t.seeds.counts[i]
+		t.value = counts.Append(t.value[:0])
+		t.produceRow(e, wire.AppendSeedCountsKey(nil, counts.Run, t.Store.Position(), t.seeds.sent), t.value)
+		t.seeds.sent++
+	}
+	t.seeds.counts = t.seeds.counts[:0]
+}
+
+// discardSeeds drops the counts of a transaction that has ended.
+func (t *State) discardSeeds() { t.seeds = seeds{counts: t.seeds.counts[:0]} }

@@ -1,0 +1,90 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// seedTopic is the topic number in the position of a row that a seed made.
+const seedTopic = 0xffff
+
+// Fates of seeds, in the order of their counts.
+var seedFates = []string{"taken", "known", "out of window", "too late", "in the future"}
+
+// seeded is what the fold says of the seeds of a transaction.
+type seeded struct {
+	fates   [5]int64
+	tooLate []int64 // numbers in the file
+}
+
+// seed applies a seed to the fold: its key was first seen by another system. It emits
+// nothing, and moves no stream time.
+func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
+	c.report.Seeds++
+	last, running := t.fold.times[route.NamespaceID], t.fold.seen[route.NamespaceID]
+	prior, known := t.fold.rows[e.digest]
+	known = known && !(running && prior.first < add(last, -rowRetention(route)))
+	fate := 1
+	switch {
+	case e.time > add(r.Timestamp, route.Skew):
+		fate = 4
+	case running && e.time < add(last, -rowRetention(route)):
+		fate = 2
+	case !known, e.time > add(prior.first, route.Window):
+		fate = 0
+	case e.time < prior.first && e.time >= add(prior.first, -route.Window) && prior.at.topic != seedTopic:
+		fate = 3
+		t.seeded.tooLate = append(t.seeded.tooLate, e.from.offset)
+	}
+	t.seeded.fates[fate]++
+	if fate == 0 {
+		j := judgement{row: row{first: e.time, at: e.from, namespaceID: route.NamespaceID}}
+		if known {
+			j.replaces = &prior
+		}
+		c.stored(t, r, e, route, &j)
+	}
+}
+
+// isSeedCounts reports whether a changelog record counts seeds.
+func isSeedCounts(r *Record) bool {
+	return len(r.Key) == 26 && strings.HasPrefix(string(r.Key), "seeds/")
+}
+
+// seedCounts reads what a task wrote of its seeds: version 1 | five counts uvarint | how many
+// numbers uvarint | the numbers, as differences to the one before, varint.
+func (c *check) seedCounts(t *task, r *Record) {
+	f := fields{rest: r.Value}
+	version := f.byte()
+	for i := range t.wroteSeeds.fates {
+		t.wroteSeeds.fates[i] += int64(f.unsigned(1 << 63))
+	}
+	number := int64(0)
+	for n := f.unsigned(1 << 20); n > 0 && !f.bad; n-- {
+		number += f.signed()
+		t.wroteSeeds.tooLate = append(t.wroteSeeds.tooLate, number)
+	}
+	if version != 1 || f.bad || len(f.rest) > 0 {
+		c.add("K11", "%s: not counts of seeds: %x", at(r), r.Value)
+	}
+}
+
+// seeds compares the counts of a transaction with its seeds (K11). Seeds of claims are not
+// judged.
+func (c *check) seeds(t *task, r *Record, cp *checkpoint) {
+	want, got := t.seeded, t.wroteSeeds
+	t.seeded, t.wroteSeeds = seeded{}, seeded{}
+	if len(c.cfg.Claims) > 0 || want.fates == got.fates && slices.Equal(want.tooLate, got.tooLate) {
+		return
+	}
+	c.add("K11", "%s: the transaction with sequence %d counts seeds %s, its input has %s", at(r), cp.sequence, got.text(), want.text())
+}
+
+func (s *seeded) text() string {
+	var parts []string
+	for i, n := range s.fates {
+		parts = append(parts, fmt.Sprintf("%d %s", n, seedFates[i]))
+	}
+	return strings.Join(parts, ", ") + fmt.Sprintf(" %v", s.tooLate)
+}
