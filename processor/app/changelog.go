@@ -20,21 +20,26 @@ const checkpointSpan = 1000
 // first offset. It finds the newest whole checkpoint, and adds the partial ones up to the end.
 // If the changelog has lost the whole one, the fold is not whole.
 func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Fold, start int64, err error) {
-	start, end, err := r.Bounds(ctx)
-	if err != nil {
-		return newest, 0, err
+	for {
+		start, end, err := r.Bounds(ctx)
+		if err != nil {
+			return newest, 0, err
+		}
+		newest, err = CheckpointBefore(ctx, r, start, end)
+		if !errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
+			return newest, start, err
+		}
 	}
+}
+
+// CheckpointBefore folds the newest checkpoint of a changelog between two offsets, of which
+// the first is that of the changelog's start.
+func CheckpointBefore(ctx context.Context, r *kafka.Reader, start, end int64) (newest wire.Fold, err error) {
 	for span := int64(checkpointSpan); ; span *= 2 {
 		from := max(start, end-span)
 		newest, err = foldFrom(ctx, r, from, end)
-		if errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
-			if start, _, err = r.Bounds(ctx); err != nil {
-				return newest, start, err
-			}
-			continue
-		}
 		if err != nil || newest.IsWhole() || from == start {
-			return newest, start, err
+			return newest, err
 		}
 	}
 }

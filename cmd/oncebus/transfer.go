@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor/transfer"
+)
+
+// openTransfer reads the settings and connects.
+func openTransfer(ctx context.Context, p cli.Process, routesFile string) (*transfer.Client, int, error) {
+	s, routes, err := settings.Load(p.Environ, routesFile)
+	if err != nil {
+		return nil, cli.ExitWrong, err
+	}
+	c, err := transfer.New(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelWarn, s.LogFormat))
+	if err != nil {
+		return nil, codeOf(err), err
+	}
+	return c, 0, nil
+}
+
+// fail prints the error of a command, and returns the exit code.
+func fail(p cli.Process, name string, code int, err error) int {
+	cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
+	return code
+}
+
+// withCommas returns a number with a comma before each three digits.
+func withCommas(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+// sortedNames returns the names of a map, sorted.
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/processor/portable"
+	"oncebus/processor/transfer"
+)
+
+// verifyOptions are the flags of 'oncebus verify'.
+type verifyOptions struct {
+	routesFile string
+	json       bool
+	fileOnly   bool
+}
+
+// verifyCommand is 'oncebus verify'.
+func verifyCommand() cli.Command {
+	var o verifyOptions
+	return cli.Command{
+		Name: "verify", Synopsis: "[OPTIONS] FILE", About: "check a file of keys, and compare it with the app", ArgsMax: 1,
+		Long: "Reads a FILE of 'oncebus export' to its end: every block, checksum and count. Then it compares\n" +
+			"the keys with those of the app: there with the same first event, missing, different, or\n" +
+			"expired since. It changes nothing. The settings are those of 'oncebus run'. Exit code 1: the\n" +
+			"file is damaged, or keys are missing or different.",
+		Example: "oncebus verify keys.obx1\n" +
+			"oncebus verify --file-only keys.obx1",
+		Flags: func(fs *pflag.FlagSet) {
+			cli.RoutesFlag(fs, &o.routesFile)
+			fs.BoolVar(&o.fileOnly, "file-only", false, "only check the file, without a broker")
+			cli.OutputFlag(fs, &o.json)
+		},
+		Run: o.run,
+	}
+}
+
+// verified is the output of verify. Its JSON names are an interface.
+type verified struct {
+	*transfer.Checked
+
+	Compared *transfer.Compared `json:"compared,omitempty"`
+}
+
+func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) int {
+	if len(args) != 1 {
+		return cli.UsageError(p, "verify", "want the FILE to check")
+	}
+	file, err := os.Open(args[0])
+	if err != nil {
+		return fail(p, "verify", cli.ExitWrong, err)
+	}
+	rows := cli.NewProgress(p, "keys")
+	checked, err := transfer.Check(ctx, file, func(n int64) { rows.Set(n, n) })
+	rows.End()
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fail(p, "verify", cli.ExitFailed, err)
+	}
+	result := verified{Checked: checked}
+	if !o.fileOnly {
+		c, code, err := openTransfer(ctx, p, o.routesFile)
+		if err != nil {
+			return fail(p, "verify", code, err)
+		}
+		defer c.Close()
+		progress := cli.NewProgress(p, "offsets")
+		result.Compared, err = c.Compare(ctx, func() (io.ReadCloser, error) { return os.Open(args[0]) }, checked.Trailer.Rows, progress.Set)
+		progress.End()
+		if err != nil {
+			return fail(p, "verify", codeOf(err), err)
+		}
+	}
+	if err := o.write(p, args[0], &result); err != nil {
+		return fail(p, "verify", cli.ExitFailed, err)
+	}
+	if result.Compared != nil && result.Compared.Missing+result.Compared.Different > 0 {
+		return cli.ExitFailed
+	}
+	return cli.ExitStopped
+}
+
+func (o *verifyOptions) write(p cli.Process, name string, v *verified) error {
+	if o.json {
+		return json.NewEncoder(p.Stdout).Encode(v)
+	}
+	h, t := &v.Header, &v.Trailer
+	cli.Printf(p.Stdout, "%s: whole, %s keys in %s, of app %s on cluster %s at %s\n", name, withCommas(t.Rows), plural(int(t.Blocks), "block"), h.App, h.Cluster, h.At)
+	for i := range h.Namespaces {
+		n := &h.Namespaces[i]
+		cli.Printf(p.Stdout, "  %s: %s keys, %s%s\n", n.Name, withCommas(t.ByNamespace[i]), n.Mode, shownWindow(n))
+	}
+	c := v.Compared
+	if c == nil {
+		return nil
+	}
+	cli.Printf(p.Stdout, "the app has %s of them; %s missing, %s different, %s expired since\n", withCommas(c.There), withCommas(c.Missing), withCommas(c.Different), withCommas(c.Expired))
+	for _, e := range c.Examples {
+		cli.Printf(p.Stdout, "  %s: key %s of %s, %s, first seen %s", e.What, e.Digest, e.Namespace, e.Status, time.UnixMilli(e.First).UTC().Format(time.RFC3339Nano))
+		if e.AppStatus != "" {
+			cli.Printf(p.Stdout, "; the app has %s, %s", e.AppStatus, time.UnixMilli(e.AppFirst).UTC().Format(time.RFC3339Nano))
+		}
+		cli.Printf(p.Stdout, "\n")
+	}
+	return nil
+}
+
+func shownWindow(n *portable.Namespace) string {
+	if n.WindowMS < 0 {
+		return ", without a route"
+	}
+	return ", window " + (time.Duration(n.WindowMS) * time.Millisecond).String() + ", grace " + (time.Duration(n.GraceMS) * time.Millisecond).String()
+}

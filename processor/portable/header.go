@@ -1,0 +1,85 @@
+package portable
+
+import (
+	"errors"
+)
+
+// magic begins a file, and version follows it.
+const (
+	magic   = "OBX1"
+	version = 1
+)
+
+// RowsPerBlock is the number of rows in each block but the last.
+const RowsPerBlock = 8192
+
+// Bounds of a reader. A claim has at most dedup.MaxResultBytes, and a block as many of them as
+// the writer's bound on bodies allows.
+const (
+	headerMax = 64 << 20
+	bodiesMax = 64 << 20
+	// bodiesSoft is how many bytes of bodies a writer gathers in a block with large rows.
+	bodiesSoft = 4 << 20
+)
+
+// ErrFile is wrapped by every error about the bytes of a file.
+var ErrFile = errors.New("not a whole OBX1 file")
+
+// Header says what app the rows are of, and as of when.
+type Header struct {
+	Level   int    `json:"level"` // of the app's encodings
+	Cluster string `json:"cluster"`
+	App     string `json:"app"`
+	// At is when the file was written, RFC 3339; for people.
+	At string `json:"at"`
+	// SecretCheck identifies the secret of the keys; "" if no key rule uses one.
+	SecretCheck string      `json:"secret_check,omitempty"`
+	Namespaces  []Namespace `json:"namespaces"`
+	Tasks       []Task      `json:"tasks"`
+	Offsets     []Offset    `json:"offsets"`
+}
+
+// Namespace is one scope of keys. Its index in the header is its id in the rows.
+type Namespace struct {
+	Name    string `json:"name"`
+	KeyRule string `json:"key_rule"`
+	Mode    string `json:"mode"`
+	// Adjacent reports that keys of adjacent buckets are in one task. Their rows do not say
+	// which.
+	Adjacent bool `json:"adjacent,omitempty"`
+	// WindowMS and GraceMS are those of the route, in ms; -1 for a namespace without a route.
+	WindowMS int64 `json:"window_ms"`
+	GraceMS  int64 `json:"grace_ms"`
+}
+
+// Task is a partition whose rows the file has, as of a transaction of it.
+type Task struct {
+	Topic       string `json:"topic"`
+	Partition   int32  `json:"partition"`
+	ChangelogID string `json:"changelog_id"`
+	End         int64  `json:"end"` // changelog offset up to which it was read
+	// Sequence and Next are those of the newest checkpoint; 0 for a task that never ran.
+	Sequence int64 `json:"sequence"`
+	Next     int64 `json:"next"`
+	// StreamTimes are by namespace name, in ms.
+	StreamTimes map[string]int64 `json:"stream_times,omitempty"`
+}
+
+// Offset is the input offset at which the routing stage reads on.
+type Offset struct {
+	Topic     string `json:"topic"`
+	TopicID   string `json:"topic_id"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"` // -1 for a partition without a committed offset
+	End       int64  `json:"end"`    // of the partition when the file was written
+}
+
+// Trailer counts what the file has.
+type Trailer struct {
+	Rows   int64 `json:"rows"`
+	Blocks int64 `json:"blocks"`
+	// ByNamespace has the rows by index of the header's namespaces.
+	ByNamespace []int64 `json:"by_namespace"`
+	// Open counts claims without a result: they cannot be seeds.
+	Open int64 `json:"open_claims,omitempty"`
+}

@@ -1,0 +1,242 @@
+package processor_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/transfer"
+)
+
+// transfers opens a client that exports and seeds.
+func (b *bench) transfers(cfg processor.Config, extra ...kgo.Opt) *transfer.Client {
+	b.t.Helper()
+	c, err := transfer.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), extra...)
+	must(b.t, err)
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+// seedIDs returns lines with n ids that were first seen at a time, in ms.
+func seedIDs(n int, at int64) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, "s-%d\t%d\n", i, at)
+	}
+	return lines.String()
+}
+
+// seedLines returns the options of a seed of lines.
+func seedLines(c *transfer.Client, lines string) *transfer.SeedOptions {
+	return &transfer.SeedOptions{Name: fmt.Sprint("lines-", len(lines)), Open: func() (transfer.Source, func(), error) {
+		route, err := c.RouteOf("signals")
+		if err != nil {
+			return nil, nil, err
+		}
+		source, err := c.Lines(strings.NewReader(lines), route, nil)
+		return source, func() {}, err
+	}}
+}
+
+// export returns the bytes of an export.
+func (b *bench) export(c *transfer.Client) ([]byte, *transfer.Exported) {
+	b.t.Helper()
+	file, err := os.Create(filepath.Join(b.t.TempDir(), "export"))
+	must(b.t, err)
+	exported, err := c.Export(b.t.Context(), file, func(int64, int64) {})
+	must(b.t, err)
+	must(b.t, file.Close())
+	data, err := os.ReadFile(file.Name())
+	must(b.t, err)
+	return data, exported
+}
+
+func opener(file []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file)), nil }
+}
+
+// TestSeededKeysAreDuplicates: events of seeded keys are duplicates, beside traffic, after a
+// rebuild, and in another app that was seeded from the export of the first.
+func TestSeededKeysAreDuplicates(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	now := time.Now().UnixMilli()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	c := b.transfers(cfg)
+	traffic := make(chan int)
+	go func() { // others' events meanwhile
+		sent := 0
+		for ; sent < 500; sent++ {
+			b.produce(signal(fmt.Sprint("t-", sent), int32(sent%4), now))
+		}
+		traffic <- sent
+	}()
+	report, err := c.Seed(t.Context(), seedLines(c, seedIDs(n, now-1000)))
+	must(t, err)
+	if report.Taken != n || report.Lines != n || report.Known != 0 {
+		t.Errorf("seeded: %+v", report)
+	}
+	again, err := c.Seed(t.Context(), seedLines(c, seedIDs(n, now-1000)))
+	must(t, err)
+	if again.Known != n || again.Taken != 0 {
+		t.Errorf("seeded again: %+v", again)
+	}
+	sent := <-traffic
+	copies := func(on *bench) {
+		for k := range n / 10 {
+			on.produce(signal(fmt.Sprint("s-", k*10), int32(k%4), now))
+		}
+	}
+	copies(b)
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != sent {
+		t.Errorf("%d records in the output, want those of %d keys that were not seeded", len(out), sent)
+	}
+	must(t, i.stop())
+
+	must(t, os.RemoveAll(cfg.StateDir))
+	i = b.ready(b.start(cfg))
+	copies(b)
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != sent {
+		t.Errorf("%d records in the output after a rebuild, want %d", len(out), sent)
+	}
+
+	file, exported := b.export(c)
+	if exported.Rows != int64(n+sent) || exported.Behind != 0 || exported.Open != 0 {
+		t.Errorf("exported: %+v", exported)
+	}
+	checked, err := transfer.Check(t.Context(), bytes.NewReader(file), func(int64) {})
+	must(t, err)
+	compared, err := c.Compare(t.Context(), opener(file), checked.Trailer.Rows, func(int64, int64) {})
+	must(t, err)
+	if compared.There != exported.Rows || compared.Rows != exported.Rows {
+		t.Errorf("compared: %+v", compared)
+	}
+	seedsAnother(t, file, exported.Rows, copies)
+}
+
+// seedsAnother seeds an app with other partitions and another hash from a file.
+func seedsAnother(t *testing.T, file []byte, rows int64, copies func(*bench)) {
+	t.Helper()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("other")
+	cfg.Partitions = 3
+	i := b.ready(b.start(cfg))
+	c := b.transfers(cfg)
+	c.SliceKeys = 700 // several slices
+	before, err := c.Compare(t.Context(), opener(file), rows, func(int64, int64) {})
+	must(t, err)
+	if before.Missing != rows {
+		t.Errorf("before the seed: %+v", before)
+	}
+	report, err := c.Seed(t.Context(), &transfer.SeedOptions{Name: "file", Open: func() (transfer.Source, func(), error) {
+		return c.Rows(bytes.NewReader(file), nil, false)
+	}})
+	must(t, err)
+	if report.Taken != rows {
+		t.Errorf("seeded from the file: %+v", report)
+	}
+	compared, err := c.Compare(t.Context(), opener(file), rows, func(int64, int64) {})
+	must(t, err)
+	if compared.There != rows {
+		t.Errorf("after the seed: %+v", compared)
+	}
+	copies(b)
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != 0 {
+		t.Errorf("%d records in the output of the other app, all of seeded keys", len(out))
+	}
+	again, exported := b.export(c)
+	if exported.Rows != rows || len(again) == 0 {
+		t.Errorf("exported from the other app: %+v", exported)
+	}
+}
+
+// TestSeedGoesOnWhereItStopped ends seeds at random places. The next one goes on, and each
+// line is counted once.
+func TestSeedGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	now := time.Now().UnixMilli()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	lines := seedIDs(n, now)
+	runs, resumed := 0, int64(0)
+	for ; runs < 200; runs++ {
+		c := b.transfers(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		o := seedLines(c, lines)
+		o.Rate = 5000 // small chunks
+		if runs%2 == 1 {
+			o.SaveEvery = 1
+		}
+		calls := 0
+		o.Decided = func(int64, int64) {
+			if calls++; calls == 3+runs%5 {
+				cancel()
+			}
+		}
+		if runs > 6 {
+			o.Rate, o.Decided = 0, nil
+		}
+		report, err := c.Seed(ctx, o)
+		cancel()
+		if err == nil {
+			if report.Taken != n || report.Keys != n || report.Known != 0 {
+				t.Errorf("run %d: %+v", runs, report)
+			}
+			resumed = report.Resumed
+			break
+		}
+		if !strings.Contains(err.Error(), "goes on where it stopped") {
+			t.Fatalf("run %d: %v", runs, err)
+		}
+	}
+	if runs < 5 || resumed == 0 {
+		t.Errorf("%d runs, the last one after line %d: nothing was interrupted", runs, resumed)
+	}
+}
+
+// TestSeedOfWrongLinesWritesNothing: the whole file is checked first, and the error names the
+// line.
+func TestSeedOfWrongLinesWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	c := b.transfers(cfg)
+	before := b.uncommitted("app-repartition")
+	for line, want := range map[string]string{
+		"a":                                    "line 2: no time after a tab",
+		"a\tyesterday":                         `line 2: first_seen "yesterday": want Unix milliseconds`,
+		`{"price":1}`:                          "line 2: ",
+		`{"id":"x","first_seen":true}`:         `line 2: first_seen "true"`,
+		`{"id":["a","b"],"first_seen":1}`:      "line 2: route signals has no key of these 2 ids",
+		`{"id":{"a":1},"first_seen":1}`:        "line 2: field id: want text or a number",
+		`{"id":"x"}`:                           "line 2: route signals takes the time of an event from its record",
+		`{"event":{"no":1},"first_seen":1}`:    "line 2: ",
+		`{"id":"x","first_seen":"2026-11-99"}`: `line 2: first_seen "2026-11-99"`,
+	} {
+		_, err := c.Seed(t.Context(), seedLines(c, "ok\t1\n"+line+"\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nothing was written") {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+	if after := b.uncommitted("app-repartition"); after != before {
+		t.Errorf("%d records were written", after-before)
+	}
+}

@@ -1,0 +1,211 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// lineMax is the longest line, in bytes.
+const lineMax = 64 << 20
+
+// noTime is the timestamp of an event whose line has none.
+const noTime = 1 << 62
+
+// linesSource has one seed in each line.
+type linesSource struct {
+	scanner *bufio.Scanner
+	route   *app.Route
+	deriver *rules.Deriver
+	first   int64 // of lines without one; noTime for none
+	number  int64
+	seeds   []Seed
+}
+
+// Lines returns the lines of a text as seeds of a route. firstSeen, in ms, is for lines without
+// a time; nil for none. A line is one of:
+//
+//	{"id":"t1","first_seen":1764109200000}    an id; of a composite id a list of its parts
+//	{"event":{...},"first_seen":"2026-11-25T22:20:00Z"}
+//	{...}                                     an event, as the input topic has it
+//	t1<TAB>2026-11-25T22:20:00Z               an id, and after a tab when it was first seen
+//	t1                                        an id
+//
+// A time is Unix milliseconds, or RFC 3339, also with a space in place of the T. An event of a
+// route with time from a field needs none.
+func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Source, error) {
+	if route.Mode == rules.ClaimMode {
+		return nil, kafka.OperatorErrorf("route %s is in claim mode: a line has no outcome to replay; seed it from an OBX1 file of another app", route.Name)
+	}
+	if route.AdjacentStepMS > 0 && firstSeen != nil {
+		return nil, kafka.OperatorErrorf("route %s has adjacent buckets: the time is part of the key, so each line must be an event", route.Name)
+	}
+	s := &linesSource{scanner: bufio.NewScanner(from), route: route, deriver: c.routes.NewDeriver(c.cfg.KeySecret.Bytes()), first: noTime}
+	if firstSeen != nil {
+		s.first = *firstSeen
+	}
+	s.scanner.Buffer(make([]byte, 64<<10), lineMax)
+	return s, nil
+}
+
+// Next implements Source.
+func (s *linesSource) Next() ([]Seed, error) {
+	for s.scanner.Scan() {
+		s.number++
+		line := bytes.TrimRight(s.scanner.Bytes(), "\r")
+		if len(line) == 0 {
+			continue
+		}
+		s.seeds = s.seeds[:0]
+		if err := s.read(line); err != nil {
+			return nil, kafka.OperatorErrorf("line %d: %v", s.number, err)
+		}
+		return s.seeds, nil
+	}
+	if err := s.scanner.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			return nil, kafka.OperatorErrorf("line %d has more than %d bytes", s.number+1, lineMax)
+		}
+		return nil, fmt.Errorf("read line %d: %w", s.number+1, err)
+	}
+	return nil, io.EOF
+}
+
+// wrapped is a line with its time. An event has no such fields together with no others.
+type wrapped struct {
+	ID        json.RawMessage `json:"id"`
+	Event     json.RawMessage `json:"event"`
+	FirstSeen json.RawMessage `json:"first_seen"`
+}
+
+func (s *linesSource) read(line []byte) error {
+	if line[0] != '{' {
+		return s.readID(line)
+	}
+	var w wrapped
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&w); err != nil || w.FirstSeen == nil || (w.ID == nil) == (w.Event == nil) {
+		return s.event(line, s.first)
+	}
+	first, err := parseTime(string(bytes.Trim(w.FirstSeen, `"`)))
+	switch {
+	case err != nil:
+		return err
+	case w.Event != nil:
+		return s.event(w.Event, first)
+	}
+	var ids []string
+	if w.ID[0] != '[' {
+		ids = []string{""}
+		if err := idText(w.ID, &ids[0]); err != nil {
+			return err
+		}
+		return s.ids(first, ids)
+	}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(w.ID, &parts); err != nil {
+		return fmt.Errorf("field id: %w", err)
+	}
+	for _, part := range parts {
+		var text string
+		if err := idText(part, &text); err != nil {
+			return err
+		}
+		ids = append(ids, text)
+	}
+	return s.ids(first, ids)
+}
+
+// idText reads an id that is text or a number.
+func idText(raw json.RawMessage, to *string) error {
+	if raw[0] == '"' {
+		return json.Unmarshal(raw, to)
+	}
+	var number json.Number
+	if err := json.Unmarshal(raw, &number); err != nil {
+		return fmt.Errorf("field id: want text or a number, or a list of them: %s", raw)
+	}
+	*to = number.String()
+	return nil
+}
+
+// readID reads an id, and after a tab its time.
+func (s *linesSource) readID(line []byte) error {
+	id, when, timed := bytes.Cut(line, []byte{'\t'})
+	first := s.first
+	if timed {
+		var err error
+		if first, err = parseTime(string(when)); err != nil {
+			return err
+		}
+	}
+	if first == noTime {
+		return errors.New("no time after a tab: give all lines without one a time by --first-seen")
+	}
+	return s.ids(first, []string{string(id)})
+}
+
+func (s *linesSource) ids(first int64, ids []string) error {
+	if s.route.AdjacentStepMS > 0 {
+		return errors.New("the key of this route is made of more than an id: each line must be an event")
+	}
+	all, err := s.deriver.OfID(s.route.Route, ids...)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		s.add(&all[i], first)
+	}
+	return nil
+}
+
+// event reads an event. Its own time counts if the route reads the time from a field.
+func (s *linesSource) event(payload []byte, first int64) error {
+	derived := s.deriver.Derive(&rules.Input{Topic: s.route.Topics[0], Value: payload, Timestamp: first})
+	switch {
+	case derived.Finding != rules.Keyed:
+		return errors.New(derived.Reason)
+	case derived.Route != s.route.Route:
+		return fmt.Errorf("route %s takes this event, not %s", derived.Route.Name, s.route.Name)
+	case derived.Time == noTime:
+		return fmt.Errorf("route %s takes the time of an event from its record, and a line has none: give all lines a time by --first-seen, or each one as {\"event\":...,\"first_seen\":...}", s.route.Name)
+	}
+	s.add(&derived, derived.Time)
+	return nil
+}
+
+func (s *linesSource) add(d *rules.Derived, first int64) {
+	details := wire.DetailsOf(d)
+	details.Request = ""
+	s.seeds = append(s.seeds, Seed{Number: s.number, Route: s.route, Digest: d.Digest, routing: d.Routing, First: first, details: details})
+}
+
+// timeLayouts are those of a time that is no number.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999Z07"}
+
+// parseTime reads a time in Unix ms.
+func parseTime(text string) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, nil
+	}
+	for _, layout := range timeLayouts {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at.UnixMilli(), nil
+		}
+	}
+	return 0, fmt.Errorf("first_seen %q: want Unix milliseconds, or a time such as 2026-11-25T22:20:00Z", text)
+}
+
+// ParseTime reads a time as a line has it, in Unix ms.
+func ParseTime(text string) (int64, error) { return parseTime(text) }

@@ -1,0 +1,172 @@
+package transfer
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// progressPrefix begins the record keys of the progress of seeds in the manifest topic.
+const progressPrefix = "seed/"
+
+// tooLateMax bounds the numbers of seeds that came too late, in a progress and a report.
+const tooLateMax = 10_000
+
+// progress is how far the seeds of one file are. It is a row of the manifest topic.
+type progress struct {
+	File string `json:"file"` // its SHA-256
+	Run  string `json:"run"`  // hexadecimal digits
+	By   string `json:"by"`
+	At   string `json:"at"` // RFC 3339
+	Done bool   `json:"done"`
+	// Lines is the number of the last line or row all of whose seeds are in the repartition
+	// topic, Keys is how many seeds these are.
+	Lines int64 `json:"lines"`
+	Keys  int64 `json:"keys"`
+	// Hop has, by partition of the repartition topic, the offset from which on it may have
+	// later seeds.
+	Hop []int64 `json:"hop"`
+	// Changelog has, by partition, the offset up to which Counts are those of the changelog.
+	Changelog []int64 `json:"changelog"`
+	// Fates are in the order of dedup.SeedFate.
+	Fates   [dedup.SeedFates]int64 `json:"fates"`
+	TooLate []int64                `json:"too_late"`
+	// Cut reports that counts were trimmed from a changelog before they were read.
+	Cut bool `json:"cut,omitempty"`
+}
+
+func (p *progress) run() (run wire.SeedRun) {
+	_, _ = hex.Decode(run[:], []byte(p.Run))
+	return run
+}
+
+// counted returns the seeds that tasks have decided on.
+func (p *progress) counted() int64 {
+	c := wire.SeedCounts{Fates: p.Fates}
+	return c.Total()
+}
+
+// add adds the counts of a transaction.
+func (p *progress) add(c *wire.SeedCounts) {
+	for i, n := range c.Fates {
+		p.Fates[i] += n
+	}
+	if room := tooLateMax - len(p.TooLate); room > 0 {
+		p.TooLate = append(p.TooLate, c.TooLate[:min(room, len(c.TooLate))]...)
+	}
+}
+
+// TransactionalID returns the id under which the progress of seeds is written. It is fixed, so
+// that one command fences another.
+func TransactionalID(appID string) string { return appID + "-seed" }
+
+// ErrFenced says that another seed of the app has begun.
+var ErrFenced = errors.New("another seed of this app took over; what was written stays, so run it again")
+
+// A journal writes progress. There is at most one of an app that can.
+type journal struct {
+	*Client
+
+	client *kgo.Client
+	key    string
+}
+
+// openJournal registers the transactional id, which fences another journal, and then reads the
+// progress of a file; nil for none.
+func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progress, error) {
+	id := TransactionalID(c.cfg.AppID)
+	client, err := kgo.NewClient(append(slices.Clone(c.options),
+		kgo.TransactionalID(id), kgo.TransactionTimeout(c.cfg.TransactionTimeout),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			// Sent twice, a late one could end the next transaction (C2).
+			if kmsg.Key(key) == kmsg.EndTxn {
+				return time.Nanosecond
+			}
+			return c.cfg.TransactionTimeout
+		}))...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client: %w", err)
+	}
+	j := &journal{Client: c, client: client, key: key}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
+	}
+	p, err := j.read(ctx)
+	if err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return j, p, nil
+}
+
+func (j *journal) read(ctx context.Context) (newest *progress, err error) {
+	t := j.app.Topology
+	reader := j.leaders.NewReader(t.Manifest, t.Topics[t.Manifest].ID, 0)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if string(rec.Key) != j.key {
+				continue
+			}
+			newest = &progress{}
+			if err := json.Unmarshal(rec.Value, newest); err != nil {
+				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+		}
+		return nil
+	})
+	return newest, err
+}
+
+// write writes the progress in a transaction of its own.
+func (j *journal) write(p *progress) error {
+	p.At = time.Now().UTC().Format(time.RFC3339)
+	value, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("encode the progress: %w", err)
+	}
+	// Not the caller's context: a cancelled record may be written (A2).
+	ctx, cancel := context.WithTimeout(context.Background(), 2*j.cfg.TransactionTimeout)
+	defer cancel()
+	if err := j.client.BeginTransaction(); err != nil {
+		return err
+	}
+	rec := &kgo.Record{Topic: j.app.Topology.Manifest, Key: []byte(j.key), Value: value}
+	if err := j.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return errors.Join(asFenced(fmt.Errorf("write the progress to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))), j.client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	if err := j.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return asFenced(fmt.Errorf("commit the progress: %w", err))
+	}
+	return nil
+}
+
+// asFenced wraps ErrFenced around the error of a producer that was fenced.
+func asFenced(err error) error {
+	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
+		if errors.Is(err, code) {
+			return fmt.Errorf("%w: %w", ErrFenced, err)
+		}
+	}
+	return err
+}
+
+// IsProgress reports whether a key of the manifest topic is that of the progress of a seed.
+func IsProgress(key []byte) bool { return strings.HasPrefix(string(key), progressPrefix) }

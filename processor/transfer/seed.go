@@ -1,0 +1,426 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+const (
+	// chunkSeeds is how many seeds are produced before their offsets are noted, and windowSeeds
+	// how many may wait for the tasks: events that arrive behind them wait as long, some 0.1 s.
+	chunkSeeds, windowSeeds = 10_000, 30_000
+	// saveEvery is the default of SeedOptions.SaveEvery.
+	saveEvery = time.Second
+	// followPause separates two readings of the changelogs without news.
+	followPause = 20 * time.Millisecond
+	// stalledAfter is how long no task decides on a seed until a line says so.
+	stalledAfter = 10 * time.Second
+)
+
+// SeedOptions are the options of Seed.
+type SeedOptions struct {
+	// Open opens the source anew. It is called twice: the whole file is checked before the
+	// first seed is written.
+	Open func() (Source, func(), error)
+	// Name identifies the source, such as the SHA-256 of a file and its route; "" for one that
+	// can be read once, which has no progress and is not checked before.
+	Name string
+	By   string // person or host, for people
+	Rate int    // most seeds a second; 0 for no bound
+	// SaveEvery is the time between two writings of the progress; 0 for a second.
+	SaveEvery time.Duration
+	// Checked and Decided, if not nil, get how far the check and the seeds are.
+	Checked, Decided func(done, total int64)
+}
+
+// Seeded says what became of the seeds of a source.
+type Seeded struct {
+	Lines       int64 `json:"lines"` // or rows; without empty ones
+	Keys        int64 `json:"keys"`
+	Taken       int64 `json:"taken"`
+	Known       int64 `json:"known"`
+	OutOfWindow int64 `json:"out_of_window"`
+	TooLate     int64 `json:"too_late"`
+	InFuture    int64 `json:"in_future"`
+	// TooLateLines has the numbers of the lines, at most 10,000.
+	TooLateLines []int64 `json:"too_late_lines"`
+	// Resumed is the line after which this run went on; 0 for a new one.
+	Resumed int64 `json:"resumed_after"`
+	// Cut reports that some counts were trimmed from a changelog before they were read.
+	Cut bool `json:"cut"`
+}
+
+// seeding is one run.
+type seeding struct {
+	*journal
+
+	o        *SeedOptions
+	p        *progress
+	total    int64
+	producer *kgo.Client
+	last     int64            // of the numbers
+	lines    int64            // with a seed
+	written  map[seedKey]bool // after p.Lines, by an earlier command
+	sent     map[int32]int64  // seeds, by partition, since this command began
+	readers  []*kafka.Reader  // of the changelogs
+	mu       sync.Mutex       // of p, seen while the changelogs are read
+	saved    time.Time
+	began    time.Time
+	resumed  int64
+}
+
+// seedKey names a seed of a run.
+type seedKey struct {
+	number int64
+	digest dedup.Digest
+}
+
+// Seed writes the seeds of a source to the repartition topic, and waits until the tasks have
+// decided on each. Killed or repeated, it goes on where it stopped, or counts as known what
+// the app has.
+func (c *Client) Seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
+	report, err := c.seed(ctx, o)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: run it again, it goes on where it stopped: %w", err)
+	}
+	return report, c.explain(err)
+}
+
+func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
+	s := &seeding{o: o, written: map[seedKey]bool{}, sent: map[int32]int64{}, began: time.Now(), saved: time.Now()}
+	if c.app.Topology.Repartition == "" {
+		return nil, kafka.OperatorErrorf("all routes are prepartitioned: their producers choose the partition of a key, and a seed does not know it")
+	}
+	if o.Name != "" {
+		source, stop, err := o.Open()
+		if err != nil {
+			return nil, err
+		}
+		s.total, err = c.checkSource(ctx, source, func(n int64) { report(o.Checked, n, n) })
+		stop()
+		if err != nil {
+			return nil, fmt.Errorf("%w; nothing was written", err)
+		}
+	}
+	var err error
+	if s.journal, s.p, err = c.openJournal(ctx, progressPrefix+o.Name); err != nil {
+		return nil, err
+	}
+	defer s.journal.client.Close()
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer s.producer.Close()
+	source, stop, err := o.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.run(ctx, source); err != nil {
+		return nil, err
+	}
+	return s.report(), nil
+}
+
+func report(watch func(done, total int64), done, total int64) {
+	if watch != nil {
+		watch(done, total)
+	}
+}
+
+// prepare continues the progress of an earlier command, or begins a run.
+func (s *seeding) prepare(ctx context.Context) (err error) {
+	limits, err := app.ReadInputLimits(ctx, s.admin, s.app.Topology.Repartition)
+	if err != nil {
+		return err
+	}
+	most := limits[s.app.Topology.Repartition].MaxBytes
+	s.producer, err = kgo.NewClient(append(append([]kgo.Opt{}, s.options...),
+		kgo.ProducerBatchMaxBytes(max(1<<20, most)), kgo.ProducerLinger(2*time.Millisecond), kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
+		kgo.MaxBufferedRecords(2*chunkSeeds))...)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	partitions := s.app.Topology.Topics[s.app.Topology.Repartition].Partitions
+	for p := range partitions {
+		s.readers = append(s.readers, s.changelog(app.TaskID{Topic: s.app.Topology.Repartition, Partition: p}))
+	}
+	if s.p != nil && !s.p.Done && s.o.Name != "" && len(s.p.Hop) == int(partitions) {
+		s.resumed = s.p.Lines
+		return s.findWritten(ctx)
+	}
+	s.p = &progress{File: s.o.Name, By: s.o.By}
+	var run wire.SeedRun
+	_, _ = rand.Read(run[:]) // never fails
+	s.p.Run = runText(run)
+	for p := range partitions {
+		hop := s.hop(p)
+		_, end, err := hop.Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		s.p.Hop = append(s.p.Hop, end)
+		if _, end, err = s.readers[p].Bounds(ctx); err != nil {
+			return err
+		}
+		s.p.Changelog = append(s.p.Changelog, end)
+	}
+	return s.save()
+}
+
+// hop returns a reader of a partition of the repartition topic.
+func (s *seeding) hop(partition int32) *kafka.Reader {
+	t := s.app.Topology
+	return s.leaders.NewReader(t.Repartition, t.Topics[t.Repartition].ID, partition)
+}
+
+// findWritten finds the seeds that an earlier command wrote after its last progress. So none is
+// written twice, and their counts are exact.
+func (s *seeding) findWritten(ctx context.Context) error {
+	run := s.p.run()
+	for p := range s.p.Hop {
+		reader := s.hop(int32(p))
+		start, end, err := reader.Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		err = reader.Read(ctx, max(start, s.p.Hop[p]), end, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				var env wire.Envelope
+				if err := wire.ReadEnvelope(rec, &env); err != nil {
+					return err
+				}
+				if env.IsSeed && env.Seed == run && env.From.Offset > s.p.Lines {
+					s.written[seedKey{env.From.Offset, env.Digest}] = true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// save writes the progress; one of a source without a name only fences.
+func (s *seeding) save() error {
+	s.saved = time.Now()
+	if s.o.Name == "" {
+		return nil
+	}
+	return s.write(s.p)
+}
+
+// run writes all seeds, and waits for the tasks.
+func (s *seeding) run(ctx context.Context, source Source) error {
+	for {
+		n, end, err := s.chunk(ctx, source)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			if err := s.follow(ctx, windowSeeds); err != nil {
+				return err
+			}
+		}
+		if end {
+			break
+		}
+		if time.Since(s.saved) >= cmp.Or(s.o.SaveEvery, saveEvery) {
+			if err := s.save(); err != nil {
+				return err
+			}
+		}
+		if err := s.pace(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.save(); err != nil {
+		return err
+	}
+	if err := s.follow(ctx, 0); err != nil {
+		return err
+	}
+	s.p.Done = true
+	return s.save()
+}
+
+// pace waits until the rate allows the next chunk.
+func (s *seeding) pace(ctx context.Context) error {
+	if s.o.Rate == 0 {
+		return ctx.Err()
+	}
+	var sent int64
+	for _, n := range s.sent {
+		sent += n
+	}
+	due := s.began.Add(time.Duration(float64(sent) / float64(s.o.Rate) * float64(time.Second)))
+	return kafka.Pause(ctx, time.Until(due))
+}
+
+// chunk produces the next seeds, and notes them in the progress.
+func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, err error) {
+	most := chunkSeeds
+	if s.o.Rate > 0 {
+		most = max(1, min(most, s.o.Rate/10))
+	}
+	var mu sync.Mutex // promises of several brokers run at the same time
+	var failed error
+	hop := append([]int64(nil), s.p.Hop...)
+	run := s.p.run()
+	for n < most && !end {
+		seeds, err := source.Next()
+		if errors.Is(err, io.EOF) {
+			end = true
+			break
+		}
+		if err != nil {
+			return n, false, err
+		}
+		s.last = seeds[0].Number
+		s.lines++
+		for i := range seeds {
+			one := &seeds[i]
+			if one.Number <= s.p.Lines {
+				continue
+			}
+			if s.o.Name == "" { // not checked before
+				if err := s.Seedable(one.Route); err != nil {
+					return n, false, err
+				}
+			}
+			n++
+			partition := s.app.Hasher.Partition(&one.routing)
+			s.sent[partition]++
+			if s.written[seedKey{one.Number, one.Digest}] {
+				continue
+			}
+			s.producer.Produce(context.Background(), s.record(one, run, partition), func(rec *kgo.Record, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil && failed == nil {
+					failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+				}
+				if err == nil {
+					hop[rec.Partition] = max(hop[rec.Partition], rec.Offset+1)
+				}
+			})
+		}
+	}
+	if err := s.producer.Flush(ctx); err != nil {
+		return n, false, err
+	}
+	if failed != nil {
+		return n, false, failed
+	}
+	s.p.Lines, s.p.Keys, s.p.Hop = max(s.p.Lines, s.last), s.p.Keys+int64(n), hop
+	return n, end, nil
+}
+
+// record returns the record of a seed.
+func (s *seeding) record(one *Seed, run wire.SeedRun, partition int32) *kgo.Record {
+	env := wire.Envelope{
+		IsSeed: true, Seed: run, Route: one.Route.NameBytes, Digest: one.Digest, EventTime: one.First, Timestamp: one.First,
+		From: dedup.Position{Topic: dedup.SeedTopic, Offset: one.Number}, Details: one.details,
+	}
+	return &kgo.Record{Topic: s.app.Topology.Repartition, Partition: partition, Key: env.Append(make([]byte, 0, env.Size())), Value: one.value}
+}
+
+// follow reads the changelogs until at most left seeds wait for the tasks.
+func (s *seeding) follow(ctx context.Context, left int64) error {
+	waiting, counted := time.Now(), s.p.counted()
+	for {
+		if err := s.count(ctx); err != nil {
+			return err
+		}
+		now := s.p.counted()
+		report(s.o.Decided, now, max(s.total, s.p.Keys))
+		if s.p.Keys-now <= left || s.p.Cut {
+			return nil
+		}
+		if now > counted {
+			waiting, counted = time.Now(), now
+		} else if time.Since(waiting) > stalledAfter {
+			s.log.Warn("no task decides on the seeds: start the service, or see its /readyz", "seeds", s.p.Keys-now)
+			waiting = time.Now()
+		}
+		if err := kafka.Pause(ctx, followPause); err != nil {
+			return err
+		}
+	}
+}
+
+// count adds what the changelogs say since the last time, of all partitions at once: a
+// reading waits for the transaction that is open.
+func (s *seeding) count(ctx context.Context) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(s.readers))
+	for p := range s.readers {
+		all.Go(func() { errs[p] = s.countOf(ctx, p) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *seeding) countOf(ctx context.Context, p int) error {
+	start, end, err := s.readers[p].Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	from := s.p.Changelog[p]
+	if start > from {
+		s.mu.Lock()
+		s.p.Cut = true
+		s.mu.Unlock()
+		from = start
+	}
+	run := s.p.run()
+	err = s.readers[p].Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+		for _, rec := range records {
+			if !wire.IsSeedCounts(rec) {
+				continue
+			}
+			counts, err := wire.ReadSeedCounts(rec)
+			if err != nil {
+				return err
+			}
+			if counts.Run == run {
+				s.mu.Lock()
+				s.p.add(&counts)
+				s.mu.Unlock()
+			}
+		}
+		from = position
+		return nil
+	})
+	if err == nil {
+		s.p.Changelog[p] = from
+	}
+	return err
+}
+
+func (s *seeding) report() *Seeded {
+	f := s.p.Fates
+	tooLate := s.p.TooLate
+	if tooLate == nil {
+		tooLate = []int64{}
+	}
+	return &Seeded{
+		Lines: s.lines, Keys: s.p.Keys, Taken: f[dedup.SeedTaken], Known: f[dedup.SeedKnown], OutOfWindow: f[dedup.SeedOutOfWindow],
+		TooLate: f[dedup.SeedTooLate], InFuture: f[dedup.SeedInFuture], TooLateLines: tooLate, Resumed: s.resumed, Cut: s.p.Cut,
+	}
+}

@@ -1,0 +1,146 @@
+package transfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// A snapshot is a task as of its newest transaction: what its changelog has up to an offset.
+type snapshot struct {
+	id         app.TaskID
+	reader     *kafka.Reader
+	start, end int64
+	checkpoint wire.Checkpoint
+	ran        bool // the task has a checkpoint
+	horizons   [256]int64
+}
+
+// errMoved says that rows of a snapshot went while it was read: the app compacted or trimmed
+// its changelog.
+var errMoved = errors.New("the changelog was compacted or trimmed while it was read")
+
+// snapshotOf reads where a changelog ends, and the newest checkpoint before.
+func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, error) {
+	s := &snapshot{id: id, reader: c.changelog(id)}
+	var err error
+	if s.start, s.end, err = s.reader.Bounds(ctx); err != nil {
+		return nil, err
+	}
+	fold, err := app.CheckpointBefore(ctx, s.reader, s.start, s.end)
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return nil, errMoved
+	case err != nil:
+		return nil, err
+	case fold.Has() && !fold.IsWhole():
+		return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", id)
+	case fold.Has():
+		s.checkpoint, s.ran = fold.Newest(), true
+	case s.start > 0:
+		return nil, kafka.OperatorErrorf("task %v: its changelog has lost all of its records; see 'oncebus accept'", id)
+	}
+	s.horizons = c.app.Horizons(&s.checkpoint)
+	for _, known := range s.checkpoint.Known {
+		s.horizons[known.NamespaceID] = max(s.horizons[known.NamespaceID], known.Since)
+	}
+	return s, nil
+}
+
+// lives reports whether a row decides on its key as of the snapshot.
+func (s *snapshot) lives(row *dedup.Row) bool {
+	return row.Status != dedup.Freed && row.First >= s.horizons[row.NamespaceID]
+}
+
+// slices returns in how many parts the rows of the snapshot are read, so that the keys of a
+// part are at most keys.
+func (s *snapshot) slices(keys int64) uint32 {
+	return uint32(1 + max(0, s.checkpoint.Rows-s.checkpoint.FloorRows)/max(1, keys))
+}
+
+// sliceOf returns the part of n that has a digest. Digests are random.
+func sliceOf(d *dedup.Digest, n uint32) uint32 {
+	return uint32(uint64(binary.BigEndian.Uint32(d[:])) * uint64(n) >> 32)
+}
+
+// rowID names a row of a changelog: the offset of its record, and its place there.
+type rowID uint64
+
+// packRowsMax bounds the rows of one changelog record.
+const packRowsMax = 1 << 16
+
+// rows calls each with every row of the snapshot, in the order of the changelog. watch gets
+// the position after each fetch.
+func (s *snapshot) rows(ctx context.Context, watch func(position int64), each func(*dedup.Row, rowID) error) error {
+	err := s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
+		for _, rec := range records {
+			if rec.Offset >= s.end || wire.IsCheckpoint(rec.Key) {
+				continue
+			}
+			n := uint64(0)
+			for row, err := range wire.RowsOf(rec) {
+				if err == nil && n == packRowsMax {
+					err = fmt.Errorf("%w: a pack of more than %d rows", dedup.ErrRow, packRowsMax)
+				}
+				if err == nil {
+					err = each(row, rowID(uint64(rec.Offset)*packRowsMax+n))
+				}
+				if err != nil {
+					return fmt.Errorf("%s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+				}
+				n++
+			}
+		}
+		watch(min(position, s.end))
+		return nil
+	})
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return errMoved
+	}
+	return err
+}
+
+// live calls each with every live row of the snapshot once: the newest of its key, in the
+// order of the changelog in each slice. It reads the changelog twice for each slice: first
+// which row is the newest of each key, then these rows.
+func (s *snapshot) live(ctx context.Context, keys int64, watch func(position int64), each func(*dedup.Row) error) error {
+	n := s.slices(keys)
+	for slice := range n {
+		newest := map[dedup.Digest]rowID{}
+		err := s.rows(ctx, watch, func(row *dedup.Row, id rowID) error {
+			if sliceOf(&row.Digest, n) == slice {
+				newest[row.Digest] = id
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		found := 0
+		err = s.rows(ctx, watch, func(row *dedup.Row, id rowID) error {
+			if sliceOf(&row.Digest, n) != slice || newest[row.Digest] != id {
+				return nil
+			}
+			if found++; !s.lives(row) {
+				return nil
+			}
+			return each(row)
+		})
+		if err != nil {
+			return err
+		}
+		if found != len(newest) {
+			return errMoved
+		}
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	"oncebus/dedup"
+	"oncebus/processor/portable"
+)
+
+// Checked says what a whole file has.
+type Checked struct {
+	Header  portable.Header  `json:"header"`
+	Trailer portable.Trailer `json:"trailer"`
+	SHA256  string           `json:"sha256"` // of the content, as in the file's last bytes
+}
+
+// Check reads a file to its end. Errors about its bytes wrap portable.ErrFile. watch gets the
+// number of rows.
+func Check(ctx context.Context, from io.Reader, watch func(rows int64)) (*Checked, error) {
+	r, err := portable.NewReader(from)
+	if err != nil {
+		return nil, err
+	}
+	n := int64(0)
+	for _, err := range r.Rows() {
+		if err != nil {
+			return nil, err
+		}
+		if n++; n%portable.RowsPerBlock == 0 {
+			watch(n)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+		}
+	}
+	return &Checked{Header: r.Header, Trailer: *r.Trailer(), SHA256: r.Digest()}, nil
+}
+
+// Compared says which rows of a file an app has.
+type Compared struct {
+	Rows      int64 `json:"rows"`
+	There     int64 `json:"there"`     // same key, state and first seen time
+	Missing   int64 `json:"missing"`   // no row
+	Different int64 `json:"different"` // a row of another event, or in another state
+	Expired   int64 `json:"expired"`   // no row any more, as none decides an event
+	// Examples has a few of the missing and of the different rows.
+	Examples []Example `json:"examples"`
+}
+
+// Example is a row of a file that the app lacks, or has otherwise.
+type Example struct {
+	Digest    string `json:"digest"`
+	Namespace string `json:"namespace"`
+	What      string `json:"what"` // missing or different
+	First     int64  `json:"first_seen"`
+	AppFirst  int64  `json:"app_first_seen,omitempty"`
+	Status    string `json:"status"`
+	AppStatus string `json:"app_status,omitempty"`
+}
+
+// examplesMax bounds Compared.Examples.
+const examplesMax = 10
+
+// compared is a row of the file, and what the app has of its key.
+type compared struct {
+	first, appFirst   int64
+	fingerprint, appF uint64
+	id                int // of the namespace in the app; -1 for none
+	status, appStatus dedup.Status
+	found, lives      bool
+}
+
+// Compare compares a whole file with the app. open opens the file anew. watch gets how many
+// changelog offsets were read.
+func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
+	var snapshots []*snapshot
+	var done, total int64
+	n := uint32(1 + rows/max(1, c.SliceKeys))
+	for _, id := range c.tasks() {
+		s, err := c.snapshotOf(ctx, id)
+		if err != nil {
+			return nil, c.explain(err)
+		}
+		snapshots = append(snapshots, s)
+		total += (s.end - s.start) * int64(n)
+	}
+	result := &Compared{Examples: []Example{}}
+	for slice := range n {
+		keys, err := c.keysOf(open, slice, n)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range snapshots {
+			last := s.start
+			err := s.rows(ctx, func(p int64) { done, last = done+p-last, p; watch(done, total) }, func(row *dedup.Row, _ rowID) error {
+				if key := keys[row.Digest]; key != nil && key.id == int(row.NamespaceID) {
+					key.found, key.lives = true, s.lives(row)
+					key.appFirst, key.appF, key.appStatus = row.First, row.Fingerprint, row.Status
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, c.explain(err)
+			}
+		}
+		c.conclude(result, keys, snapshots)
+	}
+	return result, nil
+}
+
+// keysOf returns the rows of a part of the file.
+func (c *Client) keysOf(open func() (io.ReadCloser, error), slice, n uint32) (map[dedup.Digest]*compared, error) {
+	file, err := open()
+	if err != nil {
+		return nil, err
+	}
+	r, err := portable.NewReader(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	ids := make([]int, len(r.Header.Namespaces))
+	for i := range ids {
+		ids[i] = c.namespaceOf(r.Header.Namespaces[i].Name)
+	}
+	keys := map[dedup.Digest]*compared{}
+	for row, err := range r.Rows() {
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if sliceOf(&row.Digest, n) == slice {
+			keys[row.Digest] = &compared{first: row.First, fingerprint: row.Fingerprint, id: ids[row.NamespaceID], status: row.Status}
+		}
+	}
+	return keys, file.Close()
+}
+
+// namespaceOf returns the id of a namespace in the app; -1 for none.
+func (c *Client) namespaceOf(name string) int {
+	for id, have := range c.app.Namespaces {
+		if have == name {
+			return id
+		}
+	}
+	return -1
+}
+
+func (c *Client) conclude(result *Compared, keys map[dedup.Digest]*compared, snapshots []*snapshot) {
+	for digest, key := range keys {
+		result.Rows++
+		what := ""
+		switch {
+		case key.found && key.appFirst == key.first && key.appStatus == key.status && key.appF == key.fingerprint && key.lives:
+			result.There++
+		case key.id >= 0 && key.first < c.horizonOf(&digest, key.id, snapshots) && (!key.found || !key.lives || key.appFirst <= key.first):
+			result.Expired++
+		case key.found && key.lives:
+			result.Different++
+			what = "different"
+		default:
+			result.Missing++
+			what = "missing"
+		}
+		if what == "" || len(result.Examples) == examplesMax {
+			continue
+		}
+		e := Example{Digest: digest.String(), What: what, First: key.first, Status: key.status.String()}
+		if key.id >= 0 {
+			e.Namespace = c.app.Namespaces[key.id]
+		}
+		if key.found {
+			e.AppFirst, e.AppStatus = key.appFirst, key.appStatus.String()
+		}
+		result.Examples = append(result.Examples, e)
+	}
+}
+
+// horizonOf returns the first seen time, in ms, before which a row of a key decides no event.
+// Where the task of a key is unknown, it is the lowest of all tasks.
+func (c *Client) horizonOf(digest *dedup.Digest, id int, snapshots []*snapshot) int64 {
+	lowest := int64(math.MaxInt64)
+	for _, r := range c.app.Routes {
+		if int(r.NamespaceID) != id {
+			continue
+		}
+		topic := c.app.Topology.TaskTopicOf(r.Route)
+		for _, s := range snapshots {
+			if s.id.Topic != topic {
+				continue
+			}
+			if !r.Prepartitioned && r.AdjacentStepMS == 0 && s.id.Partition != c.app.Hasher.Partition(digest) {
+				continue
+			}
+			lowest = min(lowest, s.horizons[id])
+		}
+	}
+	if lowest == math.MaxInt64 {
+		return math.MinInt64
+	}
+	return lowest
+}
