@@ -65,7 +65,7 @@ func opener(file []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file)), nil }
 }
 
-// TestSeededKeysAreDuplicates: events of seeded keys are duplicates, beside traffic, after a
+// TestSeededKeysAreDuplicates: events of seeded keys are duplicates, with other events meanwhile, after a
 // rebuild, and in another app that was seeded from the export of the first.
 func TestSeededKeysAreDuplicates(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestSeededKeysAreDuplicates(t *testing.T) {
 	sent := <-traffic
 	copies := func(on *bench) {
 		for k := range n / 10 {
-			on.produce(signal(fmt.Sprint("s-", k*10), int32(k%4), now))
+			on.produce(signal(fmt.Sprint("s-", k*10), int32(k%3), now))
 		}
 	}
 	copies(b)

@@ -64,7 +64,7 @@ func (o *exportOptions) run(ctx context.Context, args []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// export writes a file beside the named one and renames it: a killed export leaves no half a
+// export writes a file next to the named one and renames it: a killed export leaves no half a
 // file of that name.
 func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name string, p cli.Process) (*transfer.Exported, error) {
 	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-")

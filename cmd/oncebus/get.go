@@ -102,7 +102,10 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 
 // showTopics adds the first event and the history. It returns why one of them is incomplete.
 func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector, derived *rules.Derived, entry *front.Entry, shown *shownEntry) (incomplete error) {
-	if o.event {
+	switch {
+	case o.event && entry.Row.Seeded():
+		shown.noEvent = "known from a seed: it was not emitted by this app"
+	case o.event:
 		rec, err := inspector.FirstEvent(ctx, derived.Route, entry)
 		shown.showEvent(derived.Route, rec, err)
 		if err != nil {

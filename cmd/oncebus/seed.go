@@ -44,7 +44,7 @@ func seedCommand() cli.Command {
 			"  {...}                                   an event, as the input topic has it\n" +
 			"  t1<TAB>2026-11-25T22:20:00Z             an id and a time\n" +
 			"  t1                                      an id, with --first-seen\n" +
-			"It checks all of FILE before it writes the first key. It may run beside traffic; with 'oncebus\n" +
+			"It checks all of FILE before it writes the first key. Events may arrive meanwhile; with 'oncebus\n" +
 			"hold' before it no event comes first. Killed or repeated, it goes on where it stopped, or\n" +
 			"counts as known what the app has. Standard input is not checked before, and begins again.\n" +
 			"Keys too late are those of which the app emitted an event before the seed came. The\n" +

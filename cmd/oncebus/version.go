@@ -17,6 +17,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/processor/app"
+	"oncebus/processor/portable"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
@@ -76,7 +77,7 @@ func newShownVersion(info *debug.BuildInfo) shownVersion {
 
 // encodings lists everything that oncebus stores, in topics and then on disk.
 func encodings() []dedup.Encoding {
-	return slices.Concat(app.Encodings(), dedup.Encodings(), wire.Encodings(), state.Encodings())
+	return slices.Concat(app.Encodings(), dedup.Encodings(), wire.Encodings(), state.Encodings(), portable.Encodings())
 }
 
 func writeVersion(w io.Writer, v shownVersion, asJSON bool) error {

@@ -36,9 +36,9 @@ type progress struct {
 	// topic, Keys is how many seeds these are.
 	Lines int64 `json:"lines"`
 	Keys  int64 `json:"keys"`
-	// Hop has, by partition of the repartition topic, the offset from which on it may have
+	// Ends has, by partition of the repartition topic, the offset from which on it may have
 	// later seeds.
-	Hop []int64 `json:"hop"`
+	Ends []int64 `json:"ends"`
 	// Changelog has, by partition, the offset up to which Counts are those of the changelog.
 	Changelog []int64 `json:"changelog"`
 	// Fates are in the order of dedup.SeedFate.

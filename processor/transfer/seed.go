@@ -32,7 +32,7 @@ const (
 
 // SeedOptions are the options of Seed.
 type SeedOptions struct {
-	// Open opens the source anew. It is called twice: the whole file is checked before the
+	// Open opens the source from its start. It is called twice: the whole file is checked before the
 	// first seed is written.
 	Open func() (Source, func(), error)
 	// Name identifies the source, such as the SHA-256 of a file and its route; "" for one that
@@ -158,7 +158,7 @@ func (s *seeding) prepare(ctx context.Context) (err error) {
 	for p := range partitions {
 		s.readers = append(s.readers, s.changelog(app.TaskID{Topic: s.app.Topology.Repartition, Partition: p}))
 	}
-	if s.p != nil && !s.p.Done && s.o.Name != "" && len(s.p.Hop) == int(partitions) {
+	if s.p != nil && !s.p.Done && s.o.Name != "" && len(s.p.Ends) == int(partitions) {
 		s.resumed = s.p.Lines
 		return s.findWritten(ctx)
 	}
@@ -167,12 +167,11 @@ func (s *seeding) prepare(ctx context.Context) (err error) {
 	_, _ = rand.Read(run[:]) // never fails
 	s.p.Run = runText(run)
 	for p := range partitions {
-		hop := s.hop(p)
-		_, end, err := hop.Bounds(ctx)
+		_, end, err := s.repartition(p).Bounds(ctx)
 		if err != nil {
 			return err
 		}
-		s.p.Hop = append(s.p.Hop, end)
+		s.p.Ends = append(s.p.Ends, end)
 		if _, end, err = s.readers[p].Bounds(ctx); err != nil {
 			return err
 		}
@@ -181,8 +180,8 @@ func (s *seeding) prepare(ctx context.Context) (err error) {
 	return s.save()
 }
 
-// hop returns a reader of a partition of the repartition topic.
-func (s *seeding) hop(partition int32) *kafka.Reader {
+// repartition returns a reader of a partition of the repartition topic.
+func (s *seeding) repartition(partition int32) *kafka.Reader {
 	t := s.app.Topology
 	return s.leaders.NewReader(t.Repartition, t.Topics[t.Repartition].ID, partition)
 }
@@ -191,13 +190,13 @@ func (s *seeding) hop(partition int32) *kafka.Reader {
 // written twice, and their counts are exact.
 func (s *seeding) findWritten(ctx context.Context) error {
 	run := s.p.run()
-	for p := range s.p.Hop {
-		reader := s.hop(int32(p))
+	for p := range s.p.Ends {
+		reader := s.repartition(int32(p))
 		start, end, err := reader.Bounds(ctx)
 		if err != nil {
 			return err
 		}
-		err = reader.Read(ctx, max(start, s.p.Hop[p]), end, func(records []*kgo.Record, _ int64) error {
+		err = reader.Read(ctx, max(start, s.p.Ends[p]), end, func(records []*kgo.Record, _ int64) error {
 			for _, rec := range records {
 				var env wire.Envelope
 				if err := wire.ReadEnvelope(rec, &env); err != nil {
@@ -280,7 +279,7 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 	}
 	var mu sync.Mutex // promises of several brokers run at the same time
 	var failed error
-	hop := append([]int64(nil), s.p.Hop...)
+	ends := append([]int64(nil), s.p.Ends...)
 	run := s.p.run()
 	for n < most && !end {
 		seeds, err := source.Next()
@@ -316,7 +315,7 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 					failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 				}
 				if err == nil {
-					hop[rec.Partition] = max(hop[rec.Partition], rec.Offset+1)
+					ends[rec.Partition] = max(ends[rec.Partition], rec.Offset+1)
 				}
 			})
 		}
@@ -327,7 +326,7 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 	if failed != nil {
 		return n, false, failed
 	}
-	s.p.Lines, s.p.Keys, s.p.Hop = max(s.p.Lines, s.last), s.p.Keys+int64(n), hop
+	s.p.Lines, s.p.Keys, s.p.Ends = max(s.p.Lines, s.last), s.p.Keys+int64(n), ends
 	return n, end, nil
 }
 

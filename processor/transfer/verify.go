@@ -73,7 +73,7 @@ type compared struct {
 	found, lives      bool
 }
 
-// Compare compares a whole file with the app. open opens the file anew. watch gets how many
+// Compare compares a whole file with the app. open opens the file from its start. watch gets how many
 // changelog offsets were read.
 func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
 	var snapshots []*snapshot

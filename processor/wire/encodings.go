@@ -9,5 +9,6 @@ func Encodings() []dedup.Encoding {
 		{Name: "envelope", Place: "keys of the repartition topic, pinned by the manifest", Writes: []int{EnvelopeVersion}, Reads: []int{EnvelopeVersion}},
 		{Name: "checkpoint", Place: "changelogs: the position of a task", Writes: checkpoints, Reads: checkpoints},
 		{Name: "partial checkpoint", Place: "changelogs: what changed in a checkpoint", Writes: []int{partialVersion}, Reads: []int{partialVersion}},
+		{Name: "seed counts", Place: "changelogs: what became of seeds", Writes: []int{seedCountsVersion}, Reads: []int{seedCountsVersion}},
 	}
 }
