@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor"
@@ -239,4 +240,70 @@ func TestSeedOfWrongLinesWritesNothing(t *testing.T) {
 	if after := b.uncommitted("app-repartition"); after != before {
 		t.Errorf("%d records were written", after-before)
 	}
+}
+
+// TestFilesOfOtherKeysAreRefused: the header says of which rule, mode and namespaces the keys
+// are.
+func TestFilesOfOtherKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(signal("a", 0, time.Now().UnixMilli()))
+	b.drain(i, "signals.raw")
+	file, _ := b.export(b.transfers(cfg))
+	for change, want := range map[[2]string]string{
+		{"- field: id", "- field: code"}:     "the file has keys of another rule",
+		{"name: signals\n", "name: other\n"}: "the file of app app has no namespace of these routes",
+		{"    window: 1h", "    mode: claim\n    window: 1h\n    outcomes: outcomes\n    replies: replies\n    lease: 1m\n    while_in_progress: reject"}: "the file has rows of mode plain",
+	} {
+		other := newBench(t, strings.Replace(benchRoutes, change[0], change[1], 1))
+		cfg := other.config("other")
+		other.ready(other.start(cfg))
+		c := other.transfers(cfg)
+		_, err := c.Seed(t.Context(), &transfer.SeedOptions{Name: "file", Open: func() (transfer.Source, func(), error) {
+			return c.Rows(bytes.NewReader(file), nil, false)
+		}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", change[1], err, want)
+		}
+	}
+}
+
+// TestExportOfACutChangelogIsRefused: records that are deleted while an export reads are not
+// missing in its file without a word. The export begins again, and finds that rows are lost.
+func TestExportOfACutChangelogIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	now := time.Now().UnixMilli()
+	for n := range 200 {
+		b.produce(signal(fmt.Sprint("k-", n), int32(n%4), now))
+	}
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	c := b.transfers(cfg)
+	file, err := os.Create(filepath.Join(t.TempDir(), "export"))
+	must(t, err)
+	defer func() { must(t, file.Close()) }()
+	cut := false
+	_, err = c.Export(t.Context(), file, func(int64, int64) {
+		if !cut { // after the first reading of the first changelog
+			cut = true
+			b.cutFirstRows()
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "its changelog has lost rows") {
+		t.Errorf("the export of a cut changelog: %v", err)
+	}
+}
+
+// cutFirstRows deletes the first record of each changelog partition.
+func (b *bench) cutFirstRows() {
+	offsets := kadm.Offsets{}
+	for p := range int32(4) {
+		offsets.AddOffset("app-repartition-changelog", p, 1, -1)
+	}
+	b.deleteRecords(offsets)
 }

@@ -59,7 +59,7 @@ var (
 	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
 	ingressSuite   = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
 	letterSuite    = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
-	auditSuite     = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
+	auditSuite, suite, name, portable, audit, pkg, processor, audit, skip, Bench, Fuzz, portableSuite,
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	exploreSuite   = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -91,7 +91,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, windowList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, seedList, windowList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is

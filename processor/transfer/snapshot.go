@@ -49,6 +49,9 @@ func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, erro
 	case s.start > 0:
 		return nil, kafka.OperatorErrorf("task %v: its changelog has lost all of its records; see 'oncebus accept'", id)
 	}
+	if c := &s.checkpoint; s.ran && (c.Incomplete || s.start > c.Floor) {
+		return nil, kafka.OperatorErrorf("task %v: its changelog has lost rows, it begins at offset %d and states the floor %d: start the service, which writes them again from its local state, or see 'oncebus accept'", id, s.start, c.Floor)
+	}
 	s.horizons = c.app.Horizons(&s.checkpoint)
 	for _, known := range s.checkpoint.Known {
 		s.horizons[known.NamespaceID] = max(s.horizons[known.NamespaceID], known.Since)
