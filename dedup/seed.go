@@ -48,6 +48,9 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 	}
 	verdict, row := Decide(ev, prior, found, w, streamTime)
 	switch {
+	case verdict == AfterWindow && ev.Time > streamTime:
+		// Events that the replaced row decides are not late yet: a seed moves no stream time.
+		return SeedKnown, Row{}
 	case verdict == Unique || verdict == AfterWindow:
 		return SeedTaken, row
 	case (verdict == Duplicate || verdict == Collision) && !prior.Seeded() && prior.First > ev.Time:

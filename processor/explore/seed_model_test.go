@@ -109,8 +109,10 @@ func (m *seedModel) decideSeed(k *seedKey, first int8) (dedup.SeedFate, dedup.Ro
 		found = false
 	}
 	ev := dedup.Event{Time: int64(first), At: dedup.Position{Topic: dedup.SeedTopic}}
-	if decides := found && m.window.Decides(&prior, msOf(k.stream)); decides && first > k.stream && m.mistake != seedAhead && !m.window.Covers(prior.First, ev.Time) {
-		return dedup.SeedKnown, dedup.Row{} // copies of the first event may still come
+	if m.mistake == seedAhead {
+		if verdict, row := dedup.Decide(ev, prior, found, m.window, msOf(k.stream)); verdict == dedup.AfterWindow {
+			return dedup.SeedTaken, row
+		}
 	}
 	return dedup.DecideSeed(ev, prior, found, m.window, msOf(k.stream), seedBroker)
 }

@@ -25,7 +25,7 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
-	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, route.Span, c.streamTime, ev.brokerTime)
+	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, t.window(route), c.streamTime, ev.brokerTime)
 	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
 		if c.replaced != nil {
 			fate = dedup.SeedKnown // requests may wait for the outcome of this claim

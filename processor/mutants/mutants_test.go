@@ -59,7 +59,8 @@ var (
 	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
 	ingressSuite   = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
 	letterSuite    = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
-	auditSuite, suite, name, portable, audit, pkg, processor, audit, skip, Bench, Fuzz, portableSuite,
+	auditSuite     = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
+	portableSuite  = suite{name: "portable", pkg: "processor/portable", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	exploreSuite   = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -68,6 +69,7 @@ var (
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
 	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, exploreSuite, auditSuite,
+	portableSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.

@@ -24,16 +24,19 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	c.report.Seeds++
 	last, running := t.fold.times[route.NamespaceID], t.fold.seen[route.NamespaceID]
 	prior, known := t.fold.rows[e.digest]
-	known = known && !(running && prior.first < add(last, -rowRetention(route)))
+	window, grace := t.fold.spans.windowOf(route.NamespaceID, route.Window, route.Grace)
+	known = known && !t.fold.absent(&prior, window, grace, last, running)
 	fate := 1
 	switch {
 	case e.time > add(r.Timestamp, route.Skew):
 		fate = 4
-	case running && e.time < add(last, -rowRetention(route)):
+	case t.fold.absent(&row{first: e.time, namespaceID: route.NamespaceID}, window, grace, last, running):
 		fate = 2
-	case !known, e.time > add(prior.first, route.Window):
+	case known && e.time > add(prior.first, window) && (!running || e.time > last):
+		// Stays 1: the events that the row decides are not late yet.
+	case !known, e.time > add(prior.first, window):
 		fate = 0
-	case e.time < prior.first && e.time >= add(prior.first, -route.Window) && prior.at.topic != seedTopic:
+	case e.time < prior.first && e.time >= add(prior.first, -window) && prior.at.topic != seedTopic:
 		fate = 3
 		t.seeded.tooLate = append(t.seeded.tooLate, e.from.offset)
 	}

@@ -75,7 +75,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return err
 	}
 	unknown := c.found.Unknown() // Check adds them
-	if _, err := c.found.Check(c.cfg.KeySecret.Bytes()); err != nil {
+	if err := c.found.Check(c.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
 	if len(unknown) > 0 {
