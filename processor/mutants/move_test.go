@@ -20,7 +20,7 @@ var moveList = []mutant{
 		hazards:  []string{"M1"},
 		does:     "a hold counts as complete while the tasks still judge",
 		edits:    []edit{{"processor/front/hold.go", "len(s.NotHeld) == 0 && len(s.Undrained) == 0", "len(s.NotHeld) == 0"}},
-		aims:     inProcessor("^TestHoldIsDrained$"),
+		aims:     []suite{frontSuite.aimed("^TestHoldIsComplete$")},
 		notInSim: "it holds nothing",
 	},
 }
