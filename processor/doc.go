@@ -129,6 +129,15 @@
 // the repartition topic one that no prepartitioned route needs. The manifest topic serves
 // both, and only operators and the app may write it.
 //
+// # Holds
+//
+// The command hold writes a row to the manifest topic. manifestWatch reads it in every
+// process (hold.go). The routing stage, and the tasks of prepartitioned topics, then commit
+// their transaction and pause in the group. With it commits a held row for each partition,
+// with the offset: so its writer still owned the partition. A later owner reads the manifest
+// topic before it fetches, and finds the hold. So a partition with a held row is read no
+// further until the release, whichever process has it. The ingress refuses events.
+//
 // # Life of a changelog
 //
 // A whole checkpoint has the stream times and key counts of all namespaces. Most

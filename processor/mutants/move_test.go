@@ -23,4 +23,18 @@ var moveList = []mutant{
 		aims:     []suite{frontSuite.aimed("^TestHoldIsComplete$")},
 		notInSim: "it holds nothing",
 	},
+	{
+		name:     "abort-after-the-act",
+		does:     "a switch may be aborted after its act",
+		edits:    []edit{{"processor/switchover/switchover.go", "Acted:     {Done},", "Acted:     {Done, Aborted},"}},
+		aims:     []suite{switchoverSuite.aimed("^TestActAndAbortExcludeEachOther$")},
+		notInSim: "it switches nothing",
+	},
+	{
+		name:     "closed-task-judges",
+		does:     "an old task that has closed judges what a front sends to it",
+		edits:    []edit{{"processor/switchover/switchover.go", "	return Wait\n", "	return Judge\n"}},
+		aims:     []suite{switchoverSuite.aimed("^TestSwitch$")},
+		notInSim: "it switches nothing",
+	},
 }

@@ -46,24 +46,25 @@ type suite struct {
 // The suites, in the order in which they test a mutant after its aims. They do not
 // include tests with a real Kafka, which no mutant needs.
 var (
-	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
-	rulesSuite     = suite{name: "rules", pkg: "dedup/rules", skip: "^(Bench|Fuzz)"}
-	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
-	kafkaSuite     = suite{name: "kafka", pkg: "processor/kafka", skip: "^(Bench|Fuzz)"}
-	wireSuite      = suite{name: "wire", pkg: "processor/wire", skip: "^(Bench|Fuzz)"}
-	judgeSuite     = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
-	appSuite       = suite{name: "app", pkg: "processor/app", skip: "^(Bench|Fuzz)"}
-	assignSuite    = suite{name: "assign", pkg: "processor/assign", skip: "^(Bench|Fuzz)"}
-	restoreSuite   = suite{name: "restore", pkg: "processor/restore", skip: "^(Bench|Fuzz)"}
-	frontSuite     = suite{name: "front", pkg: "processor/front", skip: "^(Bench|Fuzz)"}
-	signatureSuite = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
-	ingressSuite   = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
-	letterSuite    = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
-	auditSuite     = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
-	portableSuite  = suite{name: "portable", pkg: "processor/portable", skip: "^(Bench|Fuzz)"}
-	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
-	exploreSuite   = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
-	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
+	dedupSuite      = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
+	rulesSuite      = suite{name: "rules", pkg: "dedup/rules", skip: "^(Bench|Fuzz)"}
+	stateSuite      = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
+	kafkaSuite      = suite{name: "kafka", pkg: "processor/kafka", skip: "^(Bench|Fuzz)"}
+	wireSuite       = suite{name: "wire", pkg: "processor/wire", skip: "^(Bench|Fuzz)"}
+	judgeSuite      = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
+	appSuite        = suite{name: "app", pkg: "processor/app", skip: "^(Bench|Fuzz)"}
+	assignSuite     = suite{name: "assign", pkg: "processor/assign", skip: "^(Bench|Fuzz)"}
+	restoreSuite    = suite{name: "restore", pkg: "processor/restore", skip: "^(Bench|Fuzz)"}
+	frontSuite      = suite{name: "front", pkg: "processor/front", skip: "^(Bench|Fuzz)"}
+	signatureSuite  = suite{name: "signature", pkg: "processor/ingress/signature", skip: "^(Bench|Fuzz)"}
+	ingressSuite    = suite{name: "ingress", pkg: "processor/ingress", skip: "^(Bench|Fuzz)"}
+	letterSuite     = suite{name: "deadletter", pkg: "processor/deadletter", skip: "^(Bench|Fuzz)"}
+	auditSuite      = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
+	portableSuite   = suite{name: "portable", pkg: "processor/portable", skip: "^(Bench|Fuzz)"}
+	processorSuite  = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
+	exploreSuite    = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
+	switchoverSuite = suite{name: "switchover", pkg: "processor/switchover", skip: "^(Bench|Fuzz)"}
+	simulation      = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
 
 // packageSuites are the suites without the processor's, which uses all their packages.
