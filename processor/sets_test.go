@@ -25,7 +25,11 @@ func (b *bench) conn() app.Conn {
 func (b *bench) apply(routes string) *app.Applied {
 	b.t.Helper()
 	b.useRoutes(routes)
-	applied, err := app.Apply(b.t.Context(), b.conn(), b.config("operator").Config, b.routes, app.ApplyOptions{Yes: true, By: "ada"})
+	cfg := b.config("operator").Config
+	if topics, err := app.DescribeTopics(b.t.Context(), b.admin, "app-repartition"); err == nil && topics["app-repartition"].Partitions > 0 {
+		cfg.Partitions = topics["app-repartition"].Partitions
+	}
+	applied, err := app.Apply(b.t.Context(), b.conn(), cfg, b.routes, app.ApplyOptions{Yes: true, By: "ada"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
