@@ -48,6 +48,7 @@ type settings struct {
 
 	// Of restart.
 	restartKeys    []int
+	seedKeys       []int // keys that are seeded, exported and compared
 	restartRate    int // new keys a second
 	restartTraffic time.Duration
 
@@ -63,7 +64,7 @@ type settings struct {
 }
 
 // parts in the order of a run.
-var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "standby"}
+var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "seed", "standby"}
 
 // largeKeys is the number of keys above which a size is measured once, independent of
 // -rounds: a round with 50 million takes some ten minutes.
@@ -78,7 +79,7 @@ func main() {
 }
 
 func parseFlags() (s settings, err error) {
-	var what, keys, shapes, rebalance, idle, restarts, standbys, standbyShape string
+	var what, keys, shapes, rebalance, idle, restarts, seeds, standbys, standbyShape string
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
@@ -110,6 +111,7 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&standbys, "standby-keys", "1000000,10000000", "standby: numbers of keys, comma separated")
 	flag.StringVar(&standbyShape, "standby-shape", "2x2x24", "standby: the shape; the last process is killed")
 	flag.DurationVar(&s.standbyPause, "standby-traffic", 15*time.Second, "standby: traffic at -rate before the kill, in which the costs are measured")
+	flag.StringVar(&seeds, "seed-keys", "1000000,2000000", "seed: numbers of keys to seed, export and compare, comma separated")
 	flag.Parse()
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {
@@ -117,12 +119,12 @@ func parseFlags() (s settings, err error) {
 			err = errors.Join(err, fmt.Errorf("-what: %q is not one of %v", part, parts))
 		}
 	}
-	var keysErr, restartsErr error
+	var keysErr, restartsErr, standbysErr, seedsErr error
 	s.keys, keysErr = bench.Ints("keys", keys)
 	s.restartKeys, restartsErr = bench.Ints("restart-keys", restarts)
-	var standbysErr error
 	s.standbyKeys, standbysErr = bench.Ints("standby-keys", standbys)
-	err = errors.Join(err, keysErr, restartsErr, standbysErr)
+	s.seedKeys, seedsErr = bench.Ints("seed-keys", seeds)
+	err = errors.Join(err, keysErr, restartsErr, standbysErr, seedsErr)
 	s.shapes, err = parseShapes("-shapes", shapes, err)
 	one, err := parseShapes("-rebalance", rebalance, err)
 	four, err := parseShapes("-idle-shape", idle, err)

@@ -31,6 +31,7 @@ func (r *result) report(machine bench.Machine) error {
 	r.idleTable(&b)
 	r.restartTable(&b)
 	r.takeoverTable(&b)
+	r.seedTable(&b)
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")

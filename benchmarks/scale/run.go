@@ -23,6 +23,7 @@ type result struct {
 	Idle       []idleRun
 	Restarts   []lightRun
 	Takeovers  []takeover
+	Seeds      []seedRun
 
 	s settings
 }
@@ -70,6 +71,8 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 			r.Restarts, err = measureRestarts(ctx, b)
 		case "standby":
 			r.Takeovers, err = measureTakeovers(ctx, b)
+		case "seed":
+			r.Seeds, err = measureSeeds(ctx, b)
 		case "idle":
 			r.Idle, err = measureIdle(ctx, b)
 		}
@@ -122,6 +125,10 @@ func (s settings) guesses() (all []time.Duration) {
 			}
 		case "standby":
 			all = append(all, s.takeoverGuesses()...)
+		case "seed":
+			for _, keys := range s.seedKeys {
+				all = append(all, appTime+events(4*keys))
+			}
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}

@@ -1,0 +1,121 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// seedRun has the measurements of a seed, an export and a comparison with as many keys.
+type seedRun struct {
+	Keys  int
+	Bytes int64 // of the exported file
+	// Seed, Export and Compare are in seconds, from the start of the command to its end.
+	Seed, Export, Compare float64
+}
+
+// seedPartitions is the number of tasks of the one process.
+const seedPartitions = 12
+
+// measureSeeds seeds keys from lines, exports them and compares the file with the app.
+func measureSeeds(ctx context.Context, b *bed) (runs []seedRun, err error) {
+	for _, keys := range b.s.seedKeys {
+		r, err := seedOnce(ctx, b, keys)
+		if err != nil {
+			return runs, fmt.Errorf("%d keys: %w", keys, err)
+		}
+		b.progress.Done("%d keys: seeded in %.1f s, exported in %.1f s, %.1f bytes a key, compared in %.1f s", keys, r.Seed, r.Export, float64(r.Bytes)/float64(keys), r.Compare)
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+func seedOnce(ctx context.Context, b *bed, keys int) (r seedRun, err error) {
+	b.progress.Next("seed %d keys", keys)
+	a, err := b.newApp(ctx, fmt.Sprintf("seed-%d", keys), shape{1, 2, seedPartitions}, false, manyKeys)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	services, err := a.startAll(ctx)
+	defer func() { err = errors.Join(err, end(services...)) }()
+	if err != nil {
+		return r, err
+	}
+	r.Keys = keys
+	dir := filepath.Join(b.broker.Dir, a.name)
+	lines, file := filepath.Join(dir, "ids.tsv"), filepath.Join(dir, "keys.obx1")
+	if err := writeIDs(lines, keys); err != nil {
+		return r, err
+	}
+	var seeded struct{ Taken int }
+	if r.Seed, err = a.command(ctx, &seeded, "seed", "--route", "signals", lines); err == nil && seeded.Taken != keys {
+		err = fmt.Errorf("%d of %d keys were taken", seeded.Taken, keys)
+	}
+	if err != nil {
+		return r, err
+	}
+	var exported struct{ Rows, Bytes int64 }
+	if r.Export, err = a.command(ctx, &exported, "export", file); err == nil && exported.Rows != int64(keys) {
+		err = fmt.Errorf("%d of %d keys were exported", exported.Rows, keys)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Bytes = exported.Bytes
+	var verified struct{ Compared struct{ There int64 } }
+	if r.Compare, err = a.command(ctx, &verified, "verify", file); err == nil && verified.Compared.There != int64(keys) {
+		err = fmt.Errorf("the app has %d of %d keys", verified.Compared.There, keys)
+	}
+	return r, err
+}
+
+// writeIDs writes lines of ids, first seen within the last minute.
+func writeIDs(name string, keys int) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(file, 1<<20)
+	now := time.Now().UnixMilli()
+	for i := range keys {
+		fmt.Fprintf(w, "seeded-%012d\t%d\n", i, now-60_000+int64(i)*60_000/int64(keys))
+	}
+	return errors.Join(w.Flush(), file.Close())
+}
+
+// command runs a command of oncebus, decodes what it prints, and returns the seconds it took.
+func (a *app) command(ctx context.Context, printed any, args ...string) (seconds float64, err error) {
+	cmd := exec.CommandContext(ctx, a.binary, append(args, "-o", "json")...)
+	cmd.Env = spec{binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "command", routes: a.routes, stateDir: a.stateDir(0), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s}.environ()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	began := time.Now()
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("oncebus %s: %w: %s", args[0], err, errs.String())
+	}
+	return time.Since(began).Seconds(), json.Unmarshal(out, printed)
+}
+
+func (r *result) seedTable(b *strings.Builder) {
+	if len(r.Seeds) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "## Seed and export\n\nOne process, %d tasks, without other traffic. Seeded from lines of ids; the whole file is checked first.\n\n"+
+		"| keys | seed, s | keys/s | export, s | file, bytes a key | verify, s |\n| ---: | ---: | ---: | ---: | ---: | ---: |\n", seedPartitions)
+	for _, s := range r.Seeds {
+		fmt.Fprintf(b, "| %s | %.1f | %.0f | %.1f | %.1f | %.1f |\n", millions(s.Keys), s.Seed, float64(s.Keys)/s.Seed, s.Export, float64(s.Bytes)/float64(s.Keys), s.Compare)
+	}
+	b.WriteString("\n")
+}
