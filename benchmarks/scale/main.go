@@ -49,7 +49,7 @@ type settings struct {
 	// Of restart.
 	restartKeys    []int
 	seedKeys       []int // keys that are seeded, exported and compared
-	restartRate    int // new keys a second
+	restartRate    int   // new keys a second
 	restartTraffic time.Duration
 
 	// Of standby.
