@@ -273,7 +273,6 @@ func TestRealSeed(t *testing.T) {
 	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
 		t.Logf("%d events/s, %d keys, %s: a partition emitted nothing for at most %v", rate, keys, phase, pauses.most[phase].Round(time.Millisecond))
 	}
-	t.Logf("the seed: %+v", report)
 	a.stop()
 	b.stop()
 }
