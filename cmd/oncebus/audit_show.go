@@ -38,7 +38,7 @@ type auditedRule struct {
 	Counted        string            `json:"counted"`    // memory, disk or sample
 	OneIn          uint64            `json:"one_key_in"` // 1 of so many keys was counted
 	Events         uint64            `json:"events"`
-	Keyless        uint64            `json:"keyless"`
+	MissingKey     uint64            `json:"missing_key"`
 	Invalid        uint64            `json:"invalid"`
 	Future         uint64            `json:"future"`
 	Keys           audit.Estimate    `json:"keys"`
@@ -134,7 +134,7 @@ func showRule(a *audit.Audit, of audit.Ranked) auditedRule {
 	c := a.Counts[of.Rule]
 	r := auditedRule{
 		Rule: a.Rules[of.Rule].Text, Usable: of.Usable, Why: of.Why, Counted: "memory", OneIn: 1 << c.Sample,
-		Events: c.Events, Keyless: c.Keyless, Invalid: c.Invalid, Future: c.Future, Keys: c.Keys, Copies: c.Copies,
+		Events: c.Events, MissingKey: c.MissingKey, Invalid: c.Invalid, Future: c.Future, Keys: c.Keys, Copies: c.Copies,
 		CopyShare: ratio(c.Copies.N, c.Keyed), OtherPayload: c.OtherPayload, OtherPartition: c.OtherPartition,
 		Prepartitioned: c.Copies.N > 0 && c.OtherPartition.N == 0,
 		Window:         showAdvice(c.Window(a.Age())), Grace: showAdvice(c.Grace()),
@@ -228,14 +228,14 @@ func (s *shownAudit) write(w io.Writer) error {
 	if s.Ranked && len(s.Rules) > 0 {
 		cli.Printf(w, "\n")
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		cli.Printf(tw, "rank\trule\tcopies\tkeyless\tother payload\twhy\n")
+		cli.Printf(tw, "rank\trule\tcopies\tno key\tother payload\twhy\n")
 		for i := range s.Rules {
 			r := &s.Rules[i]
 			rank := strconv.Itoa(i + 1)
 			if !r.Usable {
 				rank = "-"
 			}
-			cli.Printf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", rank, r.Rule, estimated(r.Copies), grouped(r.Keyless+r.Invalid), estimated(r.OtherPayload), r.Why)
+			cli.Printf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", rank, r.Rule, estimated(r.Copies), grouped(r.MissingKey+r.Invalid), estimated(r.OtherPayload), r.Why)
 		}
 		if err := tw.Flush(); err != nil {
 			return fmt.Errorf("write standard output: %w", err)
@@ -262,7 +262,7 @@ func (r *auditedRule) write(w io.Writer) {
 	case "disk":
 		line("counted", "exactly; %s of %s records on disk", grouped(uint64(r.DiskBytes/1e6))+" MB", grouped(uint64(r.DiskRecords)))
 	}
-	line("keys", "%s, copies %s (%s), keyless %s, invalid %s", estimated(r.Keys), estimated(r.Copies), audit.Percent(r.CopyShare), grouped(r.Keyless), grouped(r.Invalid))
+	line("keys", "%s, copies %s (%s), without a key %s, invalid %s", estimated(r.Keys), estimated(r.Copies), audit.Percent(r.CopyShare), grouped(r.MissingKey), grouped(r.Invalid))
 	for _, x := range r.Reasons {
 		line("", "%s (%s)", x.Reason, x.First)
 	}

@@ -101,7 +101,7 @@ type auditJSON struct {
 		Counted        string
 		OneIn          int `json:"one_key_in"`
 		Events         int
-		Keyless        int
+		MissingKey     int `json:"missing_key"`
 		Keys, Copies   estimateJSON
 		OtherPayload   estimateJSON `json:"other_payload"`
 		OtherPartition estimateJSON `json:"other_partition"`
@@ -132,7 +132,7 @@ func TestAuditFindsWhatIsInATopic(t *testing.T) {
 	broker := cluster.ListenAddrs()[0]
 	a := auditOf(t, broker, "--topic", "orders", "--key", "field:id", "--key", "record_key", "--key", "raw", "--sender", "header:producer", "--ignore", "sentAt")
 	id := a.Rules[0]
-	if int(id.Keys.N+id.Copies.N)+id.Keyless != a.Records || id.Keyless != 10 || id.Keys.N != 4000-uint64(len(id.Reasons)-1) && id.Keys.N < 3990 {
+	if int(id.Keys.N+id.Copies.N)+id.MissingKey != a.Records || id.MissingKey != 10 || id.Keys.N != 4000-uint64(len(id.Reasons)-1) && id.Keys.N < 3990 {
 		t.Errorf("field:id: %+v of %d records", id, a.Records)
 	}
 	if id.OtherPayload.N != uint64(len(id.Mismatches)) || id.OtherPayload.N < 2 || id.OtherPartition.N*4 < id.Copies.N*2 {
@@ -375,7 +375,7 @@ func TestAuditPage(t *testing.T) {
 	} else if text != string(data) {
 		t.Errorf("the output differs from %s, run make pages; want\n%s", page, text)
 	}
-	if html, err := os.ReadFile(filepath.Join(dir, "audit.html")); err != nil || regexp.MustCompile("https?:|src=|url\\(").Match(html) {
+	if html, err := os.ReadFile(filepath.Join(dir, "audit.html")); err != nil || regexp.MustCompile(`https?:|src=|url\(`).Match(html) {
 		t.Errorf("the report of the page: %v, or it names an address", err)
 	}
 }

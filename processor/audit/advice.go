@@ -132,7 +132,7 @@ func Duration(ms int64) string {
 	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
 		if n := d / unit.of; n > 0 && len(parts) < 2 && !(hours && unit.of == day) {
 			parts = append(parts, strconv.FormatInt(int64(n), 10)+unit.name)
-			d -= n * unit.of
+			d %= unit.of
 		}
 	}
 	return strings.Join(parts, " ")

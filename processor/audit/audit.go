@@ -60,8 +60,12 @@ func Run(ctx context.Context, l *Log, list []*Rule, o Options) (a *Audit, err er
 	folds := make([]*Fold, len(list))
 	for i := range folds {
 		folds[i] = NewFold(FoldOptions{KeysMax: max(1, o.KeysMax/len(list)), Dir: o.Dir, Now: o.Now.UnixMilli()})
-		defer func() { err = errors.Join(err, folds[i].Close()) }()
 	}
+	defer func() {
+		for _, f := range folds {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	m := newMerger(folds, l.Offsets(), func(done, total int64) { watch(Reading, done, total) })
 	seed, names := maphash.MakeSeed(), newSenders()
 	err = m.read(ctx, l, func(partition int32) *decoder { return newDecoder(list, o, partition, seed, names) })

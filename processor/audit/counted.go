@@ -8,7 +8,7 @@ import (
 
 // Counted are the counts of a rule. Partitions and Senders have the index of Event.
 type Counted struct {
-	Events, Keyed, Keyless, Invalid, Future uint64
+	Events, Keyed, MissingKey, Invalid, Future uint64
 
 	Keys                                 Estimate
 	Copies, OtherPayload, OtherPartition Estimate
@@ -76,7 +76,7 @@ func (f *Fold) counted() *Counted {
 		}
 	}
 	c := &Counted{
-		Events: f.events, Keyed: f.keyed, Keyless: f.keyless, Invalid: f.invalid, Future: f.future, Sample: f.level, InMemory: f.table.n,
+		Events: f.events, Keyed: f.keyed, MissingKey: f.missing, Invalid: f.invalid, Future: f.future, Sample: f.level, InMemory: f.table.n,
 		Copies: all.copies.estimate(f.level), OtherPayload: all.otherPayload.estimate(f.level), OtherPartition: all.otherPartition.estimate(f.level),
 		Reasons: f.reasons, all: *all, total: all.copies,
 	}

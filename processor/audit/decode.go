@@ -94,7 +94,7 @@ func (d *decoder) key(r int, in *rules.Input) Key {
 	case out.Finding == rules.Keyed:
 		return Key{Digest: out.Digest, Time: out.Time}
 	case out.Finding == rules.KeyMissing:
-		return Key{Finding: Keyless, Time: out.Time, Reason: out.Reason}
+		return Key{Finding: MissingKey, Time: out.Time, Reason: out.Reason}
 	}
 	return Key{Finding: Invalid, Time: out.Time, Reason: out.Reason}
 }

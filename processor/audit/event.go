@@ -29,7 +29,7 @@ type Finding uint8
 // Findings. Elsewhere is a record of another route.
 const (
 	Keyed Finding = iota
-	Keyless
+	MissingKey
 	Invalid
 	Elsewhere
 )

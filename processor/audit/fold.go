@@ -20,7 +20,7 @@ type Fold struct {
 	disk    *runs // nil without a directory, or before it is needed
 	dir     string
 
-	events, keyed, keyless, invalid, future uint64
+	events, keyed, missing, invalid, future uint64
 	onDisk                                  uint64 // keys that are on disk alone
 	stream                                  int64  // highest event time so far
 	lateness                                []uint64
@@ -88,8 +88,8 @@ func (f *Fold) Add(e *Event, k *Key) error {
 	}
 	f.events++
 	switch {
-	case k.Finding == Keyless:
-		f.keyless++
+	case k.Finding == MissingKey:
+		f.missing++
 		f.reason(e, k)
 		return nil
 	case k.Finding == Invalid:

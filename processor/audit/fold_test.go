@@ -62,7 +62,7 @@ func (t *traffic) next() record {
 	t.ends[p]++
 	switch draw := t.rnd.Float64(); {
 	case draw < 0.001:
-		r.k = Key{Finding: Keyless, Reason: "no id"}
+		r.k = Key{Finding: MissingKey, Reason: "no id"}
 		return r
 	case draw < 0.002:
 		r.k = Key{Finding: Invalid, Reason: "no JSON"}
@@ -95,7 +95,7 @@ func (t *traffic) next() record {
 type plain struct {
 	first                                   map[dedup.Digest]record
 	copies                                  map[dedup.Digest]uint64
-	events, keyed, keyless, invalid, future uint64
+	events, keyed, missing, invalid, future uint64
 	otherPayload, otherPartition            uint64
 	delays                                  map[int64]uint64 // by step, -1 beyond the last
 	partitions, senders                     map[int32][2]uint64
@@ -122,8 +122,8 @@ func bound(delay int64) int64 {
 func (p *plain) add(r record) {
 	p.events++
 	switch {
-	case r.k.Finding == Keyless:
-		p.keyless++
+	case r.k.Finding == MissingKey:
+		p.missing++
 		return
 	case r.k.Finding == Invalid:
 		p.invalid++
@@ -184,7 +184,7 @@ func (p *plain) compare(t failer, c *Counted) {
 			t.Errorf("%s: %v, a plain fold has %v", what, got, want)
 		}
 	}
-	same("events", [5]uint64{c.Events, c.Keyed, c.Keyless, c.Invalid, c.Future}, [5]uint64{p.events, p.keyed, p.keyless, p.invalid, p.future})
+	same("events", [5]uint64{c.Events, c.Keyed, c.MissingKey, c.Invalid, c.Future}, [5]uint64{p.events, p.keyed, p.missing, p.invalid, p.future})
 	same("keys and copies", []Estimate{c.Keys, c.Copies, c.OtherPayload, c.OtherPartition},
 		[]Estimate{{N: uint64(len(p.first))}, {N: p.total()}, {N: p.otherPayload}, {N: p.otherPartition}})
 	delays, late := map[int64]uint64{}, map[int64]uint64{}
@@ -322,8 +322,8 @@ func TestSampleIsWithinItsError(t *testing.T) {
 				t.Errorf("seed %d: share up to %d: %f ± %f, want %f", seed, s.UpTo, s.Share, s.Deviation, want)
 			}
 		}
-		if c.Events != p.events || c.Keyless != p.keyless || c.Keyed != p.keyed {
-			t.Errorf("seed %d: counts of events are sampled: %d, %d, %d", seed, c.Events, c.Keyed, c.Keyless)
+		if c.Events != p.events || c.MissingKey != p.missing || c.Keyed != p.keyed {
+			t.Errorf("seed %d: counts of events are sampled: %d, %d, %d", seed, c.Events, c.Keyed, c.MissingKey)
 		}
 	}
 	for what, per := range map[string]float64{"keys": seeds, "copies": seeds, "other partition": seeds, "copies of a partition": 4 * seeds} {

@@ -80,7 +80,7 @@ func (in Source) explain(text string, err error) error {
 // mistakes returns the mistakes that an error joins.
 func mistakes(err error) []*rules.Mistake {
 	var m *rules.Mistake
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it is the joined error itself
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []*rules.Mistake
 		for _, e := range joined.Unwrap() {
 			all = append(all, mistakes(e)...)

@@ -270,7 +270,7 @@ type Ranked struct {
 
 // Bounds of a usable rule.
 const (
-	keylessMax = 0.1 // share of the records without a key
+	missingMax = 0.1 // share of the records without a key
 	groupMax   = 5   // events of a key, on average
 )
 
@@ -323,8 +323,8 @@ func (a *Audit) judge(i int) Ranked {
 	switch {
 	case c.Events == 0:
 		return Ranked{i, "there are no records", false}
-	case n(c.Keyless+c.Invalid) > keylessMax:
-		return Ranked{i, Percent(n(c.Keyless+c.Invalid)) + " of the events have no key", false}
+	case n(c.MissingKey+c.Invalid) > missingMax:
+		return Ranked{i, Percent(n(c.MissingKey+c.Invalid)) + " of the events have no key", false}
 	case c.Keys.N*groupMax < c.Keyed:
 		return Ranked{i, fmt.Sprintf("a key has %.0f events on average: it names a group of events", float64(c.Keyed)/float64(max(1, c.Keys.N))), false}
 	case c.Copies.N == 0:
