@@ -41,6 +41,9 @@ type Position struct {
 	ledger      []byte
 }
 
+// Waits is how many records below Inputs were not judged yet.
+func (p *Position) Waits() int { return len(p.waits) }
+
 // IsStart reports whether it is where the app's first life began.
 func (p *Position) IsStart() bool { return p.ledger == nil }
 
