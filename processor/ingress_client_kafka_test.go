@@ -239,7 +239,7 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	b.openHTTP()
 	f := b.startIngress("front")
 	b.wait("the ingress client to say what it waits for", func() bool {
-		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is missing")
+		return strings.Contains(f.Ready().Error(), "the http part of the routes is missing in app app")
 	})
 	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
@@ -251,7 +251,10 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 1h\n    namespace: other", 1))
 	b.openHTTP()
 	other := b.startIngress("other")
-	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is missing in app app") })
+	b.wait("the other ingress client to say what it waits for", func() bool {
+		err := other.Ready()
+		return err != nil && strings.Contains(err.Error(), "is missing in app app")
+	})
 }
 
 // TestIngressClientRefusesForeignRoutes: its keys would not be those of the app.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
-	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
@@ -32,11 +32,14 @@ func newHTTPBench(t *testing.T, routes string) *bench {
 	return b
 }
 
+// openHTTP gives each route an endpoint.
 func (b *bench) openHTTP() {
-	for _, r := range b.routes.Routes {
-		r.HTTP = &rules.HTTP{Topic: r.Topics[0], Verdict: true}
-	}
+	b.t.Helper()
+	b.useRoutes(routeName.ReplaceAllString(string(b.routes.Text), "$0\n    http: {path: /$1, signature: {scheme: none}}"))
 }
+
+// routeName is the line with the name of a route.
+var routeName = regexp.MustCompile(`(?m)^ *- name: ([a-z0-9-]+)$`)
 
 // runningIngress is an ingress client that runs until it is stopped or the test ends.
 type runningIngress struct {

@@ -71,6 +71,14 @@ func (b *bench) redrive(cfg processor.Config, change func(*deadletter.RedriveOpt
 // turnAway lets the app turn records away by a wrong rule, and mends the rule.
 func turnAway(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
 	t.Helper()
+	b, cfg := turnAwayOnly(t, records)
+	b.apply(mendedRoutes, "signals")
+	return b, cfg
+}
+
+// turnAwayOnly mends the rule in the file only.
+func turnAwayOnly(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
+	t.Helper()
 	b := newBench(t, wrongRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
@@ -266,11 +274,11 @@ func (b *bench) assertDeletedWhenDone(cfg processor.Config) {
 	}
 }
 
-// TestRedriveNeedsTheMendedRoutesInTheApp: before the service has started with the file, its
-// old rule would turn the records away again.
+// TestRedriveNeedsTheMendedRoutesInTheApp: before the file is in force, the old rule would turn
+// the records away again.
 func TestRedriveNeedsTheMendedRoutesInTheApp(t *testing.T) {
 	t.Parallel()
-	b, cfg := turnAway(t, turnedAway(4))
+	b, cfg := turnAwayOnly(t, turnedAway(4))
 	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
 	if err == nil || !strings.Contains(err.Error(), "signals") || report.Redriven != 0 {
 		t.Errorf("%+v, %v", report, err)

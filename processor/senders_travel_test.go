@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/front"
 )
@@ -68,7 +67,7 @@ func TestSourceOfARequestIsTheSender(t *testing.T) {
 	t.Parallel()
 	routes := withSender(benchRoutes, "producer_id")
 	b := newHTTPBench(t, routes)
-	b.routes.Routes[0].Sender.Kind = rules.SenderHTTPSource // http_source, which the file allows with an http part only
+	b.useRoutes(strings.ReplaceAll(string(b.routes.Text), "producer_id", "http_source")) // which needs an http part
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	f := b.ingress("front")

@@ -21,15 +21,15 @@ func (b *bench) conn() app.Conn {
 	return app.Conn{Client: b.client, Admin: b.admin, Log: slog.New(slog.NewTextHandler(b.logs, nil)), Options: []kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...)}, MaxDecompressedBatchBytes: app.DecompressedBatchBytesDefault}
 }
 
-// apply puts routes in force, as 'oncebus apply --yes' does.
-func (b *bench) apply(routes string) *app.Applied {
+// apply puts routes in force, as 'oncebus apply --yes --forget-keys' does.
+func (b *bench) apply(routes string, forget ...string) *app.Applied {
 	b.t.Helper()
 	b.useRoutes(routes)
 	cfg := b.config("operator").Config
 	if topics, err := app.DescribeTopics(b.t.Context(), b.admin, "app-repartition"); err == nil && topics["app-repartition"].Partitions > 0 {
 		cfg.Partitions = topics["app-repartition"].Partitions
 	}
-	applied, err := app.Apply(b.t.Context(), b.conn(), cfg, b.routes, app.ApplyOptions{Yes: true, By: "ada"})
+	applied, err := app.Apply(b.t.Context(), b.conn(), cfg, b.routes, app.ApplyOptions{Yes: true, Forget: forget, By: "ada"})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -89,7 +89,13 @@ func (f *Found) Unknown() []string {
 
 // Check returns an operator error if the caller's routes or secret contradict the manifest.
 func (f *Found) Check(secret []byte) error {
-	_, err := f.Manifest.reconcile(f.Topology, f.file, secret)
+	m := f.Manifest
+	if m.hasSets() { // what the file has and the app has not must get no number
+		compared := *m
+		compared.Topics, compared.Namespaces = slices.Clone(m.Topics), slices.Clone(m.Namespaces)
+		m = &compared
+	}
+	_, err := m.reconcile(f.Topology, f.file, secret)
 	return err
 }
 

@@ -48,7 +48,7 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if f.sets.inForce <= than.Set || f.manifest == nil {
 		return nil, nil
 	}
-	m, err := decodeManifest(f.manifest, f.sets.clone())
+	m, err := decodeManifest(than.Topology.Manifest, f.manifest, f.sets.clone())
 	if err != nil {
 		return nil, err
 	}

@@ -282,14 +282,14 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	return decodeManifest(newest, sets)
+	return decodeManifest(t.Manifest, newest, sets)
 }
 
-// decodeManifest decodes a manifest and reads its route sets.
-func decodeManifest(value []byte, sets *Sets) (*Manifest, error) {
+// decodeManifest decodes the manifest of a topic and reads its route sets.
+func decodeManifest(topic string, value []byte, sets *Sets) (*Manifest, error) {
 	m := &Manifest{sets: sets}
 	if err := json.Unmarshal(value, m); err != nil {
-		return nil, kafka.OperatorErrorf("decode the manifest: %v", err)
+		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", topic, err)
 	}
 	if m.level() > wire.LevelNewest {
 		return m, nil // reconcile refuses it
