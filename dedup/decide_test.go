@@ -45,7 +45,7 @@ func (p *decidePlay) run(line string) (string, error) {
 		if !p.w.Changed {
 			return "nothing to know", nil
 		}
-		return fmt.Sprintf("since=%d late_before=%d full_from=%d settled=%t", p.w.Since, p.w.LateBefore, p.w.FullFrom(), p.w.IsSettled(p.stream)), nil
+		return fmt.Sprintf("since=%d late_before=%d full_from=%d whole=%t", p.w.Since, p.w.LateBefore, p.w.FullFrom(), p.w.IsWhole(p.stream)), nil
 	case "event":
 		if len(field) > 3 {
 			p.brokerTime = number(field[3])

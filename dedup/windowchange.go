@@ -43,9 +43,9 @@ func (w Window) FullFrom() int64 {
 	return max(w.LateBefore, saturate(w.Since, w.Size))
 }
 
-// IsSettled reports whether its change has no effect at a stream time or later. Then the
+// IsWhole reports whether its change has no effect at a stream time or later. Then the
 // window is the same as one that never changed.
-func (w Window) IsSettled(streamTime int64) bool {
+func (w Window) IsWhole(streamTime int64) bool {
 	return !w.Changed || streamTime != NoStreamTime &&
 		w.Since <= saturate(streamTime, -w.Retention()) && w.LateBefore <= w.earliest(streamTime)
 }

@@ -35,7 +35,7 @@ func TestChangedWindowIsExactFromItsPointOn(t *testing.T) {
 			t.Errorf("first %d, event %d at stream time %d: %v, want %v", c.first-w.Since, c.at-w.Since, c.stream, verdict, c.want)
 		}
 	}
-	if last := w.Since + w.Retention(); w.IsSettled(last-1) || !w.IsSettled(last) {
+	if last := w.Since + w.Retention(); w.IsWhole(last-1) || !w.IsWhole(last) {
 		t.Error("the change ends at another stream time than that at which Since leaves the retention")
 	}
 }
@@ -54,7 +54,7 @@ func TestLongerTwiceMakesNoEventInOrderLate(t *testing.T) {
 // TestChangeWithoutEventsKnowsNothing changes the window of a namespace without stream time.
 func TestChangeWithoutEventsKnowsNothing(t *testing.T) {
 	w := Window{Size: 10}.ChangeTo(Window{Size: 5, Skew: 3}, NoStreamTime)
-	if w != (Window{Size: 5, Skew: 3}) || w.FullFrom() != NoStreamTime || !w.IsSettled(NoStreamTime) {
+	if w != (Window{Size: 5, Skew: 3}) || w.FullFrom() != NoStreamTime || !w.IsWhole(NoStreamTime) {
 		t.Error(w)
 	}
 	if again := (Window{Size: 10}).ChangeTo(Window{Size: 10, Skew: 9}, 100); again.Changed {
@@ -65,7 +65,7 @@ func TestChangeWithoutEventsKnowsNothing(t *testing.T) {
 // A changing is a namespace whose window changes at random, as its draws say.
 type changing struct {
 	rng    *rand.Rand
-	w      Window // as the tasks have it: the change is dropped once it is settled
+	w      Window // as the tasks have it: the change is dropped once it is whole
 	kept   Window // the same, never dropped
 	stream int64
 	before []ruleAt // the rules before, each with the stream time of its end
@@ -96,7 +96,7 @@ func (c *changing) change() {
 		c.w, c.kept = c.w.ChangeTo(next, c.stream), c.kept.ChangeTo(next, c.stream)
 		c.least = min(c.least, next.Size)
 	}
-	if c.w.Changed && c.w.IsSettled(c.stream) {
+	if c.w.Changed && c.w.IsWhole(c.stream) {
 		c.w.Changed = false
 	}
 }

@@ -205,7 +205,7 @@ func (c *Counts) Encode() string {
 // wrap wire.ErrCheckpoint.
 //
 // set is the route set of the process. A task that goes over to it keeps its counts, however
-// long their steps are: with many keys it would stand still. After that, too long steps are
+// long their steps are: with many keys it would stall. After that, too long steps are
 // a reason to count again. Too short ones are merged.
 func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}

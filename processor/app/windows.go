@@ -62,7 +62,7 @@ func (rt *App) KnownUnder(c *wire.Checkpoint, set int64) (known []wire.KnownSinc
 		if next, exists := rt.SpanAt(set, namespaceID); c.StreamTimes.Has[id] && existed && exists {
 			next = c.Window(namespaceID, before).ChangeTo(next, c.StreamTimes.At[id])
 			entry = wire.KnownSince{NamespaceID: namespaceID, Since: next.Since, LateBefore: next.LateBefore}
-			has = !next.IsSettled(c.StreamTimes.At[id])
+			has = !next.IsWhole(c.StreamTimes.At[id])
 		}
 		if has {
 			known = append(known, entry)

@@ -243,7 +243,7 @@ func (m *setsModel) judge(s setsState, i, edition int8) explore.Step[setsState] 
 	} else {
 		w.Changed, w.Since, w.LateBefore = before.Changed, before.Since, before.LateBefore
 	}
-	if w.IsSettled(stream(t)) {
+	if w.IsWhole(stream(t)) {
 		w.Changed = false
 	}
 	t.changed, t.since, t.late = w.Changed, 0, 0

@@ -141,7 +141,7 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 		t.Open.Counts, t.Open.Counted, t.Open.Senders = "", false, nil // they are in OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
-		t.dropSettled()
+		t.dropWhole()
 		t.setFences()
 		t.sweepIfLong()
 	}

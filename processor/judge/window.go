@@ -28,17 +28,17 @@ func (t *State) adoptSet(from, to int64) {
 	}
 }
 
-// dropSettled drops the namespaces whose change of the window has no effect any more.
-func (t *State) dropSettled() {
-	if slices.ContainsFunc(t.Open.Known, t.settled) {
-		t.Open.Known = slices.DeleteFunc(slices.Clone(t.Open.Known), t.settled)
+// dropWhole drops the namespaces whose change of the window has no effect any more.
+func (t *State) dropWhole() {
+	if slices.ContainsFunc(t.Open.Known, t.isWhole) {
+		t.Open.Known = slices.DeleteFunc(slices.Clone(t.Open.Known), t.isWhole)
 		if len(t.Open.Known) == 0 {
 			t.Open.Known = nil
 		}
 	}
 }
 
-func (t *State) settled(k wire.KnownSince) bool {
+func (t *State) isWhole(k wire.KnownSince) bool {
 	w, ok := t.App.WindowAt(&t.Open, k.NamespaceID)
-	return ok && w.IsSettled(t.streamTime(k.NamespaceID))
+	return ok && w.IsWhole(t.streamTime(k.NamespaceID))
 }

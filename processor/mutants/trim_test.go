@@ -59,7 +59,7 @@ var trimList = []mutant{
 		name:    "pack-before-its-rows",
 		hazards: []string{"T16"},
 		does:    "the checkpoint is in the changelog before the last rows of its transaction",
-		edits:   []edit{{"processor/judge/state.go", "	t.sendPack(e)\n	t.Open.Sequence++\n", "	defer t.sendPack(e)\n	t.Open.Sequence++\n"}},
+		edits:   []edit{{"processor/judge/state.go", "	t.sendPack(e)\n	t.writeSeedCounts(e)\n", "	defer t.sendPack(e)\n	t.writeSeedCounts(e)\n"}},
 	},
 	{
 		name:    "recycled-too-early",

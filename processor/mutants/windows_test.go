@@ -55,7 +55,7 @@ var windowList = []mutant{
 		notInSim: noWindowInSim,
 	},
 	{
-		name:     "shorter-window-answers-nobody",
+		name:     "shorter-window-answers-no-one",
 		hazards:  []string{"W6"},
 		does:     "a shorter window evicts claims whose requests wait for ever",
 		edits:    []edit{{"processor/judge/waiting.go", "	if t.Open.Set == t.Committed.Set || t.Waiting == nil {\n", "	if t.Open.Set > 0 || t.Waiting == nil {\n"}},
@@ -63,7 +63,7 @@ var windowList = []mutant{
 		notInSim: noWindowInSim,
 	},
 	{
-		name:     "late-event-claims-anew",
+		name:     "late-event-claims-again",
 		hazards:  []string{"W7"},
 		does:     "a late event behind the window of a retained claim is dispatched",
 		edits:    []edit{{"processor/judge/judge.go", "(c.replaced == nil || c.window.Over(c.replaced.First, admitted))", "c.replaced == nil"}},

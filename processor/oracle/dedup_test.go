@@ -109,8 +109,8 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 
 // changeBoth goes over to another window, in the fold and in package dedup.
 func changeBoth(rng *rand.Rand, f *fold, r *Route, span dedup.Window, streamTime int64) dedup.Window {
-	f.settle()
-	if span.Changed != (len(f.spans.known) > 0) && !span.IsSettled(streamTime) {
+	f.dropWhole()
+	if span.Changed != (len(f.spans.known) > 0) && !span.IsWhole(streamTime) {
 		panic("the fold has dropped a change that has an effect")
 	}
 	number := f.spans.set + 1

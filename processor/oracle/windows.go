@@ -86,8 +86,8 @@ func (f *fold) absent(prior *row, window, grace, last int64, running bool) bool 
 	return running && prior.first < add(last, -rowRetention(window, grace))
 }
 
-// settle drops the changes that have no effect any more at the stream times of the fold.
-func (f *fold) settle() {
+// dropWhole drops the changes that have no effect any more at the stream times of the fold.
+func (f *fold) dropWhole() {
 	for id, k := range f.spans.known {
 		w, now := f.spans.of[id], f.times[id]
 		if k.since <= add(now, -rowRetention(w.Window, w.Grace)) && k.lateBefore <= add(now, -add(w.Window, w.Grace)) {
@@ -101,7 +101,7 @@ func (c *check) windows(t *task, r *Record, cp *checkpoint) {
 	if len(c.cfg.Sets) == 0 {
 		return
 	}
-	t.fold.settle()
+	t.fold.dropWhole()
 	var want []knownSince
 	for _, k := range t.fold.spans.known {
 		want = append(want, k)
