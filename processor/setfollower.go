@@ -10,6 +10,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // A setFollower makes the process go over to each route set that is put in force, and tells in
@@ -66,14 +67,15 @@ func (f *setFollower) explain(err error) {
 	f.board.setNotTaken(text)
 }
 
-// tell writes which set all workers of the process run, when it has changed.
+// tell writes which set all workers of the process run, when it has changed. At level 1 it
+// writes once what the process reads, for 'oncebus finalize'.
 func (f *setFollower) tell(ctx context.Context) error {
-	set := f.takenSet()
-	if f.newest().rt.Level < 2 || set == 0 || set == f.seen.Set {
+	rt, set := f.newest().rt, f.takenSet()
+	if told := !f.seen.At.IsZero(); told && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
 		return nil
 	}
-	seen := app.NewSeen(f.cfg.InstanceID, build(), set)
-	if err := seen.Write(ctx, f.conn.Client, f.newest().rt.Topology); err != nil {
+	seen := app.NewSeen(f.cfg.InstanceID, build(), set, rt.InForce)
+	if err := seen.Write(ctx, f.conn.Client, rt.Topology); err != nil {
 		return err
 	}
 	f.seen = seen

@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"maps"
 	"testing"
 	"time"
@@ -98,6 +99,8 @@ func TestBuildsWithAndWithoutTheBalancerShareAGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	one := b.ready(b.start(b.warmConfig("one")))
+	ended, end := context.WithCancel(t.Context())
+	end()
 	for range 2 {
 		if used := b.balancerOf(); used != assign.ProtocolName {
 			t.Fatalf("the group uses the balancer %q before an earlier build joins", used)
@@ -105,7 +108,7 @@ func TestBuildsWithAndWithoutTheBalancerShareAGroup(t *testing.T) {
 		earlier := b.newClient(kgo.ConsumerGroup("app-dedup"), kgo.ConsumeTopics("app-repartition"), kgo.DisableAutoCommit(),
 			kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.SessionTimeout(time.Second), kgo.HeartbeatInterval(100*time.Millisecond))
 		b.wait("the earlier build to get half of the tasks", func() bool {
-			earlier.PollFetches(nil) // returns at once
+			earlier.PollFetches(ended) // returns at once
 			return len(b.tasksOf(one)) == 4 && one.Ready() == nil && b.balancerOf() == "cooperative-sticky"
 		})
 		kept := b.tasksOf(one)

@@ -175,15 +175,8 @@ func (w *worker) runClient(ctx context.Context) error {
 	}
 	defer w.observe()()
 	for ctx.Err() == nil {
-		if _, missed := w.txns.oversized.announcements(); missed {
-			return errOversize
-		}
-		w.endRenewalIfRunning()
-		if w.mayRenew() {
-			return errSuperseded
-		}
-		if w.rejoin.Swap(false) {
-			w.txns.client.ForceRebalance()
+		if err := w.mustReplaceClient(); err != nil {
+			return err
 		}
 		w.memory.releaseIfIdle(w.txns.emitter.Release)
 		w.pauseFetching()
@@ -209,6 +202,22 @@ func (w *worker) runClient(ctx context.Context) error {
 	}
 	if w.txns.router != nil {
 		w.markStop(ctx)
+	}
+	return nil
+}
+
+// mustReplaceClient returns why the client has to be replaced before it polls again; nil if
+// it may go on. It also makes the client join its group again if that was asked for.
+func (w *worker) mustReplaceClient() error {
+	if _, missed := w.txns.oversized.announcements(); missed {
+		return errOversize
+	}
+	w.endRenewalIfRunning()
+	if w.mayRenew() {
+		return errSuperseded
+	}
+	if w.rejoin.Swap(false) {
+		w.txns.client.ForceRebalance()
 	}
 	return nil
 }

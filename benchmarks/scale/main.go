@@ -78,6 +78,14 @@ func main() {
 	}, func(ctx context.Context) error { return run(ctx, s) })
 }
 
+// changeFlags defines the flags of the parts standby and seed.
+func (s *settings) changeFlags(standbys, standbyShape, seeds *string) {
+	flag.StringVar(standbys, "standby-keys", "1000000,10000000", "standby: numbers of keys, comma separated")
+	flag.StringVar(standbyShape, "standby-shape", "2x2x24", "standby: the shape; the last process is killed")
+	flag.DurationVar(&s.standbyPause, "standby-traffic", 15*time.Second, "standby: traffic at -rate before the kill, in which the costs are measured")
+	flag.StringVar(seeds, "seed-keys", "1000000,2000000", "seed: numbers of keys to seed, export and compare, comma separated")
+}
+
 func parseFlags() (s settings, err error) {
 	var what, keys, shapes, rebalance, idle, restarts, seeds, standbys, standbyShape string
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
@@ -108,10 +116,7 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&restarts, "restart-keys", "1000000,10000000", "restart: numbers of keys, comma separated")
 	flag.IntVar(&s.restartRate, "restart-rate", 2000, "restart: new keys a second between fill and kill")
 	flag.DurationVar(&s.restartTraffic, "restart-traffic", 90*time.Second, "restart: how long that goes on; more than the flush age, so that the fill is flushed")
-	flag.StringVar(&standbys, "standby-keys", "1000000,10000000", "standby: numbers of keys, comma separated")
-	flag.StringVar(&standbyShape, "standby-shape", "2x2x24", "standby: the shape; the last process is killed")
-	flag.DurationVar(&s.standbyPause, "standby-traffic", 15*time.Second, "standby: traffic at -rate before the kill, in which the costs are measured")
-	flag.StringVar(&seeds, "seed-keys", "1000000,2000000", "seed: numbers of keys to seed, export and compare, comma separated")
+	s.changeFlags(&standbys, &standbyShape, &seeds)
 	flag.Parse()
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {

@@ -99,6 +99,14 @@ const (
 	appTime     = 20 * time.Second
 )
 
+// seedGuesses estimates the time of each run of the part seed.
+func (s settings) seedGuesses(events func(n int) time.Duration) (all []time.Duration) {
+	for _, keys := range s.seedKeys {
+		all = append(all, appTime+events(4*keys))
+	}
+	return all
+}
+
 // guesses estimates the time of each run, in the order in which they report their progress.
 func (s settings) guesses() (all []time.Duration) {
 	events := func(n int) time.Duration { return time.Duration(n) * time.Second / eventRate }
@@ -126,9 +134,7 @@ func (s settings) guesses() (all []time.Duration) {
 		case "standby":
 			all = append(all, s.takeoverGuesses()...)
 		case "seed":
-			for _, keys := range s.seedKeys {
-				all = append(all, appTime+events(4*keys))
-			}
+			all = append(all, s.seedGuesses(events)...)
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}

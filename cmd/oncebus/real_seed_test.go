@@ -172,7 +172,7 @@ func (w *world) awaitSeeds(p *program.Process, more int64) {
 	}
 	eventually(w.t, "seeds in the repartition topic", func(ctx context.Context) error {
 		if p.Ended() != nil {
-			return nil
+			return nil //nolint:nilerr // the command has ended
 		}
 		now, err := size(ctx)
 		if err == nil && now < began+more {

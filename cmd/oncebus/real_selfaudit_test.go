@@ -45,7 +45,7 @@ func (l *load) run(ctx context.Context) error {
 	for n := 0; limit.WaitN(ctx, batch) == nil; n++ {
 		if n%20 == 0 {
 			if err := kafkatest.Await(ctx, "the app to follow the load", l.followed); err != nil {
-				return nil // the test is over
+				return nil //nolint:nilerr // the test is over
 			}
 		}
 		records := make([]*kgo.Record, batch)

@@ -109,7 +109,7 @@ func (c *comparison) changed(old, r *rules.Route) {
 	}
 	for _, topic := range old.Topics {
 		if !slices.Contains(r.Topics, topic) {
-			c.lostTopic(r.Name, old, topic)
+			c.lostTopic(r.Name, topic)
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(fieldKinds)) {
@@ -226,7 +226,7 @@ func (c *comparison) newTopic(r *rules.Route, topic string) {
 }
 
 // lostTopic is about a topic that a route no longer takes.
-func (c *comparison) lostTopic(name string, old *rules.Route, topic string) {
+func (c *comparison) lostTopic(name, topic string) {
 	why := "its records go to other routes, and their keys with them"
 	if !c.inputsAfter[topic] {
 		why = "what is not read of it until then stays unread"

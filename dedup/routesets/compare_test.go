@@ -44,12 +44,12 @@ func with(route, field string) string { return route + "    " + field + "\n" }
 
 // TestEachChangeHasItsKind: the table of kinds, a line each.
 func TestEachChangeHasItsKind(t *testing.T) {
-	swap := func(text, old, new string) string {
+	swap := func(text, old, next string) string {
 		t.Helper()
 		if !strings.Contains(text, old) {
 			t.Fatalf("%q is not in the routes", old)
 		}
-		return strings.ReplaceAll(text, old, new)
+		return strings.ReplaceAll(text, old, next)
 	}
 	matched := func(name, value string) string {
 		return strings.ReplaceAll(with(orders, "match: {field: type, in: ["+value+"]}"), "name: orders", "name: "+name)

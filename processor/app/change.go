@@ -79,8 +79,7 @@ func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o Appl
 		if a.Former, err = m.outcomesAfter(ctx, routes, o); err != nil {
 			return nil, err
 		}
-		switch {
-		case len(a.Changes) == 0 && slices.Equal(a.Former, m.sets.formerOutcomes()):
+		if len(a.Changes) == 0 && slices.Equal(a.Former, m.sets.formerOutcomes()) {
 			return a, nil
 		}
 		err = s.apply(ctx, m, routes, a.Former, o.By)
@@ -157,7 +156,7 @@ func LiveInstances(ctx context.Context, c Conn, app string) ([]string, error) {
 
 // ReadSeen returns the newest rows of the processes of an app, by instance.
 func ReadSeen(ctx context.Context, c Conn, app string) (map[string]Seen, error) {
-	t := &Topology{App: app, Manifest: app + "-manifest"}
+	t := &Topology{Manifest: app + "-manifest"}
 	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
 	if err != nil {
 		return nil, err

@@ -199,6 +199,22 @@ func (c *Counts) Encode() string {
 	return string(b) + c.carried
 }
 
+// decodeHits decodes the counts of events of a namespace at the start of b, and returns what
+// follows them.
+func (c *Counts) decodeHits(b []byte) (rest []byte, err error) {
+	judged, n := binary.Uvarint(b[2:])
+	duplicates, m := binary.Uvarint(b[2+max(0, n):])
+	if n <= 0 || m <= 0 {
+		return nil, fmt.Errorf("%w: cut short in the counts of events", wire.ErrCheckpoint)
+	}
+	if p := c.place[b[0]]; p.known {
+		c.Hits[p.hits].judged, c.Hits[p.hits].duplicates = judged, duplicates
+	} else {
+		c.carried += string(b[:2+n+m])
+	}
+	return b[2+n+m:], nil
+}
+
 // Decode decodes what Encode wrote into a checkpoint into c. It carries namespace ids and
 // statuses that c does not have, because this process has no route for them. recount has the
 // namespace ids whose window changed, so that their keys must be counted again. Errors
@@ -218,16 +234,8 @@ func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool,
 		namespaceID, status := b[0], b[1]
 		b = b[2:]
 		if status == wire.CountsOfEvents {
-			judged, n := binary.Uvarint(b)
-			duplicates, m := binary.Uvarint(b[max(0, n):])
-			if n <= 0 || m <= 0 {
-				return nil, fmt.Errorf("%w: cut short in the counts of events", wire.ErrCheckpoint)
-			}
-			b = b[n+m:]
-			if p := c.place[namespaceID]; p.known {
-				c.Hits[p.hits].judged, c.Hits[p.hits].duplicates = judged, duplicates
-			} else {
-				c.carried += string(encoded[:len(encoded)-len(b)])
+			if b, err = c.decodeHits(encoded); err != nil {
+				return nil, err
 			}
 			continue
 		}

@@ -34,7 +34,7 @@ func (f *Follower) Take(rec *kgo.Record) {
 		f.manifest = rec.Value
 		return
 	}
-	if _, err := f.sets.take(rec); err != nil {
+	if err := f.sets.take(rec); err != nil {
 		f.err = kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
 	}
 }

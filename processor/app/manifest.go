@@ -273,7 +273,7 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 			if string(rec.Key) == ManifestKey {
 				newest = rec.Value
 			}
-			if _, err := sets.take(rec); err != nil {
+			if err := sets.take(rec); err != nil {
 				return kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
 			}
 		}
@@ -319,13 +319,12 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 			return nil, err
 		}
 		m, err = s.writeManifest(ctx, t)
-		if err == nil {
+		switch {
+		case err == nil:
 			return m, nil
-		}
-		if errors.Is(err, errSetsChanged) {
+		case errors.Is(err, errSetsChanged):
 			return nil, err
-		}
-		if !isFenced(err) {
+		case !isFenced(err):
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
 		s.Log.Info("manifest written by another process, retrying", "topic", t.Manifest)

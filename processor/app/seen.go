@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup/rules"
 	"oncebus/processor/wire"
 )
 
@@ -16,18 +17,20 @@ const seenPrefix = "seen/"
 // Seen is what a process tells in the manifest topic: its build, the levels that it reads, and
 // the route set that all of its workers run. It is written at the start and at each change.
 type Seen struct {
-	Instance string    `json:"-"` // the record key without its prefix
-	Build    string    `json:"build"`
-	Oldest   int       `json:"oldest_level"`
-	Newest   int       `json:"newest_level"`
-	Set      int64     `json:"set"`
-	By       string    `json:"by"`
-	At       time.Time `json:"at"`
+	Instance string `json:"-"` // the record key without its prefix
+	Build    string `json:"build"`
+	Oldest   int    `json:"oldest_level"`
+	Newest   int    `json:"newest_level"`
+	Set      int64  `json:"set"` // 0 at level 1
+	// Routes is the digest of the routes that it runs, see rules.Routes.Digest.
+	Routes string    `json:"routes"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
 }
 
 // NewSeen returns what a process tells of itself.
-func NewSeen(instance, build string, set int64) Seen {
-	return Seen{Instance: instance, Build: build, Oldest: wire.LevelOldest, Newest: wire.LevelNewest, Set: set, By: instance, At: time.Now().UTC().Truncate(time.Second)}
+func NewSeen(instance, build string, set int64, routes *rules.Routes) Seen {
+	return Seen{Instance: instance, Build: build, Oldest: wire.LevelOldest, Newest: wire.LevelNewest, Set: set, Routes: routes.Digest, By: instance, At: time.Now().UTC().Truncate(time.Second)}
 }
 
 // Write writes the row of the process.

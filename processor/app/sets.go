@@ -59,36 +59,36 @@ func newRouteSet(number int64, routes *rules.Routes, by string) *RouteSet {
 	return &RouteSet{Number: number, Text: string(routes.Text), Digest: routes.Digest, By: by, At: time.Now().UTC().Truncate(time.Second), routes: routes}
 }
 
-// take adds a record of the manifest topic, and reports whether it is one of a set.
-func (s *Sets) take(rec *kgo.Record) (is bool, err error) {
+// take adds a record of the manifest topic if it is one of a set.
+func (s *Sets) take(rec *kgo.Record) error {
 	key := string(rec.Key)
 	number, isSet := strings.CutPrefix(key, setPrefix)
 	if !isSet && key != setKey {
-		return false, nil
+		return nil
 	}
 	if rec.Value == nil {
-		return true, nil // no build writes it
+		return nil // no build writes it
 	}
 	if key == setKey {
 		var row setInForce
 		if err := json.Unmarshal(rec.Value, &row); err != nil {
-			return true, fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+			return fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
 		}
 		s.inForce = row.Number
-		return true, nil
+		return nil
 	}
 	set := new(RouteSet)
 	if err := json.Unmarshal(rec.Value, set); err != nil {
-		return true, fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+		return fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
 	}
 	if strconv.FormatInt(set.Number, 10) != number {
-		return true, fmt.Errorf("decode %s of %s: it has number %d", key, rec.Topic, set.Number)
+		return fmt.Errorf("decode %s of %s: it has number %d", key, rec.Topic, set.Number)
 	}
 	if s.all == nil {
 		s.all = map[int64]*RouteSet{}
 	}
 	s.all[set.Number] = set
-	return true, nil
+	return nil
 }
 
 // read parses the texts of the sets. The error names a set that this build cannot read.

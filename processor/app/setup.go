@@ -78,5 +78,6 @@ func (s *setup) newApp(ctx context.Context, t *Topology, m *Manifest) (*App, err
 	}
 	rt := newApp(t, m, s.routes)
 	rt.Clock = s.Clock
-	return rt, rt.ObserveClock(ctx, s.Client, s.cfg.InstanceID)
+	err := rt.ObserveClock(ctx, s.Client, s.cfg.InstanceID)
+	return rt, err
 }

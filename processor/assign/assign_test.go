@@ -187,7 +187,7 @@ func checkOnce(t *rapid.T, members []Member, partitions map[string]int32, assign
 }
 
 // costOf prices an assignment from the members alone.
-func costOf(members []Member, partitions map[string]int32, assigned [][]app.TaskID) (c cost) {
+func costOf(members []Member, assigned [][]app.TaskID) (c cost) {
 	owners := ownersOf(members)
 	for i, ids := range assigned {
 		c.load += int64(len(ids) * len(ids))
@@ -209,12 +209,12 @@ func TestAssignIsTheCheapest(t *testing.T) {
 		members, partitions := drawGroup(t, 3, 3)
 		assigned := Assign(members, partitions)
 		checkOnce(t, members, partitions, assigned)
-		got := costOf(members, partitions, assigned)
+		got := costOf(members, assigned)
 		ids := tasksOf(partitions)
 		var try func(n int, so [][]app.TaskID)
 		try = func(n int, so [][]app.TaskID) {
 			if n == len(ids) {
-				if c := costOf(members, partitions, so); c.less(got) {
+				if c := costOf(members, so); c.less(got) {
 					t.Fatalf("%v costs %+v, and %v costs %+v", assigned, got, so, c)
 				}
 				return

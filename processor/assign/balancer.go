@@ -50,7 +50,8 @@ func (*balancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, err
 
 func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
 	c, err := kgo.NewConsumerBalancer(b, members)
-	return c, c.MemberTopics(), err
+	topics := c.MemberTopics()
+	return c, topics, err
 }
 
 // Balance runs in the leader.

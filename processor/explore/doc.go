@@ -10,7 +10,7 @@
 // # What it owns
 //
 //   - Model describes a protocol: its first states, its steps, and what must hold.
-//   - Explore visits the states, and returns their number, or the shortest Violation.
+//   - Explore visits the states, and returns their number, or the shortest ViolationError.
 //   - Holds and Finds do this in a test. Finds expects a planted mistake.
 //   - Walk takes random steps, for bounds that are too wide to explore.
 //   - Bound chooses narrow bounds under the race detector. To explore the wide ones:

@@ -14,7 +14,7 @@ var ErrLimit = errors.New("the model has more states than its limit")
 var ErrStuck = errors.New("no goal can be reached any more")
 
 // Explore visits every state of a model that can be reached, in the order of their distance
-// from the start. The error is the first Violation, with a shortest trace, or wraps ErrLimit.
+// from the start. The error is the first ViolationError, with a shortest trace, or wraps ErrLimit.
 func Explore[S comparable](m Model[S]) (Result, error) {
 	x := &exploration[S]{model: &m, seed: maphash.MakeSeed(), table: make([]entry, 1<<12)}
 	err := x.run()
@@ -117,7 +117,7 @@ func (x *exploration[S]) find(s S) (at uint64, isNew bool) {
 	h := maphash.Comparable(x.seed, s)
 	mask := uint64(len(x.table) - 1)
 	for at = h & mask; x.table[at].state != 0; at = (at + 1) & mask {
-		if e := x.table[at]; e.hash == uint32(h>>32) && x.states[e.state-1] == s {
+		if e := x.table[at]; uint64(e.hash) == h>>32 && x.states[e.state-1] == s {
 			return at, false
 		}
 	}
@@ -135,8 +135,8 @@ func (x *exploration[S]) grow() {
 }
 
 // violation returns an error of a state, with the trace to it.
-func (x *exploration[S]) violation(at int32, err error) *Violation {
-	return &Violation{Model: x.model.Name, Trace: x.trace(at), Err: err}
+func (x *exploration[S]) violation(at int32, err error) *ViolationError {
+	return &ViolationError{Model: x.model.Name, Trace: x.trace(at), Err: err}
 }
 
 // trace returns the steps from the start to a state. It asks the model again which steps

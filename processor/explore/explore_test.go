@@ -129,7 +129,7 @@ func TestAgainstAMap(t *testing.T) {
 				return nil
 			}
 			_, err := Explore(m)
-			var v *Violation
+			var v *ViolationError
 			if !errors.As(err, &v) || len(v.Trace) != want {
 				t.Fatalf("%v, expected a trace of %d steps", err, want)
 			}
@@ -140,8 +140,8 @@ func TestAgainstAMap(t *testing.T) {
 // BenchmarkExplore visits a grid in which each state has four steps.
 func BenchmarkExplore(b *testing.B) {
 	type grid struct {
-		at  [4]uint8
-		pad [40]byte
+		at [4]uint8
+		_  [40]byte
 	}
 	m := Model[grid]{Name: "grid", Start: []grid{{}}, Next: func(s grid, steps []Step[grid]) []Step[grid] {
 		for i := range s.at {
@@ -177,7 +177,7 @@ func TestWalk(t *testing.T) {
 		return nil
 	}
 	m.Goal = nil
-	var v *Violation
+	var v *ViolationError
 	if _, err := Walk(m, rand.New(rand.NewPCG(1, 1)), 10_000); !errors.As(err, &v) || len(v.Trace) < 2 {
 		t.Error(err)
 	}

@@ -74,8 +74,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s: %d states, %d transitions, at most %d steps from the start", r.Model, r.States, r.Transitions, r.Depth)
 }
 
-// A Violation is a state or a step that is wrong, with a shortest way to it.
-type Violation struct {
+// A ViolationError is a state or a step that is wrong, with a shortest way to it.
+type ViolationError struct {
 	Model string
 	// Trace has a line for each step from the start.
 	Trace []string
@@ -83,7 +83,7 @@ type Violation struct {
 }
 
 // Error returns the trace and what is wrong at its end.
-func (v *Violation) Error() string {
+func (v *ViolationError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v, after %d steps:", v.Model, v.Err, len(v.Trace))
 	for i, line := range v.Trace {
@@ -93,4 +93,4 @@ func (v *Violation) Error() string {
 }
 
 // Unwrap returns what is wrong at the end of the trace.
-func (v *Violation) Unwrap() error { return v.Err }
+func (v *ViolationError) Unwrap() error { return v.Err }

@@ -32,7 +32,7 @@ func TestSeedMistakesFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			explore.Finds(t, newSeedModel(planted.mistake).model("seeds: "+name), planted.steps)
+			_ = explore.Finds(t, newSeedModel(planted.mistake).model("seeds: "+name), planted.steps)
 		})
 	}
 }

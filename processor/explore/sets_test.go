@@ -35,7 +35,7 @@ func TestSetsMistakesFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			explore.Finds(t, (&setsModel{3, 1, planted.mistake}).model("route sets: "+name), planted.steps)
+			_ = explore.Finds(t, (&setsModel{3, 1, planted.mistake}).model("route sets: "+name), planted.steps)
 		})
 	}
 }

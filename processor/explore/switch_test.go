@@ -35,7 +35,7 @@ func TestSwitchMistakesFound(t *testing.T) {
 			if planted.mistake == leadersNotFenced {
 				m.leaders = 2
 			}
-			explore.Finds(t, m.model("switch: "+name), planted.steps)
+			_ = explore.Finds(t, m.model("switch: "+name), planted.steps)
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestTakeoverMistakesFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newTakeoverModel(planted.asks, planted.mistake == oldTokenAccepted, 2, planted.crashes, 3, planted.mistake)
-			explore.Finds(t, m.model("takeover: "+name), planted.steps)
+			_ = explore.Finds(t, m.model("takeover: "+name), planted.steps)
 		})
 	}
 }

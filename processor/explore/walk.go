@@ -3,7 +3,7 @@ package explore
 import "math/rand/v2"
 
 // Walk takes random steps through a model, at most so many, until a goal or the end. It is for
-// bounds that are too wide to explore. The error is a Violation, whose trace is no shortest one.
+// bounds that are too wide to explore. The error is a ViolationError, whose trace is no shortest one.
 // reached reports whether the walk ended in a goal.
 func Walk[S comparable](m Model[S], rng *rand.Rand, most int) (reached bool, err error) {
 	s := m.Start[rng.IntN(len(m.Start))]
@@ -31,7 +31,7 @@ func Walk[S comparable](m Model[S], rng *rand.Rand, most int) (reached bool, err
 		}
 	}
 	if err != nil {
-		return false, &Violation{Model: m.Name, Trace: trace, Err: err}
+		return false, &ViolationError{Model: m.Name, Trace: trace, Err: err}
 	}
 	return m.Goal != nil && m.Goal(s), nil
 }

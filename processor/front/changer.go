@@ -69,6 +69,12 @@ func (c *Changer) Apply(ctx context.Context, o app.ApplyOptions) (*app.Applied, 
 	return a, c.explain(err)
 }
 
+// Finalize raises the level of the app, see app.Finalize.
+func (c *Changer) Finalize(ctx context.Context, by string) (*app.Finalized, error) {
+	f, err := app.Finalize(ctx, c.conn, c.cfg, c.routes, by)
+	return f, c.explain(err)
+}
+
 func (c *Changer) options(o app.ApplyOptions) app.ApplyOptions {
 	o.OpenClaims = c.openClaims
 	return o

@@ -433,11 +433,12 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
 	route := ev.route
-	if c.window.Changed && c.event.Time < c.window.LateBefore {
+	switch {
+	case c.window.Changed && c.event.Time < c.window.LateBefore:
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: the window has changed to %v, and its rows are complete for events from %d on", c.event.Time, route.Window, c.window.LateBefore)
-	} else if c.window.Late(c.event.Time, c.streamTime) {
+	case c.window.Late(c.event.Time, c.streamTime):
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", c.event.Time, c.streamTime, route.Window, route.Grace)
-	} else {
+	default:
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", c.event.Time, c.prior.First, route.Window)
 	}
 	e.byPolicy(ev, route.OnLate)

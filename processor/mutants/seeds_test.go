@@ -44,7 +44,7 @@ var seedList = []mutant{
 		name:     "seed-forgets-what-it-wrote",
 		hazards:  []string{"S4"},
 		does:     "a seed that goes on writes again what was written after the last progress",
-		edits:    []edit{{"processor/transfer/seed.go", "			if s.written[seedKey{one.Number, one.Digest}] {\n				continue\n			}\n", ""}},
+		edits:    []edit{{"processor/transfer/seed.go", "		if s.written[seedKey{one.Number, one.Digest}] {\n			continue\n		}\n", ""}},
 		aims:     inProcessor("^TestSeedGoesOnWhereItStopped$"),
 		notInSim: withoutSeeds,
 	},

@@ -87,13 +87,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		f.unsigned(math.MaxInt64)
 	}
 	rest := f.rest
-	if flags&flagFences != 0 {
-		for n := f.unsigned(17); n > 0 && !f.bad; n-- {
-			f.unsigned(math.MaxInt64)
-			f.unsigned(math.MaxInt64)
-			f.entries()
-		}
-	}
+	f.skipFences(flags)
 	c.fences, rest = string(rest[:len(rest)-len(f.rest)]), f.rest
 	if flags&flagAhead != 0 {
 		f.entries()
@@ -141,6 +135,18 @@ func (f *fields) known() (all []knownSince) {
 		all = append(all, knownSince{namespaceID: f.byte(), since: f.signed(), lateBefore: f.signed()})
 	}
 	return all
+}
+
+// skipFences skips the fences, if the flags say that there are any.
+func (f *fields) skipFences(flags uint64) {
+	if flags&flagFences == 0 {
+		return
+	}
+	for n := f.unsigned(17); n > 0 && !f.bad; n-- {
+		f.unsigned(math.MaxInt64)
+		f.unsigned(math.MaxInt64)
+		f.entries()
+	}
 }
 
 // countsOf returns the counts of keys, nil if the flags say that there are none.

@@ -125,7 +125,7 @@ func (p *page) lives(name string, n int) {
 	p.about(plain, name+" late", "late", "event time cannot be judged", at, p.stream-2*hour)
 	p.send(dropping, name+" late", p.stream-2*hour)
 	for route := range int32(3) {
-		p.keyless(route, route != dropping)
+		p.missingKey(route, route != dropping)
 	}
 	at = p.first(claiming, name+" result", p.stream)
 	digest := keyed(claiming, name+" result")
@@ -138,7 +138,7 @@ func (p *page) lives(name string, n int) {
 	p.first(plain, erased, p.stream+1)
 }
 
-func (p *page) keyless(route int32, emitted bool) {
+func (p *page) missingKey(route int32, emitted bool) {
 	at := Position{Offset: int64(len(p.inputs))}
 	p.inputs = append(p.inputs, LedgerInput{At: at, Route: route, Missing: true, Time: p.stream})
 	if emitted {
@@ -245,7 +245,7 @@ func TestLedgerFindsWhatIsPlanted(t *testing.T) {
 			p.about(plain, "x", "late", "event time cannot be judged", at, p.stream-2*hour)
 			return "K1 " + last(p)
 		},
-		"a keyless event is lost": func(p *page) string { p.keyless(plain, false); return "K2 " + input(p) },
+		"an event without a key is lost": func(p *page) string { p.missingKey(plain, false); return "K2 " + input(p) },
 		"a value is changed": func(p *page) string {
 			p.first(plain, "x", p.stream)
 			p.emissions[len(p.emissions)-1].Content++

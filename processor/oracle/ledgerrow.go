@@ -163,16 +163,8 @@ func (l *Ledger) row(row *LedgerRow) {
 	if row.Base {
 		return
 	}
-	if s.claims {
-		if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
-			return // an outcome, or a request that waits
-		}
-		if l.jumps(row, before.attempt); known && before.at != now.at {
-			l.formerClaim(formerDigest(row.Digest, uint64(before.attempt)))
-		}
-		if l.kept[row.Digest] {
-			return
-		}
+	if s.claims && !l.dispatches(row, before, now, known) {
+		return
 	}
 	l.rowCount++
 	if known && !s.claims && covers(before.first, row.First, s.shortest) {
@@ -182,6 +174,18 @@ func (l *Ledger) row(row *LedgerRow) {
 	if l.joins(row.Digest) {
 		l.join(row, s, !known || before.at != now.at)
 	}
+}
+
+// dispatches reports whether a row of a claim is of an attempt whose dispatch is awaited. It notes
+// what the row replaces.
+func (l *Ledger) dispatches(row *LedgerRow, before, now keyState, known bool) bool {
+	if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
+		return false // an outcome, or a request that waits
+	}
+	if l.jumps(row, before.attempt); known && before.at != now.at {
+		l.formerClaim(formerDigest(row.Digest, uint64(before.attempt)))
+	}
+	return !l.kept[row.Digest]
 }
 
 // jumps notes the keys of which compaction removed an attempt.

@@ -2,6 +2,7 @@ package portable
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -112,28 +113,31 @@ func (r *Reader) readJSON(what string, to any) error {
 func (r *Reader) Rows() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		for {
-			kind, err := r.take(1)
-			if err == nil && kind[0] == 'T' {
-				err = r.readTrailer()
-				if err == nil {
-					return
-				}
-			}
-			if err == nil && kind[0] != 'B' {
-				err = fmt.Errorf("%w: neither a block nor the trailer at offset %d", ErrFile, r.offset-1)
-			}
-			if err == nil {
-				var going bool
-				if going, err = r.readBlock(yield); err == nil && !going {
-					return
-				}
-			}
+			going, err := r.readPart(yield)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
+			if !going {
+				return
+			}
 		}
 	}
+}
+
+// readPart reads a block or the trailer. It returns false after the trailer, or if yield did.
+func (r *Reader) readPart(yield func(*Row, error) bool) (going bool, err error) {
+	kind, err := r.take(1)
+	if err != nil {
+		return false, err
+	}
+	switch kind[0] {
+	case 'B':
+		return r.readBlock(yield)
+	case 'T':
+		return false, r.readTrailer()
+	}
+	return false, fmt.Errorf("%w: neither a block nor the trailer at offset %d", ErrFile, r.offset-1)
 }
 
 // readBlock yields the rows of a block. It returns false if yield did.
@@ -202,7 +206,7 @@ func (r *Reader) readTrailer() error {
 	if err != nil {
 		return err
 	}
-	if string(got) != string(want) {
+	if !bytes.Equal(got, want) {
 		return fmt.Errorf("%w: its SHA-256 is %x, the trailer says %x", ErrFile, want, got)
 	}
 	if _, err := r.from.ReadByte(); !errors.Is(err, io.EOF) {

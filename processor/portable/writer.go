@@ -43,7 +43,8 @@ func NewWriter(to io.Writer, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the header: %w", err)
 	}
-	return w, w.write(appendJSON(append([]byte(magic), version), encoded))
+	err = w.write(appendJSON(append([]byte(magic), version), encoded))
+	return w, err
 }
 
 // appendJSON appends length, text and checksum.
@@ -84,7 +85,8 @@ func (w *Writer) endBlock() error {
 		return nil
 	}
 	packed := w.encoder.EncodeAll(w.bodies, nil)
-	b := append(w.block[:0], 'B')
+	b := w.block[:0]
+	b = append(b, 'B')
 	for _, n := range []int{w.rows, len(w.bodies), len(packed)} {
 		b = binary.BigEndian.AppendUint32(b, uint32(n))
 	}

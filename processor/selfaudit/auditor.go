@@ -34,11 +34,13 @@ type Options struct {
 	Watch func(read, total int64)
 }
 
-// What the oracle says, for those who print it.
 type (
-	Finding     = oracle.Finding
+	// Finding is a violation that the oracle found, for those who print it.
+	Finding = oracle.Finding
+	// RouteCounts are what the oracle saw of a route.
 	RouteCounts = oracle.RouteCounts
-	Report      = oracle.LedgerReport
+	// Report is what the oracle checked.
+	Report = oracle.LedgerReport
 )
 
 // MaxFindings is how many findings of one invariant a result describes; it counts all.

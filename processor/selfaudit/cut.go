@@ -84,9 +84,8 @@ func (a *Auditor) decided(ctx context.Context, topics []string) (map[string][]in
 
 // list lists offsets by topic and partition.
 func (a *Auditor) list(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topics []string) (map[string][]int64, error) {
-	all := map[string][]int64{}
 	if len(topics) == 0 {
-		return all, nil
+		return map[string][]int64{}, nil
 	}
 	for {
 		listed, err := list(ctx, topics...)
@@ -102,18 +101,25 @@ func (a *Auditor) list(ctx context.Context, list func(context.Context, ...string
 		if err != nil {
 			return nil, fmt.Errorf("list offsets of %v: %w", topics, err)
 		}
-		for _, topic := range topics {
-			all[topic] = make([]int64, a.topics[topic].Partitions)
-			for partition := range all[topic] {
-				o, ok := listed.Lookup(topic, int32(partition))
-				if !ok {
-					return nil, fmt.Errorf("list offsets of %s/%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
-				}
-				all[topic][partition] = o.Offset
-			}
-		}
-		return all, nil
+		return a.byPartition(listed, topics)
 	}
+}
+
+// byPartition returns listed offsets by topic and partition. One that the broker left out is an
+// error: zero would pass for an offset.
+func (a *Auditor) byPartition(listed kadm.ListedOffsets, topics []string) (map[string][]int64, error) {
+	all := map[string][]int64{}
+	for _, topic := range topics {
+		all[topic] = make([]int64, a.topics[topic].Partitions)
+		for partition := range all[topic] {
+			o, ok := listed.Lookup(topic, int32(partition))
+			if !ok {
+				return nil, fmt.Errorf("list offsets of %s/%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
+			}
+			all[topic][partition] = o.Offset
+		}
+	}
+	return all, nil
 }
 
 // judged sets the input offsets, the records below them that wait in the repartition topic, and

@@ -23,22 +23,7 @@ func (a *Auditor) emissionOf(topic string) func(*worker, []*kgo.Record) func(*or
 	replies := is(func(r *rules.Route) string { return r.Claim.Replies })
 	dead := is(func(r *rules.Route) string { return r.DeadLetter })
 	return func(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
-		var emissions []oracle.LedgerEmission
-		var answers []oracle.LedgerReply
-		for _, rec := range records {
-			if _, reply := own(rec, wire.HeaderAttempt); reply && replies {
-				if r, ok := w.reply(rec); ok {
-					answers = append(answers, r)
-				}
-				continue
-			}
-			if replies && !dead {
-				continue
-			}
-			if e, ok := w.emission(rec, dead); ok {
-				emissions = append(emissions, e)
-			}
-		}
+		emissions, answers := w.emitted(records, replies, dead)
 		return func(l *oracle.Ledger) {
 			for i := range emissions {
 				l.Emitted(&emissions[i])
@@ -48,6 +33,26 @@ func (a *Auditor) emissionOf(topic string) func(*worker, []*kgo.Record) func(*or
 			}
 		}
 	}
+}
+
+// emitted reads the records of a topic that has replies, dead letters, or both. A topic of replies
+// alone has no emissions.
+func (w *worker) emitted(records []*kgo.Record, replies, dead bool) (emissions []oracle.LedgerEmission, answers []oracle.LedgerReply) {
+	for _, rec := range records {
+		if _, reply := own(rec, wire.HeaderAttempt); reply && replies {
+			if r, ok := w.reply(rec); ok {
+				answers = append(answers, r)
+			}
+			continue
+		}
+		if replies && !dead {
+			continue
+		}
+		if e, ok := w.emission(rec, dead); ok {
+			emissions = append(emissions, e)
+		}
+	}
+	return emissions, answers
 }
 
 func where(rec *kgo.Record) string {
@@ -85,7 +90,8 @@ func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, 
 	}
 	e.Content = w.content(rec)
 	if token, says := own(rec, wire.HeaderClaimToken); says {
-		return e, w.dispatch(&e, token)
+		ok = w.dispatch(&e, token)
+		return e, ok
 	}
 	for _, about := range []string{wire.ReasonOutcome, wire.ReasonReply, wire.ReasonAnswer} {
 		if strings.HasPrefix(e.Reason, about) {

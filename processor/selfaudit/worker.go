@@ -141,9 +141,9 @@ func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
 
 // result is the content of an outcome or reply without its record key, which is the sender's.
 func (w *worker) result(rec *kgo.Record) uint64 {
-	keyless := *rec
-	keyless.Key = nil
-	return w.content(&keyless)
+	withoutKey := *rec
+	withoutKey.Key = nil
+	return w.content(&withoutKey)
 }
 
 // rowKind says what the rows of a changelog partition are, by their offsets.

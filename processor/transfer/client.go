@@ -81,7 +81,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if len(unknown) > 0 {
 		return kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %v; start the service with them first", c.cfg.AppID, unknown)
 	}
-	c.app = c.found.App()
+	c.routes, c.app = c.found.Routes(), c.found.App() // those in force
 	return nil
 }
 

@@ -277,9 +277,7 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 	if s.o.Rate > 0 {
 		most = max(1, min(most, s.o.Rate/10))
 	}
-	var mu sync.Mutex // promises of several brokers run at the same time
-	var failed error
-	ends := append([]int64(nil), s.p.Ends...)
+	d := &delivery{ends: append([]int64(nil), s.p.Ends...)}
 	run := s.p.run()
 	for n < most && !end {
 		seeds, err := source.Next()
@@ -292,42 +290,63 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 		}
 		s.last = seeds[0].Number
 		s.lines++
-		for i := range seeds {
-			one := &seeds[i]
-			if one.Number <= s.p.Lines {
-				continue
-			}
-			if s.o.Name == "" { // not checked before
-				if err := s.Seedable(one.Route); err != nil {
-					return n, false, err
-				}
-			}
-			n++
-			partition := s.app.Hasher.Partition(&one.routing)
-			s.sent[partition]++
-			if s.written[seedKey{one.Number, one.Digest}] {
-				continue
-			}
-			s.producer.Produce(context.Background(), s.record(one, run, partition), func(rec *kgo.Record, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil && failed == nil {
-					failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
-				}
-				if err == nil {
-					ends[rec.Partition] = max(ends[rec.Partition], rec.Offset+1)
-				}
-			})
+		added, err := s.produce(seeds, run, d)
+		n += added
+		if err != nil {
+			return n, false, err
 		}
 	}
 	if err := s.producer.Flush(ctx); err != nil {
 		return n, false, err
 	}
-	if failed != nil {
-		return n, false, failed
+	if d.failed != nil {
+		return n, false, d.failed
 	}
-	s.p.Lines, s.p.Keys, s.p.Ends = max(s.p.Lines, s.last), s.p.Keys+int64(n), ends
+	s.p.Lines, s.p.Keys, s.p.Ends = max(s.p.Lines, s.last), s.p.Keys+int64(n), d.ends
 	return n, end, nil
+}
+
+// produce produces the seeds of a line that are not in the progress. It returns how many these
+// are, with those that an earlier command wrote.
+func (s *seeding) produce(seeds []Seed, run wire.SeedRun, d *delivery) (n int, err error) {
+	for i := range seeds {
+		one := &seeds[i]
+		if one.Number <= s.p.Lines {
+			continue
+		}
+		if s.o.Name == "" { // not checked before
+			if err := s.Seedable(one.Route); err != nil {
+				return n, err
+			}
+		}
+		n++
+		partition := s.app.Hasher.Partition(&one.routing)
+		s.sent[partition]++
+		if s.written[seedKey{one.Number, one.Digest}] {
+			continue
+		}
+		s.producer.Produce(context.Background(), s.record(one, run, partition), d.done)
+	}
+	return n, nil
+}
+
+// A delivery is what became of the records of a chunk.
+type delivery struct {
+	mu     sync.Mutex // promises of several brokers run at the same time
+	failed error      // the first one
+	ends   []int64    // of the partitions, behind these records
+}
+
+// done is the promise of each record.
+func (d *delivery) done(rec *kgo.Record, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil && d.failed == nil {
+		d.failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+	}
+	if err == nil {
+		d.ends[rec.Partition] = max(d.ends[rec.Partition], rec.Offset+1)
+	}
 }
 
 // record returns the record of a seed.

@@ -89,18 +89,8 @@ func (s *snapshot) rows(ctx context.Context, watch func(position int64), each fu
 			if rec.Offset >= s.end || wire.IsCheckpoint(rec.Key) {
 				continue
 			}
-			n := uint64(0)
-			for row, err := range wire.RowsOf(rec) {
-				if err == nil && n == packRowsMax {
-					err = fmt.Errorf("%w: a pack of more than %d rows", dedup.ErrRow, packRowsMax)
-				}
-				if err == nil {
-					err = each(row, rowID(uint64(rec.Offset)*packRowsMax+n))
-				}
-				if err != nil {
-					return fmt.Errorf("%s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
-				}
-				n++
+			if err := eachRow(rec, each); err != nil {
+				return fmt.Errorf("%s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
 			}
 		}
 		watch(min(position, s.end))
@@ -110,6 +100,25 @@ func (s *snapshot) rows(ctx context.Context, watch func(position int64), each fu
 		return errMoved
 	}
 	return err
+}
+
+// eachRow calls each with the rows of a changelog record. A row past the bound is an error: it
+// would share its id with a row of the next record.
+func eachRow(rec *kgo.Record, each func(*dedup.Row, rowID) error) error {
+	n := uint64(0)
+	for row, err := range wire.RowsOf(rec) {
+		if err == nil && n == packRowsMax {
+			err = fmt.Errorf("%w: a pack of more than %d rows", dedup.ErrRow, packRowsMax)
+		}
+		if err == nil {
+			err = each(row, rowID(uint64(rec.Offset)*packRowsMax+n))
+		}
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	return nil
 }
 
 // live calls each with every live row of the snapshot once: the newest of its key, in the

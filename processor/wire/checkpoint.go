@@ -217,16 +217,7 @@ const (
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
 // to the time before. The first one of the fences and of Ahead is absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
-	flags := c.flags()
-	version := byte(checkpointVersion)
-	switch {
-	case c.Set > 0:
-		version = checkpointVersionSets
-	case len(c.Senders) > 0:
-		version = checkpointVersionSenders
-	case c.hasClaims():
-		version = checkpointVersionClaims
-	}
+	flags, version := c.flags(), c.version()
 	if dst = append(dst, version); version == checkpointVersionSets {
 		flags |= c.flagsSets()
 		dst = binary.AppendUvarint(dst, flags)
@@ -241,21 +232,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	if flags&flagGeneration != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Generation))
 	}
-	if flags&flagBypassed != 0 {
-		dst = append(dst, byte(len(c.Bypassed)))
-		for _, p := range c.Bypassed {
-			dst = binary.AppendUvarint(append(dst, p.NamespaceID), uint64(p.To))
-		}
-	}
-	if flags&flagDeadLettered != 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
-		end := int64(0)
-		for _, s := range c.DeadLettered {
-			dst = binary.AppendUvarint(dst, uint64(s.from-end))
-			dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
-			end = s.to
-		}
-	}
+	dst = c.appendBypass(dst, flags)
 	if flags&flagFloor != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Floor))
 		dst = binary.AppendUvarint(dst, uint64(c.FloorRows))
@@ -290,6 +267,39 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		if has {
 			dst = append(dst, byte(namespaceID))
 			dst = binary.AppendVarint(dst, c.StreamTimes.At[namespaceID])
+		}
+	}
+	return dst
+}
+
+// version returns the version of the encoding.
+func (c *Checkpoint) version() byte {
+	switch {
+	case c.Set > 0:
+		return checkpointVersionSets
+	case len(c.Senders) > 0:
+		return checkpointVersionSenders
+	case c.hasClaims():
+		return checkpointVersionClaims
+	}
+	return checkpointVersion
+}
+
+// appendBypass appends what was forwarded unchecked, as far as the flags say so.
+func (c *Checkpoint) appendBypass(dst []byte, flags uint64) []byte {
+	if flags&flagBypassed != 0 {
+		dst = append(dst, byte(len(c.Bypassed)))
+		for _, p := range c.Bypassed {
+			dst = binary.AppendUvarint(append(dst, p.NamespaceID), uint64(p.To))
+		}
+	}
+	if flags&flagDeadLettered != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
+		end := int64(0)
+		for _, s := range c.DeadLettered {
+			dst = binary.AppendUvarint(dst, uint64(s.from-end))
+			dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
+			end = s.to
 		}
 	}
 	return dst
@@ -362,21 +372,9 @@ func readsVersion(v byte) bool {
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
 	r := dedup.NewCursor(b)
-	version := r.Byte()
-	flags, known := uint64(0), uint64(checkpointFlags)
-	if version == checkpointVersionSets {
-		flags, known = r.Uvarint(math.MaxInt64), checkpointFlagsSets
-	} else {
-		flags = uint64(r.Byte())
-	}
-	if !r.Bad() && (!readsVersion(version) || flags&^known != 0) {
-		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSets, uint64(checkpointFlagsSets))
-	}
-	if version == checkpointVersionSets {
-		if c.Set = int64(r.Uvarint(math.MaxInt64)); c.Set == 0 {
-			r.Fail()
-		}
-		c.Closed = flags&flagClosed != 0
+	version, flags, err := c.decodeVersion(&r)
+	if err != nil {
+		return c, err
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
@@ -422,6 +420,27 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrCheckpoint, len(b))
 	}
 	return c, nil
+}
+
+// decodeVersion reads version and flags, and what comes with them.
+func (c *Checkpoint) decodeVersion(r *dedup.Cursor) (version byte, flags uint64, err error) {
+	version = r.Byte()
+	known := uint64(checkpointFlags)
+	if version == checkpointVersionSets {
+		flags, known = r.Uvarint(math.MaxInt64), checkpointFlagsSets
+	} else {
+		flags = uint64(r.Byte())
+	}
+	if !r.Bad() && (!readsVersion(version) || flags&^known != 0) {
+		return version, flags, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersionSets, uint64(checkpointFlagsSets))
+	}
+	if version == checkpointVersionSets {
+		if c.Set = int64(r.Uvarint(math.MaxInt64)); c.Set == 0 {
+			r.Fail()
+		}
+		c.Closed = flags&flagClosed != 0
+	}
+	return version, flags, nil
 }
 
 // decodeVersioned reads the fields that only some versions have.

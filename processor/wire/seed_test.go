@@ -23,8 +23,8 @@ func TestSeedCountsEncoding(t *testing.T) {
 	if !IsSeedCounts(rec) || IsPack(rec) || IsCheckpoint(rec.Key) {
 		t.Error("the record is taken for one of another kind")
 	}
-	for range RowsOf(rec) {
-		t.Error("the record has a row")
+	for row, err := range RowsOf(rec) {
+		t.Errorf("the record has a row: %v, %v", row, err)
 	}
 	got, err := ReadSeedCounts(rec)
 	if err != nil || !reflect.DeepEqual(got, want) || got.Total() != 314 {

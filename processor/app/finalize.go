@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// Finalized is the result of Finalize.
+type Finalized struct {
+	// Level is that of the app. Raised reports that it was lower before.
+	Level  int  `json:"level"`
+	Raised bool `json:"raised"`
+	// Set is the number of the route set in force.
+	Set int64 `json:"set"`
+	// Live are the instances in the groups of the app, all of which read the level.
+	Live []string `json:"live"`
+}
+
+// Finalize raises the level of an app to the newest one of this build. From then on a build
+// that does not know the level refuses the app, so there is no way back to it. Each live
+// process must read the level and have the routes of the file, which become route set 1.
+// The error names all processes that do not.
+//
+// A process of an earlier build that begins meanwhile stops at the first record that it cannot
+// read, and commits nothing of it.
+func Finalize(ctx context.Context, c Conn, cfg Config, file *rules.Routes, by string) (*Finalized, error) {
+	for {
+		f, err := finalizeOnce(ctx, c, cfg, file, by)
+		if !isFenced(err) && !errors.Is(err, errSetsChanged) {
+			return f, err
+		}
+		if err := kafka.Pause(ctx, fencedPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, by string) (*Finalized, error) {
+	s := &setup{Conn: c, cfg: cfg, routes: file}
+	m, err := s.readSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", cfg.AppID)
+	}
+	f := &Finalized{Level: m.level(), Set: m.sets.inForce}
+	if f.Live, err = LiveInstances(ctx, c, cfg.AppID); err != nil || m.level() >= wire.LevelNewest {
+		return f, err
+	}
+	seen, err := ReadSeen(ctx, c, cfg.AppID)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseBehind(f.Live, seen, file); err != nil {
+		return nil, err
+	}
+	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
+	if m.Version < manifestVersionAppTokens && slices.ContainsFunc(file.Routes, claims) {
+		return nil, kafka.OperatorErrorf("the claim tokens of app %s do not name it yet: stop all processes, start them, and repeat oncebus finalize", cfg.AppID)
+	}
+	if err := s.raiseLevel(ctx, by); err != nil {
+		return nil, err
+	}
+	f.Level, f.Set, f.Raised = wire.LevelNewest, 1, true
+	return f, nil
+}
+
+// refuseBehind returns an operator error for each live process that does not read the newest
+// level, or runs other routes than those of the file.
+func refuseBehind(live []string, seen map[string]Seen, file *rules.Routes) error {
+	var mistakes []error
+	for _, instance := range live {
+		row, told := seen[instance]
+		switch {
+		case !told:
+			mistakes = append(mistakes, kafka.OperatorErrorf("process %s has not told which levels it reads: it is of an earlier build, or has just begun; update it, then repeat oncebus finalize", instance))
+		case row.Newest < wire.LevelNewest:
+			mistakes = append(mistakes, kafka.OperatorErrorf("process %s of build %s reads levels up to %d, this build writes %d: update it, then repeat oncebus finalize", instance, row.Build, row.Newest, wire.LevelNewest))
+		case row.Routes != file.Digest:
+			mistakes = append(mistakes, kafka.OperatorErrorf("process %s runs other routes than this file, which would become route set 1: give both the same file, then repeat oncebus finalize", instance))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// raiseLevel writes the newest level and the routes as set 1, in one transaction with the
+// manifest.
+func (s *setup) raiseLevel(ctx context.Context, by string) error {
+	t, err := s.setUpTopics(ctx)
+	if err != nil {
+		return err
+	}
+	set := newRouteSet(1, s.routes, by)
+	rows, err := setRows(set)
+	if err != nil {
+		return err
+	}
+	err = s.editManifest(ctx, t, func(now *Manifest) error {
+		if now.hasSets() {
+			return errSetsChanged // another command raised it
+		}
+		now.Version, now.Level, now.sets = manifestVersionLevels, wire.LevelNewest, now.sets.with(set)
+		_, err := now.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
+		return err
+	}, rows...)
+	if err != nil {
+		return fmt.Errorf("raise the level of app %s: %w", s.cfg.AppID, err)
+	}
+	s.Log.Info("level raised", "app", s.cfg.AppID, "level", wire.LevelNewest)
+	return nil
+}

@@ -1,0 +1,88 @@
+package processor_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+func (b *bench) finalize() (*app.Finalized, error) {
+	return app.Finalize(b.t.Context(), b.conn(), b.config("operator").Config, b.routes, "ada")
+}
+
+// told waits until a process has told which levels it reads.
+func (b *bench) told(instance string) {
+	b.t.Helper()
+	b.wait(instance+" to tell its levels", func() bool {
+		seen, err := app.ReadSeen(context.Background(), b.conn(), "app")
+		_, told := seen[instance]
+		return err == nil && told
+	})
+}
+
+// TestFinalizeRaisesTheLevel: processes of an app that an earlier build began go over to
+// level 2 while they run. No event is lost or emitted twice.
+func TestFinalizeRaisesTheLevel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
+	one := b.living(b.config("one"), batch("s", 8)...)
+	two := b.ready(b.start(b.config("two")))
+	b.told("one")
+	b.told("two")
+	f, err := b.finalize()
+	if err != nil || !f.Raised || f.Level != wire.LevelNewest || f.Set != 1 || strings.Join(f.Live, " ") != "one two" {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	b.taken(1, one, two)
+	b.produce(batch("s", 8)...)
+	b.produce(batch("t", 8)...)
+	b.drain(one, "signals.raw")
+	if n := len(b.read("signals.unique")); n != 16 {
+		t.Errorf("%d events in the output, want 16", n)
+	}
+	set := int64(0)
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) == wire.CheckpointKey {
+			c, err := wire.DecodeCheckpoint(r.Value)
+			must(t, err)
+			set = max(set, c.Set)
+		}
+	}
+	if set != 1 {
+		t.Errorf("the newest checkpoint names set %d", set)
+	}
+	if f, err := b.finalize(); err != nil || f.Raised || f.Level != wire.LevelNewest {
+		t.Errorf("a second time: %+v, %v", f, err)
+	}
+}
+
+// TestFinalizeNamesWhoIsBehind: a live process that has not told that it reads the level, as one
+// of an earlier build, or that runs other routes, leaves the level as it is.
+func TestFinalizeNamesWhoIsBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
+	b.living(b.config("one"), batch("s", 4)...)
+	b.told("one")
+	own := b.routes
+	b.useRoutes(bothRoutes)
+	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one runs other routes") {
+		t.Errorf("other routes: %v", err)
+	}
+	b.routes = own
+	b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte("seen/one")})
+	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one has not told") {
+		t.Errorf("without a row: %v", err)
+	}
+	for _, r := range b.read("app-manifest") {
+		if string(r.Key) == "set" {
+			t.Error("a route set is in force")
+		}
+	}
+}
