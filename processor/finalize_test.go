@@ -15,13 +15,13 @@ func (b *bench) finalize() (*app.Finalized, error) {
 	return app.Finalize(b.t.Context(), b.conn(), b.config("operator").Config, b.routes, "ada")
 }
 
-// told waits until a process has told which levels it reads.
-func (b *bench) told(instance string) {
+// levelsWritten waits until a process has written which levels it reads.
+func (b *bench) levelsWritten(instance string) {
 	b.t.Helper()
-	b.wait(instance+" to tell its levels", func() bool {
+	b.wait(instance+" to write its levels", func() bool {
 		seen, err := app.ReadSeen(context.Background(), b.conn(), "app")
-		_, told := seen[instance]
-		return err == nil && told
+		_, written := seen[instance]
+		return err == nil && written
 	})
 }
 
@@ -33,8 +33,8 @@ func TestFinalizeRaisesTheLevel(t *testing.T) {
 	b.beginAtLevel1()
 	one := b.living(b.config("one"), batch("s", 8)...)
 	two := b.ready(b.start(b.config("two")))
-	b.told("one")
-	b.told("two")
+	b.levelsWritten("one")
+	b.levelsWritten("two")
 	f, err := b.finalize()
 	if err != nil || !f.Raised || f.Level != wire.LevelNewest || f.Set != 1 || strings.Join(f.Live, " ") != "one two" {
 		t.Fatalf("%+v, %v", f, err)
@@ -62,14 +62,14 @@ func TestFinalizeRaisesTheLevel(t *testing.T) {
 	}
 }
 
-// TestFinalizeNamesWhoIsBehind: a live process that has not told that it reads the level, as one
+// TestFinalizeNamesWhoIsBehind: a live process that has not written that it reads the level, as one
 // of an earlier build, or that runs other routes, leaves the level as it is.
 func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.beginAtLevel1()
 	b.living(b.config("one"), batch("s", 4)...)
-	b.told("one")
+	b.levelsWritten("one")
 	own := b.routes
 	b.useRoutes(bothRoutes)
 	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one runs other routes") {
@@ -77,7 +77,7 @@ func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 	}
 	b.routes = own
 	b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte("seen/one")})
-	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one has not told") {
+	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one has not written") {
 		t.Errorf("without a row: %v", err)
 	}
 	for _, r := range b.read("app-manifest") {

@@ -71,7 +71,7 @@ func (f *setFollower) explain(err error) {
 // writes once what the process reads, for 'oncebus finalize'.
 func (f *setFollower) tell(ctx context.Context) error {
 	rt, set := f.newest().rt, f.takenSet()
-	if told := !f.seen.At.IsZero(); told && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
+	if written := !f.seen.At.IsZero(); written && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
 		return nil
 	}
 	seen := app.NewSeen(f.cfg.InstanceID, build(), set, rt.InForce)

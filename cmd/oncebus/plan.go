@@ -131,6 +131,9 @@ func writePlan(p cli.Process, a *app.Applied) error {
 			cli.Printf(tw, "\t\t- %s\n", step)
 		}
 	}
+	for i := range a.Windows {
+		cli.Printf(tw, "window\tnamespace %s\n", &a.Windows[i])
+	}
 	for _, f := range a.Former {
 		cli.Printf(tw, "former\troute %s\tits claims are open: outcomes topic %s is read on\n", f.Route, f.Topic)
 	}

@@ -31,6 +31,8 @@ type Applied struct {
 	// Set is the number of the set in force. Written reports that it is new.
 	Set     int64 `json:"set"`
 	Written bool  `json:"written"`
+	// Windows says from when on changed windows hold as a whole. Only a plan has it.
+	Windows []WindowPlan `json:"windows,omitempty"`
 	// Former are the outcomes topics of former routes that are read until their claims end.
 	Former []FormerOutcomes `json:"former_outcomes,omitempty"`
 }

@@ -77,10 +77,10 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 func refuseBehind(live []string, seen map[string]Seen, file *rules.Routes) error {
 	var mistakes []error
 	for _, instance := range live {
-		row, told := seen[instance]
+		row, written := seen[instance]
 		switch {
-		case !told:
-			mistakes = append(mistakes, kafka.OperatorErrorf("process %s has not told which levels it reads: it is of an earlier build, or has just begun; update it, then repeat oncebus finalize", instance))
+		case !written:
+			mistakes = append(mistakes, kafka.OperatorErrorf("process %s has not written which levels it reads: it is of an earlier build, or has just begun; update it, then repeat oncebus finalize", instance))
 		case row.Newest < wire.LevelNewest:
 			mistakes = append(mistakes, kafka.OperatorErrorf("process %s of build %s reads levels up to %d, this build writes %d: update it, then repeat oncebus finalize", instance, row.Build, row.Newest, wire.LevelNewest))
 		case row.Routes != file.Digest:
@@ -113,6 +113,6 @@ func (s *setup) raiseLevel(ctx context.Context, by string) error {
 	if err != nil {
 		return fmt.Errorf("raise the level of app %s: %w", s.cfg.AppID, err)
 	}
-	s.Log.Info("level raised", "app", s.cfg.AppID, "level", wire.LevelNewest)
+	s.Log.Info("level raised", "app", s.cfg.AppID, "encodings", wire.LevelNewest)
 	return nil
 }

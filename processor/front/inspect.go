@@ -325,32 +325,18 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 }
 
 func (i *Inspector) readStats(ctx context.Context) ([]TaskKeys, error) {
-	leaders := kafka.NewLeaders(i.client)
-	var all []TaskKeys
-	tasks := int64(0)
-	for _, topic := range i.rt.Topology.TaskTopics() {
-		tasks += int64(i.rt.Topology.Topics[topic].Partitions)
+	tasks, err := readCheckpoints(ctx, i.client, i.rt, i.progress.show)
+	if err != nil {
+		return nil, err
 	}
-	for _, topic := range i.rt.Topology.TaskTopics() {
-		for partition := range i.rt.Topology.Topics[topic].Partitions {
-			name := app.ChangelogName(i.rt.Topology.App, topic)
-			last, _, err := app.LastCheckpoint(ctx, leaders.NewReader(name, i.rt.Topology.Topics[name].ID, partition))
-			if err != nil {
-				return nil, err
-			}
-			if last.Has() && !last.IsWhole() {
-				return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", app.TaskID{Topic: topic, Partition: partition})
-			}
-			c, counts := last.Newest(), app.NewCounts(i.rt)
-			if _, err := counts.Decode(&c, i.rt.Set); err != nil {
-				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
-			}
-			counts.LoadSenders(i.rt, c.Senders)
-			all = append(all, TaskKeys{app.TaskID{Topic: topic, Partition: partition}.String(), counts.List(i.rt, &c), counts.Duplicates(i.rt)})
-			if i.progress.show != nil {
-				i.progress.show(int64(len(all)), tasks)
-			}
+	var all []TaskKeys
+	for n := range tasks {
+		c, counts := &tasks[n].Checkpoint, app.NewCounts(i.rt)
+		if _, err := counts.Decode(c, i.rt.Set); err != nil {
+			return nil, fmt.Errorf("task %v: %w", tasks[n].Task, err)
 		}
+		counts.LoadSenders(i.rt, c.Senders)
+		all = append(all, TaskKeys{tasks[n].Task.String(), counts.List(i.rt, c), counts.Duplicates(i.rt)})
 	}
 	return all, nil
 }

@@ -123,7 +123,8 @@ func (b *standby) run(ctx context.Context) {
 		b.r.src.Metrics.standbyLag.WithLabelValues(labels...).Set(float64(lag))
 	})
 	rows := b.r.rows
-	if failed := b.close(); ctx.Err() != nil {
+	failed := b.close()
+	if ctx.Err() != nil {
 		err = failed
 	}
 	switch {

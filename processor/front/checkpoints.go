@@ -1,0 +1,38 @@
+package front
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+)
+
+// readCheckpoints returns the newest checkpoint of each task of an app. show gets how many
+// are read, and of how many; nil for no report.
+func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, show func(read, of int64)) ([]app.TaskCheckpoint, error) {
+	leaders := kafka.NewLeaders(client)
+	var ids []app.TaskID
+	for _, topic := range rt.Topology.TaskTopics() {
+		for partition := range rt.Topology.Topics[topic].Partitions {
+			ids = append(ids, app.TaskID{Topic: topic, Partition: partition})
+		}
+	}
+	var all []app.TaskCheckpoint
+	for _, id := range ids {
+		name := app.ChangelogName(rt.Topology.App, id.Topic)
+		last, _, err := app.LastCheckpoint(ctx, leaders.NewReader(name, rt.Topology.Topics[name].ID, id.Partition))
+		if err != nil {
+			return nil, err
+		}
+		if last.Has() && !last.IsWhole() {
+			return nil, kafka.OperatorErrorf("task %v: its changelog has lost the newest whole checkpoint; its next transaction writes one", id)
+		}
+		all = append(all, app.TaskCheckpoint{Task: id, Checkpoint: last.Newest()})
+		if show != nil {
+			show(int64(len(all)), int64(len(ids)))
+		}
+	}
+	return all, nil
+}
