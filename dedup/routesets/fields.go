@@ -43,10 +43,10 @@ var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "m
 // The steps that do what apply refuses.
 var (
 	stepsKey = []string{
-		"add `shadow:` with the new key to the route, and apply that",
-		"once plan says so, run: oncebus promote",
+		"give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted",
+		"or leave `key` as it was",
 	}
 	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
 	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
-	stepsPartition = []string{"oncebus move --to-routed"}
+	stepsPartition = []string{"leave `prepartitioned` as it was", "or add a route with another name, namespace and topics"}
 )

@@ -141,7 +141,7 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 		case err != nil, h == nil, id != "" && h.ID != id:
 			return nil, err
 		case h.Switch != "" && id == "":
-			return nil, kafka.OperatorErrorf("the hold is part of switch %s (%s), which ends it: to undo the switch: oncebus abort", h.Switch, h.Reason)
+			return nil, kafka.OperatorErrorf("the hold is part of switch %s (%s), which ends it", h.Switch, h.Reason)
 		}
 		ended = h
 		rec, err := encodeRow(holdKey, nil)
