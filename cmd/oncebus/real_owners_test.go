@@ -31,10 +31,11 @@ routes:
 
 const (
 	ownersTasks = 12 // so many that no process gets those that it had by chance
-	ownersKeys  = 300_000
-	ownersRate  = 20_000 // events a second meanwhile
 	ownersMore  = 1 << 20
 )
+
+// ownersRate is the load meanwhile, in events a second; ownersKeys is how many keys are known before.
+var ownersRate, ownersKeys = int(loadRate), 15 * int(loadRate)
 
 // flood sends numbered events, and duplicates of earlier ones.
 type flood struct {
@@ -72,8 +73,8 @@ func (f *flood) flow() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		const batch = ownersRate / 100
-		limit := rate.NewLimiter(ownersRate, 2*batch)
+		batch := ownersRate / 100
+		limit := rate.NewLimiter(rate.Limit(ownersRate), 2*batch)
 		for f.events < ownersKeys*2+ownersMore && limit.WaitN(ctx, batch) == nil {
 			f.more(ctx, batch)
 		}
@@ -122,7 +123,7 @@ func (f *flood) check() {
 // slower than the events come.
 func (f *flood) taken() {
 	f.w.t.Helper()
-	for left := int64(math.MaxInt64); left > ownersRate; {
+	for left := int64(math.MaxInt64); left > int64(ownersRate); {
 		eventually(f.w.t, "progress", func(ctx context.Context) error {
 			lags, err := f.w.admin.Lag(ctx, f.w.app+"-route", f.w.app+"-dedup")
 			if err == nil {

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,13 +21,25 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// loadRate is the load in events a second; a third of them are duplicates.
-const loadRate = 20_000
+// loadRate is the load of tests that change a running app, in events a second:
+// ONCEBUS_TEST_LOAD=20000, or what the suite has time for.
+var loadRate = func() int64 {
+	text, set := os.LookupEnv("ONCEBUS_TEST_LOAD")
+	if !set {
+		return 2000
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 100 {
+		panic("ONCEBUS_TEST_LOAD: " + text + " is no rate of at least 100 events a second")
+	}
+	return n
+}()
 
 // loadAhead is how many events the load may be ahead of the app: a slow machine lowers the rate.
-const loadAhead = 3 * loadRate
+var loadAhead = 3 * loadRate
 
-// load sends events of realRoutes until its context ends, in batches at loadRate.
+// load sends events of realRoutes until its context ends, in batches at loadRate, of which a
+// third are duplicates.
 type load struct {
 	w    *world
 	sent atomic.Int64
@@ -41,7 +55,7 @@ func (w *world) startLoad(ctx context.Context) *load {
 
 func (l *load) run(ctx context.Context) error {
 	const batch = 1000
-	limit := rate.NewLimiter(loadRate, batch)
+	limit := rate.NewLimiter(rate.Limit(loadRate), batch)
 	for n := 0; limit.WaitN(ctx, batch) == nil; n++ {
 		if n%20 == 0 {
 			if err := kafkatest.Await(ctx, "the app to follow the load", l.followed); err != nil {
