@@ -141,7 +141,7 @@ func TestEndsOfRestoresArePublishedTogether(t *testing.T) {
 	metrics := newMetrics(prometheus.NewRegistry())
 	for _, p := range []int32{0, 1} {
 		id := app.TaskID{Topic: "in", Partition: p}
-		s.tasks[id] = &task{Judge: &judge.Judge{State: judge.State{ID: id}}, metrics: metrics, lagClock: &lagClock{}, state: restoring}
+		s.tasks[id] = &task{Judge: &judge.Judge{State: judge.State{ID: id, App: &app.App{}}}, metrics: metrics, lagClock: &lagClock{}, state: restoring}
 	}
 	s.published = time.Now().Add(time.Hour) // as after a publication just now, whatever the machine's speed
 	if s.publishChange(); !s.stale || len(s.board.allTasks()) != 0 {

@@ -137,6 +137,7 @@ func TestTokenOfAnotherAppIsRefused(t *testing.T) {
 func TestUpgradeKeepsTheOutcomesOfOpenClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	b.beginAtLevel1()
 	earlier := b.ready(b.start(b.config("one")))
 	b.doctor("app", func(m *app.Manifest) { m.Version = 1 })
 	second := b.ready(b.start(b.config("two")))

@@ -18,6 +18,7 @@ import (
 func TestRebalanceEndsRecounts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
 	b.createTopic("signals.raw", 4)
 	config := func(instance string) processor.Config {
 		cfg := b.config(instance)
@@ -28,7 +29,7 @@ func TestRebalanceEndsRecounts(t *testing.T) {
 	const keys = 5000 // of which each of two tasks counts more than one step
 	before := batch("before", keys)
 	b.lived(config("one"), before...)
-	b.apply(strings.Replace(benchRoutes, "window: 1h", "window: 2h", 1)) // which makes a process count again
+	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 30m", 1)) // which makes a process count again
 
 	var counting, ended, further atomic.Int64
 	finish := make(chan struct{})

@@ -40,7 +40,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		r := routes.Route(c.route)
 		derived := rules.Derived{Route: r}
 		shown := showLookup(&derived)
-		shown.Found, shown.shownEntry = true, showEntry(&derived, &front.Entry{Row: c.row, StreamTime: c.time})
+		shown.Found, shown.shownEntry = true, showEntry(&derived, &front.Entry{Row: c.row, StreamTime: c.time, Window: r.Span()})
 		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.DuplicatesUntil == 0) != (c.state == front.Free) {
 			t.Errorf("%s: %+v", name, shown.shownEntry)
 		}
