@@ -85,7 +85,7 @@ func TestReadinessCountsRestoringTasks(t *testing.T) {
 	}
 	b := newBoard()
 	b.brokerUp.Store(true)
-	b.addMember(&membership{name: "one-dedup-0", stage: app.StageDedup})
+	b.addMember(&membership{name: "one-dedup-0", stage: app.StageDedup, topics: []string{"in"}})
 	for _, c := range []struct {
 		tasks []TaskState
 		want  string

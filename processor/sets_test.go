@@ -215,7 +215,7 @@ func TestStartRefusesWhatAnOperatorHasToSay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ routes, command, change string }{
 		"confirm": {strings.ReplaceAll(benchRoutes, "window: 1h", "window: 2h"), "oncebus apply --yes", "window 1h -> 2h"},
-		"refused": {strings.ReplaceAll(benchRoutes, "field: id", "field: number"), "oncebus plan", "oncebus promote"},
+		"refused": {strings.ReplaceAll(benchRoutes, "field: id", "field: number"), "oncebus plan", "--forget-keys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

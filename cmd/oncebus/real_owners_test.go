@@ -34,8 +34,9 @@ const (
 	ownersMore  = 1 << 20
 )
 
-// ownersRate is the load meanwhile, in events a second; ownersKeys is how many keys are known before.
-var ownersRate, ownersKeys = int(loadRate), 15 * int(loadRate)
+// ownersRate is the load meanwhile, in events a second; ownersKeys is how many keys are known before:
+// so many that stores have written most of them when their process is killed.
+var ownersRate, ownersKeys = int(loadRate), 300_000
 
 // flood sends numbered events, and duplicates of earlier ones.
 type flood struct {
