@@ -222,3 +222,9 @@ func (t *task) judges() bool { return t.state == running || t.state == waiting &
 
 // ahead reports whether the task waits because its checkpoint is of a newer route set.
 func (t *task) ahead() bool { return t.state == waiting && t.Ahead() }
+
+// stepped begins the leases of a task again after a step of broker time.
+func (s *taskSet) stepped(t *task, steps uint64) {
+	now := s.clock.Now()
+	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps
+}

@@ -470,12 +470,6 @@ func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.Unknown
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// stepped begins the leases of a task again after a step of broker time.
-func (s *taskSet) stepped(t *task, steps uint64) {
-	now := s.clock.Now()
-	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps
-}
-
 // compareClock compares the estimate of broker time with a fetch, before the task judges
 // it. After a step of the broker time the task's leases begin again: those that began
 // before the step would otherwise end too early, or a day too late. A transaction has one
