@@ -26,7 +26,7 @@ var mendList = []mutant{
 		hazards: []string{"T14"},
 		does:    "leases that began before a step of broker time are compared with the time after it",
 		edits: []edit{
-			{"processor/tasks.go", "	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps\n", "	t.clockSteps, now = steps, 0\n	_ = now\n"},
+			{"processor/task.go", "	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps\n", "	t.clockSteps, now = steps, 0\n	_ = now\n"},
 		},
 		aims:     inProcessor("^TestLeasesBeginAgainAfterAStepOfBrokerTime$"),
 		notInSim: "its brokers' clocks do not step",
