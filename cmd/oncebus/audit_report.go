@@ -19,12 +19,11 @@ import (
 var auditReport string
 
 var auditTemplate = template.Must(template.New("audit").Funcs(template.FuncMap{
-	"grouped": grouped, "estimated": estimated, "percent": audit.Percent, "duration": audit.Duration, "join": strings.Join,
+	"grouped": withCommas[uint64], "records": withCommas[int64], "estimated": estimated, "percent": audit.Percent, "duration": audit.Duration, "join": strings.Join,
 	"delays": delayChart, "hours": hourChart, "parts": partChart,
-	"records": func(n int64) string { return grouped(uint64(max(0, n))) },
-	"ratio":   ratio,
-	"time":    func(t time.Time) string { return t.Format("2006-01-02 15:04 MST") },
-	"inc":     func(i int) int { return i + 1 },
+	"ratio": ratio,
+	"time":  func(t time.Time) string { return t.Format("2006-01-02 15:04 MST") },
+	"inc":   func(i int) int { return i + 1 },
 }).Parse(auditReport))
 
 // writeReport writes the page of an audit to a file.
@@ -89,7 +88,7 @@ func hourChart(r auditedRule) template.HTML {
 	for i := range bars {
 		start := first.Add(time.Duration(i*step) * time.Hour)
 		bars[i].label = start.Format("01-02 15h")
-		bars[i].hint = fmt.Sprintf("%s: %s copies of %s events", start.Format("2006-01-02 15:04"), grouped(uint64(bars[i].value)), grouped(events[i]))
+		bars[i].hint = fmt.Sprintf("%s: %s copies of %s events", start.Format("2006-01-02 15:04"), withCommas(uint64(bars[i].value)), withCommas(events[i]))
 	}
 	title := "Copies per hour of event time, UTC"
 	if step > 1 {
@@ -106,7 +105,7 @@ func partChart(title, rule string, parts []auditedPart) template.HTML {
 		if at := strings.LastIndexByte(label, '/'); strings.HasPrefix(title, "Copies by partition") && at >= 0 {
 			label = label[at+1:]
 		}
-		bars = append(bars, auditBar{label, fmt.Sprintf("%s: %s copies of %s events", p.Name, estimated(p.Copies), grouped(p.Events)), float64(p.Copies.N), 0})
+		bars = append(bars, auditBar{label, fmt.Sprintf("%s: %s copies of %s events", p.Name, estimated(p.Copies), withCommas(p.Events)), float64(p.Copies.N), 0})
 	}
 	return drawBars(title, rule, bars, false)
 }

@@ -218,7 +218,7 @@ func ratio(part, all uint64) float64 {
 
 // write prints an audit as text.
 func (s *shownAudit) write(w io.Writer) error {
-	cli.Printf(w, "%s: %s, %s events, %s, in %.1f s\n", strings.Join(s.Topics, ", "), plural(s.Partitions, "partition"), grouped(uint64(s.Records)), audit.Duration(s.Age), s.Seconds)
+	cli.Printf(w, "%s: %s, %s events, %s, in %.1f s\n", strings.Join(s.Topics, ", "), plural(s.Partitions, "partition"), withCommas(s.Records), audit.Duration(s.Age), s.Seconds)
 	if len(s.Ignored) > 0 {
 		cli.Printf(w, "payloads are compared without %s\n", strings.Join(s.Ignored, ", "))
 	}
@@ -235,7 +235,7 @@ func (s *shownAudit) write(w io.Writer) error {
 			if !r.Usable {
 				rank = "-"
 			}
-			cli.Printf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", rank, r.Rule, estimated(r.Copies), grouped(r.MissingKey+r.Invalid), estimated(r.OtherPayload), r.Why)
+			cli.Printf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", rank, r.Rule, estimated(r.Copies), withCommas(r.MissingKey+r.Invalid), estimated(r.OtherPayload), r.Why)
 		}
 		if err := tw.Flush(); err != nil {
 			return fmt.Errorf("write standard output: %w", err)
@@ -260,14 +260,14 @@ func (r *auditedRule) write(w io.Writer) {
 	case "sample":
 		line("counted", "1 key in %d: a number after ± is a standard error; --exact DIR counts all keys", r.OneIn)
 	case "disk":
-		line("counted", "exactly; %s of %s records on disk", grouped(uint64(r.DiskBytes/1e6))+" MB", grouped(uint64(r.DiskRecords)))
+		line("counted", "exactly; %s of %s records on disk", withCommas(r.DiskBytes/1e6)+" MB", withCommas(r.DiskRecords))
 	}
-	line("keys", "%s, copies %s (%s), without a key %s, invalid %s", estimated(r.Keys), estimated(r.Copies), audit.Percent(r.CopyShare), grouped(r.MissingKey), grouped(r.Invalid))
+	line("keys", "%s, copies %s (%s), without a key %s, invalid %s", estimated(r.Keys), estimated(r.Copies), audit.Percent(r.CopyShare), withCommas(r.MissingKey), withCommas(r.Invalid))
 	for _, x := range r.Reasons {
 		line("", "%s (%s)", x.Reason, x.First)
 	}
 	if r.Future > 0 {
-		line("future", "%s events are more than an hour ahead of the clock, and not counted", grouped(r.Future))
+		line("future", "%s events are more than an hour ahead of the clock, and not counted", withCommas(r.Future))
 	}
 	if r.Copies.N == 0 {
 		line("window", "%s", r.Window.Reason)
@@ -295,14 +295,14 @@ func (r *auditedRule) writeCopies(line func(name, format string, args ...any)) {
 	}
 	var senders []string
 	for _, s := range r.BySender[:min(5, len(r.BySender))] {
-		senders = append(senders, fmt.Sprintf("%s %s of %s", s.Name, estimated(s.Copies), grouped(s.Events)))
+		senders = append(senders, fmt.Sprintf("%s %s of %s", s.Name, estimated(s.Copies), withCommas(s.Events)))
 	}
 	if len(senders) > 0 {
 		line("senders", "%s", strings.Join(senders, ", "))
 	}
 	var top []string
 	for _, t := range r.MostCopied[:min(3, len(r.MostCopied))] {
-		top = append(top, fmt.Sprintf("%s %s", t.First, grouped(uint64(t.Copies))))
+		top = append(top, fmt.Sprintf("%s %s", t.First, withCommas(uint64(t.Copies))))
 	}
 	line("most copies", "%s", strings.Join(top, ", "))
 }
@@ -333,19 +333,10 @@ func (r *auditedRule) writeAdvice(line func(name, format string, args ...any)) {
 	line("grace", "%s: %s", r.Grace.Text, r.Grace.Reason)
 }
 
-// grouped writes a number with a comma for each three digits.
-func grouped(n uint64) string {
-	text := strconv.FormatUint(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
 // estimated writes an estimate with its standard error.
 func estimated(e audit.Estimate) string {
 	if e.Error == 0 {
-		return grouped(e.N)
+		return withCommas(e.N)
 	}
-	return grouped(e.N) + " ± " + grouped(uint64(e.Error+0.5))
+	return withCommas(e.N) + " ± " + withCommas(uint64(e.Error+0.5))
 }

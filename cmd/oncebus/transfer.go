@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
@@ -32,8 +32,8 @@ func fail(p cli.Process, name string, code int, err error) int {
 }
 
 // withCommas returns a number with a comma before each three digits.
-func withCommas(n int64) string {
-	text := strconv.FormatInt(n, 10)
+func withCommas[N int64 | uint64](n N) string {
+	text := fmt.Sprint(n)
 	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
 		text = text[:at] + "," + text[at:]
 	}
