@@ -89,10 +89,6 @@ func (o *auditOptions) define(fs *pflag.FlagSet) {
 }
 
 func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
-	failed := func(code int, err error) int {
-		cli.Printf(p.Stderr, "oncebus audit: %v\n", err)
-		return code
-	}
 	span, err := o.check(p.Clock()())
 	if err != nil {
 		return cli.UsageError(p, "audit", err.Error())
@@ -102,11 +98,11 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 		s.Processor.Brokers = o.brokers
 	}
 	if err = errors.Join(err, s.Processor.Config.Validate()); err != nil {
-		return failed(cli.ExitWrong, err)
+		return fail(p, "audit", cli.ExitWrong, err)
 	}
 	w := &auditWork{auditOptions: o, p: p, secret: s.Processor.KeySecret.Bytes(), ignored: o.ignore}
 	if err := w.readRules(s); err != nil {
-		return failed(cli.ExitWrong, err)
+		return fail(p, "audit", cli.ExitWrong, err)
 	}
 	// Go would let the heap double, and with it the memory of the keys.
 	bounded, stop := context.WithCancel(ctx)
@@ -116,11 +112,11 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	stop()
 	heap.Wait()
 	if err != nil {
-		return failed(codeOf(err), err)
+		return fail(p, "audit", codeOf(err), err)
 	}
 	if o.report != "" {
 		if err := writeReport(o.report, shown); err != nil {
-			return failed(cli.ExitFailed, err)
+			return fail(p, "audit", cli.ExitFailed, err)
 		}
 	}
 	if o.json {
@@ -131,7 +127,7 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 		err = shown.write(p.Stdout)
 	}
 	if err != nil {
-		return failed(cli.ExitFailed, err)
+		return fail(p, "audit", cli.ExitFailed, err)
 	}
 	return cli.ExitStopped
 }

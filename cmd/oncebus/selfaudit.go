@@ -61,18 +61,15 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	}
 	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
-		cli.Printf(p.Stderr, "oncebus self-audit: %v\n", err)
-		return cli.ExitWrong
+		return fail(p, "self-audit", cli.ExitWrong, err)
 	}
 	from, err := o.position()
 	if err != nil {
-		cli.Printf(p.Stderr, "oncebus self-audit: %v\n", err)
-		return cli.ExitWrong
+		return fail(p, "self-audit", cli.ExitWrong, err)
 	}
 	auditor, err := selfaudit.New(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err != nil {
-		cli.Printf(p.Stderr, "oncebus self-audit: %v\n", err)
-		return codeOf(err)
+		return fail(p, "self-audit", codeOf(err), err)
 	}
 	defer auditor.Close()
 	progress := cli.NewProgress(p, "offsets")
@@ -83,8 +80,7 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	}
 	switch {
 	case err != nil:
-		cli.Printf(p.Stderr, "oncebus self-audit: %v\n", err)
-		return codeOf(err)
+		return fail(p, "self-audit", codeOf(err), err)
 	case !result.Held():
 		return cli.ExitBroken
 	case result.Begins && o.save == "":
