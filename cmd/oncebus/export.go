@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,15 +73,8 @@ func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name str
 	progress := cli.NewProgress(p, "offsets")
 	exported, err := c.Export(ctx, file, progress.Set)
 	progress.End()
-	if err == nil {
-		err = file.Sync()
-	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(file.Name()))
+	if err = putInPlace(file, name, err); err != nil {
+		return nil, err
 	}
 	return exported, nil
 }

@@ -132,15 +132,8 @@ func savePosition(path string, position *selfaudit.Position) error {
 	if err != nil {
 		return err
 	}
-	err = position.Write(temporary)
-	if err == nil {
-		err = temporary.Sync()
-	}
-	if err = errors.Join(err, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save %s: %w", path, err), os.Remove(temporary.Name()))
+	if err = putInPlace(temporary, path, position.Write(temporary)); err != nil {
+		return fmt.Errorf("save %s: %w", path, err)
 	}
 	return nil
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 
 	"oncebus/cmd/oncebus/cli"
@@ -29,6 +31,21 @@ func openTransfer(ctx context.Context, p cli.Process, routesFile string) (*trans
 func fail(p cli.Process, name string, code int, err error) int {
 	cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
 	return code
+}
+
+// putInPlace gives a temporary file the name of another one, which it replaces at once: a command
+// that is killed leaves the former file. After err, the error of writing it, it removes it.
+func putInPlace(temporary *os.File, name string, err error) error {
+	if err == nil {
+		err = temporary.Sync()
+	}
+	if err = errors.Join(err, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return nil
 }
 
 // withCommas returns a number with a comma before each three digits.
