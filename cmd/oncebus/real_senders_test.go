@@ -13,16 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const senderRoutes = `
-routes:
-  - name: signals
-    topics: [APP.signals.raw]
-    key: [{field: id}]
-    window: 1h
-    output: APP.signals.unique
-    dead_letter: APP.dead-letter
-    sender: {header: feed}
-`
+const senderRoutes = seedRoutes + "    sender: {header: feed}\n"
 
 // senderTraffic are events of 500 senders. Each is sent twice, and one sender sends 40 % of
 // the duplicates. The two of an event are in one partition, so the second is the duplicate.
