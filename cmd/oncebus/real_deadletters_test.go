@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,18 +93,7 @@ func (w *world) turnAway(n int) turnedAway {
 // redrive starts 'oncebus dead-letters redrive --yes' as a process.
 func (w *world) redrive(name string, args ...string) *program.Process {
 	w.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), append([]string{"dead-letters", "redrive", "--yes", "-o", "json"}, args...)...)
-	cmd.Env = append(w.environ("redrive"), "GORACE=halt_on_error=1")
-	p, err := program.Start(name, cmd, filepath.Join(w.dir, name+".log"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			w.t.Errorf("kill %s: %v", name, err)
-		}
-	})
-	return p
+	return w.command(name, append([]string{"dead-letters", "redrive", "--yes", "-o", "json"}, args...)...)
 }
 
 // redriveReport is what a redrive prints.

@@ -60,6 +60,23 @@ func (w *world) launch(name string, cmd *exec.Cmd) *service {
 	return s
 }
 
+// command starts a command of oncebus as a process, whose output is in its log.
+func (w *world) command(name string, args ...string) *program.Process {
+	w.t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), args...)
+	cmd.Env = append(w.environ("command"), "GORACE=halt_on_error=1")
+	p, err := program.Start(name, cmd, filepath.Join(w.dir, name+".log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			w.t.Errorf("kill %s: %v", name, err)
+		}
+	})
+	return p
+}
+
 // environ returns the environment of a process, with only PATH and HOME of the
 // machine.
 func (w *world) environ(instance string, settings ...string) []string {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -137,21 +136,10 @@ func (p *outputPauses) watch(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// seedCommand starts 'oncebus seed' as a process.
-func (w *world) seedCommand(name, file string) *program.Process {
+// seed starts 'oncebus seed' as a process.
+func (w *world) seed(name, file string) *program.Process {
 	w.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), "seed", "--route", "signals", "-o", "json", file)
-	cmd.Env = append(w.environ("seed"), "GORACE=halt_on_error=1")
-	p, err := program.Start(name, cmd, filepath.Join(w.dir, name+".log"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			w.t.Errorf("kill %s: %v", name, err)
-		}
-	})
-	return p
+	return w.command(name, "seed", "--route", "signals", "-o", "json", file)
 }
 
 // awaitSeeds waits until the repartition topic has grown by so many records.
@@ -220,13 +208,13 @@ func TestRealSeed(t *testing.T) {
 	w.awaitSeeds(b.Process, int64(2*rate))
 	pauses.begin("seed, command killed 3 times")
 	for n := range 3 {
-		p := w.seedCommand(fmt.Sprint("seed-", n), file)
+		p := w.seed(fmt.Sprint("seed-", n), file)
 		w.awaitSeeds(p, int64(keys/5+rate/2))
 		if err := p.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := w.seedCommand("seed-3", file)
+	p := w.seed("seed-3", file)
 	w.awaitSeeds(p, int64(keys/10))
 	pauses.begin("seed, process killed")
 	a.kill()
