@@ -35,18 +35,8 @@ routes:
 
 var seedInputs, seedOutputs = []string{"signals.raw"}, []string{"signals.unique", "dead-letter"}
 
-// seedLoad returns events a second, and keys to seed: ONCEBUS_TEST_SEED_LOAD=20000,200000, or
-// what the suite has time for.
-func seedLoad(t *testing.T) (rate, keys int) {
-	t.Helper()
-	rate, keys = 2000, 40_000
-	if text := os.Getenv("ONCEBUS_TEST_SEED_LOAD"); text != "" {
-		if _, err := fmt.Sscanf(text, "%d,%d", &rate, &keys); err != nil {
-			t.Fatalf("ONCEBUS_TEST_SEED_LOAD=%s: %v", text, err)
-		}
-	}
-	return rate, keys
-}
+// seedKeys is how many keys are seeded: those of ten seconds of the load, or more.
+var seedKeys = max(40_000, 10*int(loadRate))
 
 // seedTraffic sends events without an end: most have new ids, each of which comes twice, and one
 // in ten has an id of the seeds.
@@ -174,7 +164,7 @@ func (w *world) awaitSeeds(p *program.Process, more int64) {
 // process with SIGKILL on the way. Of the seeded keys exactly those are emitted that the command
 // lists as too late, and every other event is emitted once.
 func TestRealSeed(t *testing.T) {
-	rate, keys := seedLoad(t)
+	rate, keys := int(loadRate), seedKeys
 	w := newWorld(t, seedRoutes)
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")
