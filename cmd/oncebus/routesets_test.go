@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,17 +24,14 @@ func TestRoutesPage(t *testing.T) {
 	defer s.stop()
 	s.ready()
 	alerts := keyRoutes + strings.NewReplacer("routes:\n", "", "signals", "alerts").Replace(keyRoutes)
-	files := strings.NewReplacer("alerts.yaml", clitest.WriteFile(t, "alerts.yaml", alerts),
-		"longer.yaml", clitest.WriteFile(t, "longer.yaml", strings.Replace(alerts, "window: 24h", "window: 168h", 1)))
-	page, err := os.ReadFile("../../deployments/changing-routes.md")
-	if err != nil {
-		t.Fatal(err)
+	files := []string{
+		"alerts.yaml", clitest.WriteFile(t, "alerts.yaml", alerts),
+		"longer.yaml", clitest.WriteFile(t, "longer.yaml", strings.Replace(alerts, "window: 24h", "window: 168h", 1)),
 	}
-	for _, step := range strings.Split(string(console.FindSubmatch(page)[1]), "$ oncebus ")[1:] {
-		command, want, _ := strings.Cut(step, "\n")
-		got := execute(t.Context(), environ, "", strings.Fields(files.Replace(command))...)
-		if out := got.Stdout + got.Stderr; passed.ReplaceAllString(out, "T") != passed.ReplaceAllString(want, "T") {
-			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", command, got.Code, out, want)
+	for _, step := range pageSteps(t, "changing-routes.md") {
+		got := execute(t.Context(), environ, "", step.args(files...)...)
+		if out := got.Stdout + got.Stderr; passed.ReplaceAllString(out, "T") != passed.ReplaceAllString(step.want, "T") {
+			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", step.command, got.Code, out, step.want)
 		}
 	}
 }

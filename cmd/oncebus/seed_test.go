@@ -13,43 +13,9 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-var (
-	pageBlock = regexp.MustCompile("(?s)```(console|tsv) ?([a-z.]*)\n(.*?)```")
-	// pageVaries is what a page shows otherwise in each run: times of the file, the cluster, the
-	// bytes of a file with few keys, and the task of a key.
-	pageVaries = regexp.MustCompile(`2026-\d\d-\d\dT[0-9:.]+Z|on cluster \S+|[0-9,]+ bytes, [0-9.]+ a key|repartition/\d+`)
-)
-
-// runPage runs the console blocks of a page, and compares their output. Blocks with a name
-// are files.
-func runPage(t *testing.T, path string, environ []string) {
-	t.Helper()
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(t.TempDir())
-	for _, block := range pageBlock.FindAllStringSubmatch(string(page), -1) {
-		var lines []string
-		for _, line := range strings.SplitAfter(block[3], "\n") {
-			lines = append(lines, strings.TrimPrefix(line, "   "))
-		}
-		text := strings.TrimSuffix(strings.Join(lines, ""), "   ")
-		if block[2] != "" {
-			if err := os.WriteFile(block[2], []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		for _, step := range strings.Split(text, "$ oncebus ")[1:] {
-			command, want, _ := strings.Cut(step, "\n")
-			got := execute(t.Context(), environ, "", strings.Fields(command)...)
-			if pageVaries.ReplaceAllString(got.Stdout, "X") != pageVaries.ReplaceAllString(want, "X") || got.Code != cli.ExitStopped {
-				t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", command, got.Code, got.Stderr, got.Stdout, want)
-			}
-		}
-	}
-}
+// pageVaries is what the page shows otherwise in each run: times of the file, the cluster, the
+// bytes of a file with few keys, and the task of a key.
+var pageVaries = regexp.MustCompile(`2026-\d\d-\d\dT[0-9:.]+Z|on cluster \S+|[0-9,]+ bytes, [0-9.]+ a key|repartition/\d+`)
 
 // TestSeedPage runs the commands of changing-seeds.md against the service.
 func TestSeedPage(t *testing.T) {
@@ -62,11 +28,12 @@ func TestSeedPage(t *testing.T) {
 		<-s.code
 	}()
 	s.ready()
-	page, err := filepath.Abs("../../deployments/changing-seeds.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, step := range pageSteps(t, "changing-seeds.md") {
+		got := execute(t.Context(), environ, "", step.args()...)
+		if pageVaries.ReplaceAllString(got.Stdout, "X") != pageVaries.ReplaceAllString(step.want, "X") || got.Code != cli.ExitStopped {
+			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
+		}
 	}
-	runPage(t, page, environ)
 }
 
 // TestWrongSeedsAreExitCode2: a mistake of the command line is reported before a connection.

@@ -3,7 +3,6 @@ package main_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,7 +17,7 @@ import (
 )
 
 // auditPage is the page about self-audit.
-const auditPage = deployments + "/changing-self-audit.md"
+const auditPage = "changing-self-audit.md"
 
 // volatile are the parts of an output that differ from run to run.
 var volatile = []struct {
@@ -47,11 +46,6 @@ func stable(output string) string {
 // TestSelfAuditPage runs the commands of the page in its order, against a service with events
 // between, and compares what they print.
 func TestSelfAuditPage(t *testing.T) {
-	page, err := os.ReadFile(auditPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```console\n\\$ oncebus (self-audit[^\n]*)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 2)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
@@ -67,15 +61,16 @@ func TestSelfAuditPage(t *testing.T) {
 		func() { copyOutput(t, client, cluster) },
 		func() {},
 	}
-	if len(blocks) != len(between) {
-		t.Fatalf("%s has %d blocks of self-audit, want %d", auditPage, len(blocks), len(between))
+	steps := pageSteps(t, auditPage)
+	if len(steps) != len(between) {
+		t.Fatalf("%s has %d commands, want %d", auditPage, len(steps), len(between))
 	}
-	for i, block := range blocks {
+	for i, step := range steps {
 		between[i]()
 		embedded.Wait(t, "all events to be judged", func() bool { return judged(t, environ, sent) })
-		args := strings.Fields(strings.ReplaceAll(block[1], "/var/lib/oncebus/audit.position", position))
+		args := step.args("/var/lib/oncebus/audit.position", position)
 		got := execute(t.Context(), environ, "", args...)
-		want, code, _ := strings.Cut(block[2], "$ echo $?\n")
+		want, code, _ := strings.Cut(step.want, "$ echo $?\n")
 		if stable(got.Stdout+got.Stderr) != stable(want) {
 			t.Errorf("oncebus %v printed\n%sthe page has\n%s", args, got.Stdout+got.Stderr, want)
 		}
