@@ -128,13 +128,9 @@ func (a *Auditor) continues(ctx context.Context, p *Position) error {
 			return kafka.OperatorErrorf("topic %s was deleted and recreated since the saved position; audit without --from to begin again", topic)
 		}
 	}
-	for topics, offsets := range map[*[]string]map[string][]int64{ptr(a.inputs()): p.Inputs, ptr(a.changelogs()): p.Changelogs, ptr(a.emissions()): p.Emissions} {
-		for _, topic := range *topics {
-			for partition := int32(len(offsets[topic])); partition < a.topics[topic].Partitions; partition++ {
-				offsets[topic] = append(offsets[topic], a.start(topic, partition)) // a new topic or partition
-			}
-		}
-	}
+	a.addNew(p.Inputs, a.inputs())
+	a.addNew(p.Changelogs, a.changelogs())
+	a.addNew(p.Emissions, a.emissions())
 	deleted, err := a.deleted(ctx, p)
 	if err != nil {
 		return err
@@ -145,7 +141,14 @@ func (a *Auditor) continues(ctx context.Context, p *Position) error {
 	return nil
 }
 
-func ptr[T any](v T) *T { return &v }
+// addNew adds the topics and partitions that are new since a position.
+func (a *Auditor) addNew(offsets map[string][]int64, topics []string) {
+	for _, topic := range topics {
+		for partition := int32(len(offsets[topic])); partition < a.topics[topic].Partitions; partition++ {
+			offsets[topic] = append(offsets[topic], a.start(topic, partition))
+		}
+	}
+}
 
 // positionMagic begins a saved position.
 const positionMagic = "OBSA1\n"
