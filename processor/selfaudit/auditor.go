@@ -237,8 +237,8 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 		return nil, err
 	}
 	result.Cut = time.Since(began)
-	span := &span{from: from, to: cut}
-	ledger.Begin(span.of(a), from.Edge)
+	span := newSpan(a.app, from, cut)
+	ledger.Begin(span, from.Edge)
 	if result.Records, err = a.read(ctx, ledger, span, o.Watch); err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (a *Auditor) begin(ctx context.Context, ledger *oracle.Ledger, result *Resu
 		return nil, err
 	}
 	result.Cut = time.Since(began)
-	ledger.Begin((&span{from: cut, to: cut}).of(a), true)
+	ledger.Begin(newSpan(a.app, cut, cut), true)
 	if result.Records, err = a.readKeys(ctx, ledger, sure, cut, o.Watch); err != nil {
 		return nil, err
 	}

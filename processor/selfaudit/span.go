@@ -12,13 +12,12 @@ type span struct {
 	inputs   [][2][]int64 // by topic number: first offsets and ends
 }
 
-// of sets what the methods need.
-func (s *span) of(a *Auditor) *span {
-	s.app = a.app
-	s.inputs = make([][2][]int64, len(a.app.Manifest.Topics))
-	for topic, from := range s.from.Inputs {
-		if number, ok := a.app.TopicNumbers[topic]; ok && int(number) < len(s.inputs) {
-			s.inputs[number] = [2][]int64{from, s.to.Inputs[topic]}
+// newSpan returns the range between two positions of an app.
+func newSpan(of *app.App, from, to *Position) *span {
+	s := &span{from: from, to: to, app: of, inputs: make([][2][]int64, len(of.Manifest.Topics))}
+	for topic, first := range from.Inputs {
+		if number, ok := of.TopicNumbers[topic]; ok && int(number) < len(s.inputs) {
+			s.inputs[number] = [2][]int64{first, to.Inputs[topic]}
 		}
 	}
 	return s
