@@ -20,12 +20,12 @@ type seeds struct {
 func (t *Judge) seed(j *Judging, ev *event) error {
 	route, env := ev.route, ev.envelope
 	c := &j.current.candidate
-	*c = candidate{streamTime: t.streamTime(route.NamespaceID), digest: env.Digest}
+	*c = candidate{streamTime: t.streamTime(route.NamespaceID), window: t.window(route), digest: env.Digest}
 	c.event = dedup.Event{Digest: env.Digest, Time: env.EventTime, At: env.From, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint, Shift: env.Shift}
 	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
-	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, t.window(route), c.streamTime, ev.brokerTime)
+	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, c.window, c.streamTime, ev.brokerTime)
 	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
 		if c.replaced != nil {
 			fate = dedup.SeedKnown // requests may wait for the outcome of this claim

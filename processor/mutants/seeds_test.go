@@ -16,6 +16,14 @@ var seedList = []mutant{
 		notInSim: withoutSeeds,
 	},
 	{
+		name:     "seed-without-a-window",
+		hazards:  []string{"S2"},
+		does:     "a seed of a later window replaces a claim that is retained",
+		edits:    []edit{{"processor/judge/seed.go", "window: t.window(route), digest", "digest"}, {"processor/judge/seed.go", "c.hasPrior, c.window, c.streamTime", "c.hasPrior, t.window(route), c.streamTime"}},
+		aims:     inScript("seeds", "claim-of-a-later-window"),
+		notInSim: withoutSeeds,
+	},
+	{
 		name:     "seed-from-the-future",
 		hazards:  []string{"S3"},
 		does:     "a seed of any time is taken",
