@@ -222,7 +222,7 @@ func (p *Processor) conn() app.Conn {
 
 // editionOf returns an edition with an app.
 func (p *Processor) editionOf(rt *app.App) *edition {
-	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID, Set: rt.Set}
+	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
 	return &edition{rt: rt, routes: rt.InForce, source: source, superseded: make(chan struct{})}
 }
 

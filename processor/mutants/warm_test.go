@@ -108,7 +108,7 @@ var warmList = []mutant{
 		name:     "standby-evicts-by-another-set",
 		hazards:  []string{"B15"},
 		does:     "a standby drops rows by windows that its task has replaced by longer ones",
-		edits:    []edit{{"processor/restore/standby.go", "	return c, c.Set == src.Set\n", "	return c, true\n"}},
+		edits:    []edit{{"processor/restore/standby.go", "	return c, c.Set == src.App.Set\n", "	return c, true\n"}},
 		aims:     []suite{restoreSuite.aimed("^TestStandbyEvictsByItsOwnRouteSetOnly$")},
 		notInSim: standbyOutsideSim,
 	},

@@ -214,5 +214,5 @@ func evictable(src *Source, fold *wire.Fold) (c wire.Checkpoint, ok bool) {
 		return c, false
 	}
 	c = fold.Newest()
-	return c, c.Set == src.Set
+	return c, c.Set == src.App.Set
 }

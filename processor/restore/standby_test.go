@@ -3,6 +3,7 @@ package restore
 import (
 	"testing"
 
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -24,7 +25,7 @@ func TestStandbyEvictsByItsOwnRouteSetOnly(t *testing.T) {
 		if err := fold.Add(0, checkpoint.Append(nil)); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := evictable(&Source{Set: c.process}, &fold); ok != c.want {
+		if _, ok := evictable(&Source{App: &app.App{Set: c.process}}, &fold); ok != c.want {
 			t.Errorf("%s: evicts %v, want %v", name, ok, c.want)
 		}
 	}

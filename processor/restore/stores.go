@@ -87,7 +87,6 @@ type Source struct {
 	Leaders *kafka.Leaders // of Client
 	Admin   *kadm.Client
 	App     *app.App
-	Set     int64 // the number of the route set of App; 0 at level 1
 	Stores  *Stores
 	Metrics *Metrics
 	// Instance names the process in its refusals.
