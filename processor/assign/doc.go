@@ -10,7 +10,7 @@
 //   - NewBalancer returns the balancer of the group. A member also offers
 //     cooperative-sticky, which a group with older builds keeps using.
 //
-// It may import processor/app and franz-go.
+// It may import dedup, processor/app and franz-go.
 //
 // # Invariants
 //

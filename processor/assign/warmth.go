@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"oncebus/dedup"
 	"oncebus/processor/app"
 )
 
@@ -78,21 +79,22 @@ func decodeWarmth(b []byte) (Warmth, error) {
 	if len(b) == 0 || b[0] != warmthVersion || len(b) > WarmthBytesMax {
 		return w, fmt.Errorf("%w: %d bytes, version %v", errWarmth, len(b), b[:min(1, len(b))])
 	}
-	r := reader{b: b[1:]}
-	w.Process = string(r.take(r.uint(uint64(len(r.b)))))
-	w.Standby = r.uint(1) == 1
-	for len(r.b) > 0 && !r.bad {
-		topic := string(r.take(r.uint(uint64(len(r.b)))))
-		n := r.uint(uint64(len(r.b)))
-		for p := uint64(0); n > 0 && !r.bad; n-- {
-			p += r.uint(partitionMax)
-			if position := r.uint(1<<63 - 1); p < partitionMax && !r.bad {
+	r := dedup.NewCursor(b[1:])
+	text := func() string { return string(r.Bytes(int(r.Uvarint(uint64(r.Left()))))) }
+	w.Process = text()
+	w.Standby = r.Uvarint(1) == 1
+	for r.Left() > 0 && !r.Bad() {
+		topic := text()
+		n := r.Uvarint(uint64(r.Left()))
+		for p := uint64(0); n > 0 && !r.Bad(); n-- {
+			p += r.Uvarint(partitionMax)
+			if position := r.Uvarint(1<<63 - 1); p < partitionMax && !r.Bad() {
 				w.Positions[app.TaskID{Topic: topic, Partition: int32(p)}] = int64(position)
 			}
 			p++
 		}
 	}
-	if r.bad {
+	if r.Bad() {
 		return Warmth{}, errWarmth
 	}
 	return w, nil
@@ -100,29 +102,3 @@ func decodeWarmth(b []byte) (Warmth, error) {
 
 // partitionMax bounds partition numbers.
 const partitionMax = 1 << 31
-
-// A reader reads numbers. bad reports that one is missing or too large.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) uint(most uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > most {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
-		return nil
-	}
-	taken := r.b[:n]
-	r.b = r.b[n:]
-	return taken
-}
