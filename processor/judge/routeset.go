@@ -2,9 +2,17 @@ package judge
 
 // joinSet moves the task to the route set of its process, at the beginning of the open
 // transaction. The checkpoint names the set, so no process with an older set judges after it.
+// Where the window of a namespace changes, it notes what is known of the rows. Nothing that is
+// stored but not known decides an event: another copy of the store may not have it any more.
 func (t *State) joinSet() {
-	if t.App.Set > t.Open.Set {
-		t.adoptSet(t.Open.Set, t.App.Set)
+	before, set := t.Open.Set, t.App.Set
+	if set <= before {
+		return
+	}
+	t.Open.Known = t.App.KnownUnder(&t.Open, set)
+	t.Open.Set = set
+	if before > 0 { // else a task without a transaction, or of an app that was at level 1
+		t.Log.Info("task judges by a newer route set", "set", set, "before", before)
 	}
 }
 
