@@ -322,6 +322,9 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if l.open != l.Report().Carried || l.formers != len(l.former) {
+			t.Fatalf("seed %d: %d records wait of %d, %d former times of %d keys", seed, l.open, l.Report().Carried, l.formers, len(l.former))
+		}
 		next := &page{cfg: all.cfg, stream: all.stream, from: int64(cut), inputs: all.inputs[cut:], log: all.log[rows:], emissions: all.emissions[outs:]}
 		for i := range next.log {
 			for j := range next.log[i].Rows {

@@ -35,11 +35,16 @@ func (l *Ledger) Report() LedgerReport {
 		Routes: slices.Clone(l.routes), Rows: l.rowCount, Outs: l.outCount, Keys: len(l.keys), OneIn: 1 << l.sample, OneInMatched: 1 << l.joined,
 		Replies: l.compared, RepliesUnknown: l.notCompared, Counts: l.counts,
 	}
-	for _, rows := range l.rows {
-		r.Carried += len(rows)
-	}
-	r.Carried += len(l.fates)
+	r.Carried = l.openRows() + len(l.fates)
 	return r
+}
+
+// openRows returns how many rows wait for their event or output.
+func (l *Ledger) openRows() (n int) {
+	for _, rows := range l.rows {
+		n += len(rows)
+	}
+	return n
 }
 
 // closeInputs decides the events that no row names, and the records about events.
@@ -182,8 +187,5 @@ func (l *Ledger) closeOuts() {
 		}
 	}
 	clear(l.outs)
-	l.open = len(l.fates)
-	for _, rows := range l.rows {
-		l.open += len(rows)
-	}
+	l.open = l.openRows() + len(l.fates)
 }

@@ -44,11 +44,7 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 }
 
 func (l *Ledger) appendCarried(dst []byte) []byte {
-	n := 0
-	for _, rows := range l.rows {
-		n += len(rows)
-	}
-	dst = binary.AppendUvarint(dst, uint64(n))
+	dst = binary.AppendUvarint(dst, uint64(l.openRows()))
 	for d, rows := range l.rows {
 		for _, r := range rows {
 			dst = binary.AppendVarint(appendPosition(append(dst, d[:]...), r.At), r.First)
@@ -141,7 +137,7 @@ func (l *Ledger) restoreCarried(f *fields) {
 		task := f.position()
 		l.nexts[task] = int64(f.unsigned(1 << 63))
 	}
-	l.open = len(l.rows) + len(l.fates)
+	l.open, l.formers = l.openRows()+len(l.fates), len(l.former)
 }
 
 func (f *fields) position() Position {
