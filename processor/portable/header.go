@@ -2,6 +2,8 @@ package portable
 
 import (
 	"errors"
+
+	"oncebus/dedup"
 )
 
 // magic begins a file, and version follows it.
@@ -82,4 +84,13 @@ type Trailer struct {
 	ByNamespace []int64 `json:"by_namespace"`
 	// Open counts claims without a result: they cannot be seeds.
 	Open int64 `json:"open_claims,omitempty"`
+}
+
+// count counts a row.
+func (t *Trailer) count(row *Row) {
+	t.Rows++
+	t.ByNamespace[row.NamespaceID]++
+	if row.Status == dedup.ClaimInProgress || row.Status == dedup.Submitted {
+		t.Open++
+	}
 }

@@ -177,7 +177,7 @@ func (r *Reader) readBlock(yield func(*Row, error) bool) (going bool, err error)
 		if int(row.NamespaceID) >= len(r.Header.Namespaces) || row.Task >= len(r.Header.Tasks) {
 			return false, damaged("row %d has namespace id %d and task %d, which the header lacks", i+1, row.NamespaceID, row.Task)
 		}
-		r.count(&row)
+		r.counted.count(&row)
 		if !yield(&row, nil) {
 			return false, nil
 		}
@@ -186,14 +186,6 @@ func (r *Reader) readBlock(yield func(*Row, error) bool) (going bool, err error)
 		return false, damaged("%d bytes after its last row", len(bodies))
 	}
 	return true, nil
-}
-
-func (r *Reader) count(row *Row) {
-	r.counted.Rows++
-	r.counted.ByNamespace[row.NamespaceID]++
-	if row.Status == dedup.ClaimInProgress || row.Status == dedup.Submitted {
-		r.counted.Open++
-	}
 }
 
 func (r *Reader) readTrailer() error {

@@ -69,11 +69,7 @@ func (w *Writer) Add(r *Row) error {
 	w.bodies = appendBody(w.bodies, r, &w.before, w.rows == 0)
 	w.before = Row{Row: dedup.Row{NamespaceID: r.NamespaceID, First: r.First}, Task: r.Task}
 	w.rows++
-	w.trailer.Rows++
-	w.trailer.ByNamespace[r.NamespaceID]++
-	if r.Status == dedup.ClaimInProgress || r.Status == dedup.Submitted {
-		w.trailer.Open++
-	}
+	w.trailer.count(r)
 	if w.rows == RowsPerBlock || len(w.bodies) >= bodiesSoft {
 		return w.endBlock()
 	}
