@@ -110,7 +110,7 @@ func (c *Client) export(ctx context.Context, to File, watch func(done, total int
 func (c *Client) header(ctx context.Context) (*portable.Header, []*snapshot, error) {
 	m := c.app.Manifest
 	h := &portable.Header{
-		Level: levelOf(c.app), Cluster: c.app.Topology.Cluster, App: c.cfg.AppID, At: time.Now().UTC().Format(time.RFC3339), SecretCheck: m.SecretCheck,
+		Level: c.app.Level, Cluster: c.app.Topology.Cluster, App: c.cfg.AppID, At: time.Now().UTC().Format(time.RFC3339), SecretCheck: m.SecretCheck,
 		Namespaces: []portable.Namespace{}, Tasks: []portable.Task{}, Offsets: []portable.Offset{},
 	}
 	for id, n := range m.Namespaces {

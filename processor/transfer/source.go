@@ -135,13 +135,16 @@ func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route
 	return nil
 }
 
+// levelOfSeeds is the level from which an app reads seeds.
+const levelOfSeeds = 2
+
 // Seedable returns an operator error if the route cannot be seeded.
 func (c *Client) Seedable(r *app.Route) error {
 	if r.Prepartitioned {
 		return kafka.OperatorErrorf("route %s is prepartitioned: its producers choose the partition of a key, and a seed does not know it; give the route another topic without prepartitioned, seed, and move the producers", r.Name)
 	}
-	if levelOf(c.app) < levelOfSeeds {
-		return kafka.OperatorErrorf("app %s is at level %d, and seeds need level %d: run 'oncebus finalize' once all processes have this build", c.cfg.AppID, levelOf(c.app), levelOfSeeds)
+	if c.app.Level < levelOfSeeds {
+		return kafka.OperatorErrorf("app %s is at level %d, and seeds need level %d: run 'oncebus finalize' once all processes have this build", c.cfg.AppID, c.app.Level, levelOfSeeds)
 	}
 	return nil
 }
