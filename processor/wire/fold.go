@@ -82,7 +82,7 @@ func (f *Fold) apply(p *partial) error {
 	if p.marks&markClaims != 0 && p.marks&markProgress == 0 {
 		c.Progress = before.Progress
 	}
-	c.Set, c.Known = before.Set, before.Known
+	c.Set, c.Known, c.Closed = before.Set, before.Known, before.Closed
 	c.StreamTimes, c.Counts, c.Counted = before.StreamTimes, before.Counts, before.Counted
 	r := p.rest
 	if c.Senders = before.Senders; len(p.senders) > 0 {

@@ -175,3 +175,20 @@ func FuzzPartialCheckpoint(f *testing.F) {
 		}
 	})
 }
+
+// TestPartialCheckpointKeepsWhatOnlyAWholeOneStates: the set, the changed windows and the end
+// of a task are those of the whole checkpoint before.
+func TestPartialCheckpointKeepsWhatOnlyAWholeOneStates(t *testing.T) {
+	before := Checkpoint{Set: 3, Next: 10, Epoch: -1, Sequence: 1, Known: []KnownSince{{1, 5, -3}}, Closed: true}
+	after := before
+	after.Next, after.Sequence = 12, 2
+	var f Fold
+	for number, value := range [][]byte{before.Append(nil), after.AppendPartial(nil, &before, nil)} {
+		if err := f.Add(uint32(number), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.Newest(); !f.IsWhole() || !reflect.DeepEqual(got, after) {
+		t.Errorf("got %+v, want %+v", got, after)
+	}
+}
