@@ -337,37 +337,38 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 // writeManifest registers the manifest's transactional id, which fences an earlier
 // writer. Only then it reads the manifest that it replaces.
 func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
-	client, err := s.manifestWriter(ctx, t)
+	var m *Manifest
+	written := false
+	err := s.writeFenced(ctx, t, func() (rows []*kgo.Record, err error) {
+		if m, err = readManifest(ctx, s.Client, t); err != nil {
+			return nil, err
+		}
+		if m.hasSets() {
+			return nil, errSetsChanged
+		}
+		if m == nil {
+			if m, err = newManifest(t.Cluster); err != nil {
+				return nil, err
+			}
+			set := newRouteSet(1, s.routes, s.cfg.InstanceID)
+			m.sets = m.sets.with(set)
+			if rows, err = setRows(set); err != nil {
+				return nil, err
+			}
+		}
+		changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
+		if err != nil || !(s.nameApp(ctx, m) || changed) {
+			return nil, err
+		}
+		written = true
+		return manifestRows(m, rows)
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	m, err := readManifest(ctx, s.Client, t)
-	if err != nil {
-		return nil, err
+	if written {
+		s.Log.Info("manifest written", "topic", t.Manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
 	}
-	if m.hasSets() {
-		return nil, errSetsChanged
-	}
-	var first []*kgo.Record
-	if m == nil {
-		if m, err = newManifest(t.Cluster); err != nil {
-			return nil, err
-		}
-		set := newRouteSet(1, s.routes, s.cfg.InstanceID)
-		m.sets = m.sets.with(set)
-		if first, err = setRows(set); err != nil {
-			return nil, err
-		}
-	}
-	changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
-	if err != nil || !(s.nameApp(ctx, m) || changed) {
-		return m, err
-	}
-	if err := commitManifest(ctx, client, m, first...); err != nil {
-		return nil, err
-	}
-	s.Log.Info("manifest written", "topic", t.Manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
 	return m, nil
 }
 

@@ -2,10 +2,7 @@ package app
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -74,51 +71,26 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 // editManifest changes the manifest under its transactional id, which fences a process
 // that starts at the same time. It writes rows with it.
 func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error, rows ...*kgo.Record) error {
-	client, err := s.manifestWriter(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	m, err := readManifest(ctx, s.Client, t)
-	if err == nil && m == nil {
-		err = kafka.OperatorErrorf("%s has no manifest: app %s has never started", t.Manifest, t.App)
-	}
-	if err == nil {
-		err = edit(m)
-	}
-	if err != nil {
-		return err
-	}
-	return commitManifest(ctx, client, m, rows...)
+	return s.writeFenced(ctx, t, func() ([]*kgo.Record, error) {
+		m, err := readManifest(ctx, s.Client, t)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil {
+			return nil, kafka.OperatorErrorf("%s has no manifest: app %s has never started", t.Manifest, t.App)
+		}
+		if err := edit(m); err != nil {
+			return nil, err
+		}
+		return manifestRows(m, rows)
+	})
 }
 
-// manifestWriter returns a client with the transactional id of the manifest.
-func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, error) {
-	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
-		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
-	client, err := kgo.NewClient(opts...)
+// manifestRows returns the record of the manifest, and rows after it.
+func manifestRows(m *Manifest, rows []*kgo.Record) ([]*kgo.Record, error) {
+	rec, err := encodeRow(ManifestKey, m)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode the manifest: %w", err)
 	}
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		client.Close()
-		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
-	}
-	return client, nil
-}
-
-// commitManifest writes the manifest, and rows with it, in one transaction.
-func commitManifest(ctx context.Context, client *kgo.Client, m *Manifest, rows ...*kgo.Record) error {
-	value, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode the manifest: %w", err)
-	}
-	if err := client.BeginTransaction(); err != nil {
-		return err
-	}
-	rows = append([]*kgo.Record{{Key: []byte(ManifestKey), Value: value}}, rows...)
-	if err := client.ProduceSync(ctx, rows...).FirstErr(); err != nil {
-		return errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
-	}
-	return client.EndTransaction(ctx, kgo.TryCommit)
+	return append([]*kgo.Record{rec}, rows...), nil
 }

@@ -87,16 +87,25 @@ func isFenced(err error) bool {
 }
 
 func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
+	return s.writeFenced(ctx, t, func() ([]*kgo.Record, error) {
+		rows, err := ReadRows(ctx, s.Client, t)
+		if err != nil {
+			return nil, err
+		}
+		return decide(rows)
+	})
+}
+
+// writeFenced writes records to the manifest topic in one transaction under the manifest's
+// transactional id. decide returns them; none writes nothing. It is called after every earlier
+// writer was fenced, so what it reads of the topic is what the records replace.
+func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*kgo.Record, error)) error {
 	client, err := s.manifestWriter(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	rows, err := ReadRows(ctx, s.Client, t)
-	if err != nil {
-		return err
-	}
-	records, err := decide(rows)
+	records, err := decide()
 	if err != nil || len(records) == 0 {
 		return err
 	}
@@ -107,4 +116,19 @@ func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) (
 		return errors.Join(fmt.Errorf("write to %s: %w", t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest)), client.EndTransaction(ctx, kgo.TryAbort))
 	}
 	return client.EndTransaction(ctx, kgo.TryCommit)
+}
+
+// manifestWriter returns a client with the transactional id of the manifest.
+func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, error) {
+	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
+		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
+	}
+	return client, nil
 }
