@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
@@ -154,25 +152,4 @@ func LiveInstances(ctx context.Context, c Conn, app string) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(live)), nil
-}
-
-// ReadSeen returns the newest rows of the processes of an app, by instance.
-func ReadSeen(ctx context.Context, c Conn, app string) (map[string]Seen, error) {
-	t := &Topology{Manifest: app + "-manifest"}
-	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[string]Seen{}
-	reader := kafka.NewReader(c.Client, t.Manifest, topics[t.Manifest].ID, 0)
-	start, end, err := reader.Bounds(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return seen, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
-		for _, rec := range records {
-			takeSeen(seen, rec)
-		}
-		return nil
-	})
 }

@@ -232,13 +232,11 @@ func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, name 
 
 // writeRow writes a row to the manifest topic; a nil value is a tombstone.
 func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, value any) error {
-	rec := &kgo.Record{Topic: t.Manifest, Key: []byte(key)}
-	if value != nil {
-		var err error
-		if rec.Value, err = json.Marshal(value); err != nil {
-			return err
-		}
+	rec, err := encodeRow(key, value)
+	if err != nil {
+		return err
 	}
+	rec.Topic = t.Manifest
 	written := make(chan error, 1)
 	client.Produce(ctx, rec, func(_ *kgo.Record, err error) { written <- err })
 	select {

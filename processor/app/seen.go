@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -38,18 +37,28 @@ func (s *Seen) Write(ctx context.Context, client *kgo.Client, t *Topology) error
 	return writeRow(ctx, client, t, seenPrefix+s.Instance, s)
 }
 
-// takeSeen adds a record of the manifest topic, and reports whether it is one of a process.
-func takeSeen(seen map[string]Seen, rec *kgo.Record) bool {
-	instance, is := strings.CutPrefix(string(rec.Key), seenPrefix)
-	if !is {
-		return false
+// ReadSeen returns the newest rows of the processes of an app, by instance. A row that cannot be
+// read is left out, as if it had not been written.
+func ReadSeen(ctx context.Context, c Conn, app string) (map[string]Seen, error) {
+	t := &Topology{Manifest: app + "-manifest"}
+	var err error
+	if t.Topics, err = DescribeTopics(ctx, c.Admin, t.Manifest); err != nil {
+		return nil, err
 	}
-	var row Seen
-	if rec.Value == nil || json.Unmarshal(rec.Value, &row) != nil {
-		delete(seen, instance)
-		return true
+	rows, err := ReadRows(ctx, c.Client, t)
+	if err != nil {
+		return nil, err
 	}
-	row.Instance = instance
-	seen[instance] = row
-	return true
+	seen := map[string]Seen{}
+	for key := range rows {
+		instance, is := strings.CutPrefix(key, seenPrefix)
+		if !is {
+			continue
+		}
+		if row, _, err := decodeRow[Seen](rows, key); err == nil {
+			row.Instance = instance
+			seen[instance] = row
+		}
+	}
+	return seen, nil
 }

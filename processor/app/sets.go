@@ -201,16 +201,10 @@ func (m *Manifest) history() routesets.History {
 
 // setRows returns the rows that put a set in force.
 func setRows(set *RouteSet) ([]*kgo.Record, error) {
-	text, err := json.Marshal(set)
+	text, err := encodeRow(setPrefix+strconv.FormatInt(set.Number, 10), set)
 	if err != nil {
 		return nil, err
 	}
-	number, err := json.Marshal(setInForce{Number: set.Number, By: set.By, At: set.At})
-	if err != nil {
-		return nil, err
-	}
-	return []*kgo.Record{
-		{Key: []byte(setPrefix + strconv.FormatInt(set.Number, 10)), Value: text},
-		{Key: []byte(setKey), Value: number},
-	}, nil
+	number, err := encodeRow(setKey, setInForce{Number: set.Number, By: set.By, At: set.At})
+	return []*kgo.Record{text, number}, err
 }
