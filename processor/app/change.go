@@ -56,7 +56,7 @@ func (s *setup) readSetsOrRefuse(ctx context.Context) (*Manifest, error) {
 	case err != nil:
 		return nil, err
 	case m == nil:
-		return nil, kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", s.cfg.AppID)
+		return nil, errNeverRan(s.cfg.AppID)
 	case !m.hasSets():
 		return nil, kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", s.cfg.AppID, m.level())
 	}

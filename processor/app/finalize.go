@@ -48,7 +48,7 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 		return nil, err
 	}
 	if m == nil {
-		return nil, kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", cfg.AppID)
+		return nil, errNeverRan(cfg.AppID)
 	}
 	f := &Finalized{Level: m.level(), Set: m.sets.inForce}
 	if f.Live, err = LiveInstances(ctx, c, cfg.AppID); err != nil || m.level() >= wire.LevelNewest {

@@ -55,9 +55,14 @@ func (f *Found) Routes() *rules.Routes { return f.routes }
 // Ran returns an operator error for an app that has never run on the cluster.
 func (f *Found) Ran() error {
 	if f.Manifest == nil {
-		return kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", f.Topology.App)
+		return errNeverRan(f.Topology.App)
 	}
 	return nil
+}
+
+// errNeverRan returns the operator error for an app that has no manifest.
+func errNeverRan(app string) error {
+	return kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", app)
 }
 
 // MissingTopics returns the names of missing internal and input topics.

@@ -72,13 +72,10 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	return rt, err
 }
 
-// apply puts a routes file in force, with the outcomes topics of former routes that are still
-// read. It creates missing topics first. It returns errSetsChanged if another set was put in
-// force meanwhile.
+// apply puts a routes file in force for an app with route sets, with the outcomes topics of
+// former routes that are still read. It creates missing topics first. It returns errSetsChanged
+// if another set was put in force meanwhile.
 func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outcomes []FormerOutcomes, by string) error {
-	if m.level() < 2 {
-		return kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", s.cfg.AppID, m.level())
-	}
 	set := newRouteSet(m.sets.inForce+1, file, by)
 	set.Outcomes = outcomes
 	if outcomes == nil {
