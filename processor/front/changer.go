@@ -2,13 +2,10 @@ package front
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -23,7 +20,6 @@ import (
 type Changer struct {
 	cfg    app.Config
 	routes *rules.Routes // of the file
-	log    *slog.Logger
 	conn   app.Conn
 	redact *security.Redactor
 	extra  []kgo.Opt
@@ -31,24 +27,11 @@ type Changer struct {
 
 // NewChanger returns a changer to a routes file. It connects to nothing yet.
 func NewChanger(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Changer, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	redact := security.NewRedactor(cfg.Config)
-	log = slog.New(redact.Handler(log.Handler()))
-	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	conn, redact, err := connect(cfg, log, extra)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, extra...)
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	return &Changer{
-		cfg: cfg, routes: routes, log: log, redact: redact, extra: extra,
-		conn: app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.BatchBytesMax()},
-	}, nil
+	return &Changer{cfg: cfg, routes: routes, conn: conn, redact: redact, extra: extra}, nil
 }
 
 // Close ends the connections.
@@ -100,7 +83,7 @@ func (c *Changer) options(o app.ApplyOptions) app.ApplyOptions {
 
 // openClaims returns the claims without an outcome by namespace, as of the last transactions.
 func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
-	inspector, err := NewInspector(ctx, c.cfg, c.routes, c.log, c.extra...)
+	inspector, err := NewInspector(ctx, c.cfg, c.routes, c.conn.Log, c.extra...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,13 +3,10 @@ package front
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
@@ -30,22 +27,12 @@ type Decider struct {
 // NewDecider connects to the brokers and finds the app's manifest topic. A missing app
 // is an operator error.
 func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Decider, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	redact := security.NewRedactor(cfg.Config)
-	log = slog.New(redact.Handler(log.Handler()))
-	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	conn, redact, err := connect(cfg, log, extra)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, extra...)
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	d := &Decider{cfg: cfg, routes: routes, conn: app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log}}
-	found, err := app.Find(ctx, client, cfg.AppID, routes)
+	d := &Decider{cfg: cfg, routes: routes, conn: conn}
+	found, err := app.Find(ctx, conn.Client, cfg.AppID, routes)
 	if err == nil {
 		d.topology = found.Topology
 		err = found.Ran()
