@@ -109,14 +109,24 @@ type Taken struct {
 // awaitInterval is the time between two looks at the processes.
 const awaitInterval = 200 * time.Millisecond
 
-// Await waits until all live processes run a set, or ctx is done.
+// Await waits until all live processes run a set, or ctx is done: then it returns the last look
+// that ctx did not cut short.
 func (c *Changer) Await(ctx context.Context, set int64) (Taken, error) {
+	var last *Taken
 	for {
 		taken, err := c.taken(ctx, set)
-		if err == nil && len(taken.Missing) == 0 {
-			return taken, nil
+		cut := ctx.Err() != nil
+		if err == nil {
+			last = &taken
+			if len(taken.Missing) == 0 {
+				return taken, nil
+			}
 		}
-		if kafka.Pause(ctx, awaitInterval) != nil {
+		switch {
+		case kafka.Pause(ctx, awaitInterval) == nil:
+		case cut && last != nil:
+			return *last, nil
+		default:
 			return taken, c.explain(err)
 		}
 	}
