@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -170,7 +171,7 @@ func (o *changeOptions) apply(ctx context.Context, changer *front.Changer, p cli
 	taken, err := changer.Await(awaited, a.Set)
 	shown := shownApplied{a, taken, time.Since(began).Seconds()}
 	if o.asJSON {
-		err = json.NewEncoder(p.Stdout).Encode(shown)
+		err = errors.Join(err, json.NewEncoder(p.Stdout).Encode(shown))
 	} else {
 		cli.Printf(p.Stdout, "%s\n", shown.text())
 	}
