@@ -1,12 +1,14 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 	"oncebus/processor/wire"
 )
@@ -82,7 +84,7 @@ func (p *WindowPlan) String() string {
 		return b.String() + " at once"
 	}
 	fmt.Fprintf(&b, " after %s of event time, for events from ", hours(wait.Milliseconds()))
-	byTime := func(a, b TaskWindow) int { return int(min(max(a.FullFrom-b.FullFrom, -1), 1)) }
+	byTime := func(a, b TaskWindow) int { return cmp.Compare(a.FullFrom, b.FullFrom) }
 	first, last := slices.MinFunc(p.Tasks, byTime), slices.MaxFunc(p.Tasks, byTime)
 	fmt.Fprintf(&b, "%s on", instant(first.FullFrom))
 	if first.FullFrom != last.FullFrom {
@@ -92,14 +94,6 @@ func (p *WindowPlan) String() string {
 }
 
 // hours returns a duration in ms as text, without its zero units at the end.
-func hours(ms int64) string {
-	text := (time.Duration(ms) * time.Millisecond).String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = strings.TrimSuffix(text, zero[1:])
-		}
-	}
-	return text
-}
+func hours(ms int64) string { return routesets.Short(time.Duration(ms) * time.Millisecond) }
 
 func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
