@@ -49,18 +49,24 @@ func (o *acceptOptions) runCommand(ctx context.Context, _ []string, p cli.Proces
 	if err != nil {
 		return cli.UsageError(p, "accept", err.Error())
 	}
-	s, routes, err := settings.Load(p.Environ, o.routesFile)
+	return withDecider(ctx, "accept", o.routesFile, p, func(d *front.Decider) error { return o.run(ctx, d, decision, p) })
+}
+
+// withDecider reads the settings, connects, and does what the command with that name does. It
+// returns the exit code.
+func withDecider(ctx context.Context, name, routesFile string, p cli.Process, do func(*front.Decider) error) int {
+	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
-		cli.Printf(p.Stderr, "oncebus accept: %v\n", err)
+		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
 		return cli.ExitWrong
 	}
 	decider, err := front.NewDecider(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = o.run(ctx, decider, decision, p)
+		err = do(decider)
 		decider.Close()
 	}
 	if err != nil {
-		cli.Printf(p.Stderr, "oncebus accept: %v\n", err)
+		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
 		return codeOf(err)
 	}
 	return cli.ExitStopped

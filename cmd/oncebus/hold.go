@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
-	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
 )
@@ -69,21 +67,7 @@ func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do fu
 	if o.limit < 0 || o.timeout < 0 {
 		return cli.UsageError(p, name, "--limit and --timeout must not be negative")
 	}
-	s, routes, err := settings.Load(p.Environ, o.routesFile)
-	if err != nil {
-		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
-		return cli.ExitWrong
-	}
-	decider, err := front.NewDecider(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
-	if err == nil {
-		err = do(ctx, decider, p)
-		decider.Close()
-	}
-	if err != nil {
-		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
-		return codeOf(err)
-	}
-	return cli.ExitStopped
+	return withDecider(ctx, name, o.routesFile, p, func(d *front.Decider) error { return do(ctx, d, p) })
 }
 
 func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
