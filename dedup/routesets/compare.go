@@ -86,8 +86,8 @@ func (c *comparison) changed(old, r *rules.Route) {
 		c.add(Harmless, r.Name, "name", "", nil, "renamed from %s, with namespace %s", old.Name, r.Namespace)
 		c.reused(r)
 	}
-	switch same := old.Namespace == r.Namespace; {
-	case !same:
+	switch {
+	case old.Namespace != r.Namespace:
 		c.add(Confirm, r.Name, "namespace", "the keys of its events are looked up in the new namespace only", nil, "namespace %s -> %s", old.Namespace, r.Namespace)
 		c.returns(r)
 	case old.Secret != r.Secret:
@@ -271,14 +271,13 @@ func (c *comparison) vanished() {
 // reordered is about the order of the routes of a topic, of which the first that matches takes
 // a record.
 func (c *comparison) reordered() {
-	var order []string // of the paired routes, in the new file
+	var earlier []*rules.Route // that have a pair
 	for _, r := range c.after.Routes {
 		old := c.pairs[r]
 		if old == nil {
 			continue
 		}
-		for _, earlier := range order {
-			other := c.after.Route(earlier)
+		for _, other := range earlier {
 			oldOther := c.pairs[other]
 			shared := slices.ContainsFunc(r.Topics, func(t string) bool {
 				return slices.Contains(other.Topics, t) && slices.Contains(old.Topics, t) && slices.Contains(oldOther.Topics, t)
@@ -287,6 +286,6 @@ func (c *comparison) reordered() {
 				c.add(Confirm, r.Name, "match", "records that both match go to another route than before", nil, "now after route %s, with which it shares a topic", other.Name)
 			}
 		}
-		order = append(order, r.Name)
+		earlier = append(earlier, r)
 	}
 }
