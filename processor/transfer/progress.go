@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -167,6 +166,3 @@ func asFenced(err error) error {
 	}
 	return err
 }
-
-// IsProgress reports whether a key of the manifest topic is that of the progress of a seed.
-func IsProgress(key []byte) bool { return strings.HasPrefix(string(key), progressPrefix) }
