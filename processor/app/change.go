@@ -86,7 +86,7 @@ func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o Appl
 		if err == nil {
 			a.Set, a.Written = m.sets.inForce+1, true
 		}
-		if !errors.Is(err, errSetsChanged) || ctx.Err() != nil {
+		if !errors.Is(err, errSetsChanged) || kafka.Pause(ctx, fencedPause) != nil {
 			return a, err
 		}
 	}

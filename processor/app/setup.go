@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // Conn is a connection to the brokers.
@@ -45,10 +46,9 @@ var errSetsChanged = errors.New("the route sets of the app have changed")
 func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	for {
 		rt, err := setUpOnce(ctx, c, cfg, routes)
-		if errors.Is(err, errSetsChanged) && ctx.Err() == nil {
-			continue
+		if !errors.Is(err, errSetsChanged) || kafka.Pause(ctx, fencedPause) != nil {
+			return rt, err
 		}
-		return rt, err
 	}
 }
 
