@@ -73,7 +73,7 @@ func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name str
 	progress := cli.NewProgress(p, "offsets")
 	exported, err := c.Export(ctx, file, progress.Set)
 	progress.End()
-	if err = putInPlace(file, name, err); err != nil {
+	if err := putInPlace(file, name, err); err != nil {
 		return nil, err
 	}
 	return exported, nil
