@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 )
 
@@ -67,7 +68,7 @@ func describe(r *rules.Route) []fact {
 		{"match", match},
 		{"key", strings.Join(keys, "; else ")},
 		{"hash", hash},
-		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
+		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", routesets.Short(r.Window), eventTime, routesets.Short(r.Grace), routesets.Short(r.Skew))},
 		{"output", output},
 		{"duplicates", duplicates},
 		{"counted by sender", sender},
@@ -98,9 +99,9 @@ func describeClaims(r *rules.Route) []fact {
 			request = "header " + x.Header
 		}
 	}
-	lease := shortDuration(c.Lease) + " from the dispatch: an executor that is away for longer gets further attempts; name its consumer group in executor_group"
+	lease := routesets.Short(c.Lease) + " from the dispatch: an executor that is away for longer gets further attempts; name its consumer group in executor_group"
 	if c.Group != "" {
-		lease = fmt.Sprintf("%s from when group %s has committed the event", shortDuration(c.Lease), c.Group)
+		lease = fmt.Sprintf("%s from when group %s has committed the event", routesets.Short(c.Lease), c.Group)
 	}
 	return []fact{
 		{"outcomes", c.Outcomes},

@@ -7,6 +7,7 @@ import (
 
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup"
+	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 )
 
@@ -46,7 +47,7 @@ func describeSignature(s *rules.Signature) string {
 	}
 	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, settings.Prefix, s.Secret)
 	if s.Tolerance > 0 {
-		text += ", tolerance " + shortDuration(s.Tolerance)
+		text += ", tolerance " + routesets.Short(s.Tolerance)
 	}
 	return text
 }
@@ -58,10 +59,10 @@ func describeResponse(h *rules.HTTP) string {
 		if h.AcceptOnTimeout {
 			late = 202
 		}
-		response = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Timeout), late)
+		response = fmt.Sprintf("the verdict within %s, else %d", routesets.Short(h.Timeout), late)
 	}
 	if h.WaitForKafka {
-		response += "; Kafka unavailable: 503 after " + shortDuration(h.Timeout)
+		response += "; Kafka unavailable: 503 after " + routesets.Short(h.Timeout)
 	} else {
 		response += "; Kafka unavailable: 503 immediately"
 	}

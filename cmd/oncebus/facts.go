@@ -3,8 +3,6 @@ package main
 import (
 	"io"
 	"strconv"
-	"strings"
-	"time"
 
 	"oncebus/cmd/oncebus/cli"
 )
@@ -19,18 +17,6 @@ func writeFacts(w io.Writer, indent string, facts []fact) {
 			cli.Printf(w, "%s%s\t%s\n", indent, f.name, f.value)
 		}
 	}
-}
-
-// shortDuration writes a duration without its zero parts: 24h, not 24h0m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // plural writes a number and its noun: 1 key, 2 keys.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/dedup/routesets"
 	"oncebus/dedup/sketch"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
@@ -145,5 +146,5 @@ func (d *shownDelay) text() string {
 	if d.UpToSeconds == nil {
 		return "longer"
 	}
-	return "up to " + shortDuration(time.Duration(*d.UpToSeconds*float64(time.Second)))
+	return "up to " + routesets.Short(time.Duration(*d.UpToSeconds*float64(time.Second)))
 }
