@@ -6,17 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/restore"
 )
 
-// An edition is what a process runs: the routes, and the app's topics and numbers with
-// them. It never changes. A change of the app while it runs makes a new edition, and every
-// worker goes over to it between two transactions, with a new client.
+// An edition is what a process runs: the routes in force, and the app's topics and numbers
+// with them. It never changes. A change of the app while it runs makes a new edition, and
+// every worker goes over to it between two transactions, with a new client.
 type edition struct {
 	rt     *app.App
-	routes *rules.Routes
 	source *restore.Source // of all restores
 	// superseded is closed once there is a newer edition.
 	superseded chan struct{}

@@ -223,7 +223,7 @@ func (p *Processor) conn() app.Conn {
 // editionOf returns an edition with an app.
 func (p *Processor) editionOf(rt *app.App) *edition {
 	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
-	return &edition{rt: rt, routes: rt.InForce, source: source, superseded: make(chan struct{})}
+	return &edition{rt: rt, source: source, superseded: make(chan struct{})}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

@@ -64,7 +64,7 @@ type taskSet struct {
 func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
 		shared: s, edition: on, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.routes.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
+		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.rt.InForce.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
 	}
 }
 

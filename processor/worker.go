@@ -271,7 +271,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.marks = app.NewMarks(w.rt, w.holds)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
-		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.routes.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
+		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.rt.InForce.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
 	}
