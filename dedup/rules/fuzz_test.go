@@ -35,7 +35,7 @@ func FuzzDerive(f *testing.F) {
 	for _, payload := range []string{
 		`{"id":" A1 ","a":{"b":"x"},"l":[{"t":1,"u":2,"v":3},{"t":1}],"n":1.005,"t":1700000000000,"kind":"x","limit":"1e3"}`,
 		`{"a":1,"id":9007199254740993,"l":["\ud83d\ude00",null],"n":"0.5","t":"2023-11-14T22:13:20Z","kind":true}`,
-		`[{"t":1},[],{}]`, `{"\u0061":{"\u0062":"\\\""}}`, `"x"`, `null`, `{"a":1,"a":2}`, `[1e400]`, "\xff", "", ` { "l" : [ 1 , { "u" : 2 } ] } `,
+		`{"a":1,"id":900719925E740993}`, `[{"t":1},[],{}]`, `{"\u0061":{"\u0062":"\\\""}}`, `"x"`, `null`, `{"a":1,"a":2}`, `[1e400]`, "\xff", "", ` { "l" : [ 1 , { "u" : 2 } ] } `,
 	} {
 		f.Add([]byte(payload), []byte("key"), "application/json")
 	}
@@ -93,7 +93,9 @@ func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *
 		return
 	}
 	var v any
-	if err := json.Unmarshal(payload, &v); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	decoder.UseNumber() // a number beyond float64 may be where the key is not
+	if err := decoder.Decode(&v); err != nil {
 		t.Fatalf("%s: encoding/json refuses an accepted payload: %v", topic, err)
 	}
 	paths := [][]string{{"t"}, {"a", "b"}, {"l", "*", "t"}, {"l", "0", "u"}}
