@@ -115,6 +115,8 @@ func TestSeededKeysAreDuplicates(t *testing.T) {
 		t.Errorf("%d records in the output after a rebuild, want %d", len(out), sent)
 	}
 
+	b.promiseHeld(cfg)
+
 	file, exported := b.export(c)
 	if exported.Rows != int64(n+sent) || exported.Behind != 0 || exported.Open != 0 {
 		t.Errorf("exported: %+v", exported)

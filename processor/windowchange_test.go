@@ -24,6 +24,7 @@ func TestWindowChangesWhileItRuns(t *testing.T) {
 		return signal(id, 0, int64(testTime)-1000*h+int64(hour*float64(h)))
 	}
 	set, window := int64(1), "window: 1h"
+	audited := &audits{b: b, cfg: cfg}
 	phase := func(next string, want map[string]string, records ...*kgo.Record) {
 		t.Helper()
 		if next != "" {
@@ -47,6 +48,7 @@ func TestWindowChangesWhileItRuns(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("set %d, %s: %v, want %v", set, window, got, want)
 		}
+		audited.holds()
 	}
 	rebuilt := func() {
 		t.Helper()
@@ -62,6 +64,7 @@ func TestWindowChangesWhileItRuns(t *testing.T) {
 	phase("window: 30m", map[string]string{"c": "unique late"}, at("c", 105), at("c", 104))
 	rebuilt()
 	phase("window: 1h", map[string]string{"b": "duplicate", "c": "duplicate after_window"}, at("b", 105.9), at("c", 105.9), at("c", 106.1))
+	b.promiseHeld(cfg)
 	if logs := b.logs.String(); strings.Contains(logs, "level=ERROR") {
 		t.Error("the log has errors")
 	}

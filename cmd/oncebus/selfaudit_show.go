@@ -46,7 +46,7 @@ type auditJSON struct {
 	// Violations counts all by invariant, Findings describes the first ones of each.
 	Violations map[string]int64    `json:"violations"`
 	Findings   []selfaudit.Finding `json:"findings"`
-	Deleted    []string            `json:"deleted"` // what was not audited
+	Reasons    []string            `json:"reasons"` // why nothing was audited
 	Positions  auditPositions      `json:"positions"`
 }
 
@@ -89,7 +89,7 @@ func (a *shownSelfAudit) writeJSON(to io.Writer) error {
 	shown := auditJSON{
 		App: a.app, Verdict: a.verdict(), From: a.since(), To: a.To.At.Format(time.RFC3339), Records: a.Records, Seconds: a.Took.Seconds(), CutSeconds: a.Cut.Seconds(), Routes: []auditRoute{},
 		Keys: a.Report.Keys, OneIn: a.Report.OneIn, OneInMatched: a.Report.OneInMatched, Carried: a.Report.Carried, Replies: a.Report.Replies, RepliesUnknown: a.Report.RepliesUnknown,
-		Violations: a.Report.Counts, Findings: a.Findings, Deleted: a.Since, Positions: auditPositions{a.To.Inputs, a.To.Changelogs, a.To.Emissions},
+		Violations: a.Report.Counts, Findings: a.Findings, Reasons: a.Since, Positions: auditPositions{a.To.Inputs, a.To.Changelogs, a.To.Emissions},
 	}
 	for i, r := range a.routes.Routes {
 		shown.Routes = append(shown.Routes, auditRoute{r.Name, a.Report.Routes[i]})
@@ -97,8 +97,8 @@ func (a *shownSelfAudit) writeJSON(to io.Writer) error {
 	if shown.Findings == nil {
 		shown.Findings = []selfaudit.Finding{}
 	}
-	if shown.Deleted == nil {
-		shown.Deleted = []string{}
+	if shown.Reasons == nil {
+		shown.Reasons = []string{}
 	}
 	return json.NewEncoder(to).Encode(shown)
 }
@@ -138,7 +138,7 @@ func (a *shownSelfAudit) write(to io.Writer) error {
 	since := cmp.Or(a.since(), "its first record")
 	switch a.verdict() {
 	case "begins":
-		cli.Printf(to, "app %s: nothing was audited. The audit begins at %s, because records from before were deleted:\n", a.app, a.To.At.Format(time.RFC3339))
+		cli.Printf(to, "app %s: nothing was audited. The audit begins at %s, because records from before were deleted or routes have changed:\n", a.app, a.To.At.Format(time.RFC3339))
 		for _, what := range a.Since {
 			cli.Printf(to, "  %s\n", what)
 		}

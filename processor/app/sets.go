@@ -118,6 +118,16 @@ func (s *Sets) current() *RouteSet {
 	return s.all[s.inForce]
 }
 
+// SetAt returns the routes of a route set, and when it came in force; nil if the app has no set
+// with the number.
+func (rt *App) SetAt(number int64) (*rules.Routes, time.Time) {
+	if rt.Manifest.sets == nil || rt.Manifest.sets.all[number] == nil {
+		return nil, time.Time{}
+	}
+	set := rt.Manifest.sets.all[number]
+	return set.routes, set.At
+}
+
 // olderThan returns the sets below a number, the newest first.
 func (s *Sets) olderThan(number int64) (older []*RouteSet) {
 	if s == nil {

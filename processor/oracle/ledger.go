@@ -35,8 +35,11 @@ type LedgerConfig struct {
 	// has no raw record. HasRepartition is false for an app without one.
 	Repartition    uint16
 	HasRepartition bool
-	Keys           int // the most keys in memory; beyond it a sample of the keys is followed
-	Open           int // the most records that wait for another one; beyond it likewise
+	// Sets are the route sets by which the range may have been judged, with the windows of all
+	// namespaces. Without any, the windows are those of Routes.
+	Sets []Set
+	Keys int // the most keys in memory; beyond it a sample of the keys is followed
+	Open int // the most records that wait for another one; beyond it likewise
 }
 
 // A Finding is a violation with the place of the record that shows it.
@@ -82,7 +85,7 @@ type Ledger struct {
 	jumped   map[digest]bool   // keys whose claim has an attempt without a row
 	kept     map[digest]bool   // digests of claims whose key another event claimed
 	passed   map[Position]bool // events that were forwarded without a look-up
-	nexts    map[Position]int64
+	tasks    map[Position]*ledgerTask
 
 	formers               int // times in former
 	open                  int
@@ -93,11 +96,11 @@ type Ledger struct {
 	compared, notCompared int64 // replies
 }
 
-// space is what the routes of a namespace have in common: the longest window.
+// space is what the routes of a namespace have in common: the longest and the shortest window
+// by which the range may have been judged.
 type space struct {
 	known, claims, clamp bool
-	window, shortest     int64
-	retention            int64
+	longest, shortest    int64
 }
 
 // keyState is the newest row of a key.
@@ -186,6 +189,9 @@ type Range interface {
 	Judged(at Position) bool
 	// StreamTime returns that of a task and namespace id at the ends; false for none.
 	StreamTime(task Position, space uint8) (int64, bool)
+	// LateBefore returns the event time before which events of a task and namespace id are late
+	// at the ends because their window has changed; false for none.
+	LateBefore(task Position, space uint8) (int64, bool)
 }
 
 // NewLedger returns a ledger that has read nothing.
@@ -194,7 +200,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
 		keys: map[digest]keyState{}, former: map[digest][]int64{}, results: map[digest]outcome{},
 		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
-		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, kept: map[digest]bool{}, nexts: map[Position]int64{},
+		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, kept: map[digest]bool{}, tasks: map[Position]*ledgerTask{},
 	}
 	for _, r := range cfg.Routes {
 		s := &l.spaces[r.NamespaceID]
@@ -202,8 +208,13 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 			s.shortest = r.Window
 		}
 		s.known, s.claims, s.clamp = true, r.Claims, s.clamp || r.Clamp
-		s.window, s.shortest = max(s.window, r.Window), min(s.shortest, r.Window)
-		s.retention = max(s.retention, add(add(r.Window, r.Window), r.Grace))
+		s.longest, s.shortest = max(s.longest, r.Window), min(s.shortest, r.Window)
+	}
+	for _, set := range cfg.Sets {
+		for _, w := range set.Windows {
+			s := &l.spaces[w.NamespaceID]
+			s.longest, s.shortest = max(s.longest, w.Window), min(s.shortest, w.Window)
+		}
 	}
 	return l
 }
@@ -311,7 +322,7 @@ func keep[V any](m map[digest]V, keeps func(digest) bool) (dropped int) {
 // isCaused reports whether a first event of one of an input's keys is within its window. Rows
 // may have been read further than inputs, so former rows count too.
 func (l *Ledger) isCaused(in *openInput) bool {
-	window := l.cfg.Routes[in.Route].Window
+	window := l.spaceOf(in).longest
 	for _, d := range in.Digests {
 		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
 			return true
@@ -324,6 +335,9 @@ func (l *Ledger) isCaused(in *openInput) bool {
 	}
 	return false
 }
+
+// spaceOf returns the namespace of an event.
+func (l *Ledger) spaceOf(in *openInput) *space { return &l.spaces[l.cfg.Routes[in.Route].NamespaceID] }
 
 // covers reports whether an event at a time is within a window of the first event.
 func covers(first, time, window int64) bool {

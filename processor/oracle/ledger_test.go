@@ -19,6 +19,8 @@ type page struct {
 	outcomes  []LedgerOutcome
 	replies   []LedgerReply
 	stream    int64
+	// lateBefore is that of a changed window; 0 for none.
+	lateBefore int64
 	// ends of the range: below them inputs were judged; 0 for all.
 	from, to int64
 }
@@ -44,6 +46,7 @@ func (p *page) Judged(at Position) bool {
 	return p.InRange(at) && (p.to == 0 || at.Offset < p.to)
 }
 func (p *page) StreamTime(Position, uint8) (int64, bool) { return p.stream, true }
+func (p *page) LateBefore(Position, uint8) (int64, bool) { return p.lateBefore, p.lateBefore != 0 }
 
 func keyed(route int32, id string) [16]byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", route, id))

@@ -72,15 +72,18 @@ func (l *Ledger) closeInputs() {
 // isLate reports whether an event could be late: for the stream time at the end of the range,
 // or for the newest event of its key.
 func (l *Ledger) isLate(in *openInput) bool {
+	return l.isBehind(in) || slices.ContainsFunc(in.Digests, func(d digest) bool {
+		k, ok := l.keys[d]
+		return ok && in.Time < add(k.first, -l.spaceOf(in).shortest)
+	})
+}
+
+// isBehind reports whether an event is late by its time alone, for the end of the range.
+func (l *Ledger) isBehind(in *openInput) bool {
 	route := &l.cfg.Routes[in.Route]
 	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
-	if running && in.Time < add(time, -add(route.Window, route.Grace)) {
-		return true
-	}
-	return slices.ContainsFunc(in.Digests, func(d digest) bool {
-		k, ok := l.keys[d]
-		return ok && in.Time < add(k.first, -route.Window)
-	})
+	before, changed := l.reach.LateBefore(in.Task, route.NamespaceID)
+	return running && in.Time < add(time, -add(route.Window, route.Grace)) || changed && in.Time < before
 }
 
 // closeInput decides an event that was judged and has no row.
@@ -123,6 +126,9 @@ func (l *Ledger) closeRecord(at Position, f *fate) {
 
 // closeRowsLeft finds the first events without an output.
 func (l *Ledger) closeRowsLeft() {
+	for _, task := range l.tasks {
+		l.decideRepeats(task)
+	}
 	for d, rows := range l.rows {
 		for _, row := range rows {
 			in := l.reach.Judged(row.At)

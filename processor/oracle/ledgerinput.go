@@ -115,8 +115,7 @@ func (l *Ledger) decide(f *fate) bool {
 // mayBeOther reports whether an event with a first event in its window may yet be no duplicate:
 // one that was late, or collided. Then the end of the range decides.
 func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
-	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
-	return route.Fingerprint || running && in.Time < add(time, -add(route.Window, route.Grace))
+	return route.Fingerprint || l.isBehind(in)
 }
 
 func (l *Ledger) close(f *fate) {

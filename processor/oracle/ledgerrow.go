@@ -23,9 +23,9 @@ type LedgerRow struct {
 }
 
 // rowsOfRecord calls each with the rows of a changelog record. It skips rows that a sweep
-// wrote again.
+// wrote again, and counts of seeds.
 func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
-	if isCheckpoint(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
+	if isCheckpoint(r) || isSeedCounts(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
 		return nil
 	}
 	if isPack(r) {
@@ -89,6 +89,10 @@ type ChangelogItem struct {
 	// Next is the input offset up to which a checkpoint judged; -1 without one.
 	Next  int64
 	Where string
+	// A whole checkpoint has the route set and the changed windows; partial ones keep them.
+	whole bool
+	set   int64
+	known []knownSince
 	// Wrong says why the record is unreadable; "" if it is not.
 	Wrong string
 }
@@ -98,7 +102,8 @@ func ReadChangelog(r *Record, task Position) ChangelogItem {
 	item := ChangelogItem{Task: task, Next: -1}
 	if number, ok := numberOf(r.Key); ok {
 		cp, err := smallCheckpoint(number, r.Value)
-		if item.Next = cp.next; err != nil {
+		item.Next, item.whole, item.set, item.known = cp.next, number == 0, cp.set, cp.known
+		if err != nil {
 			item.Next, item.Wrong, item.Where = -1, err.Error(), at(r)
 		}
 		return item
@@ -130,19 +135,25 @@ func (l *Ledger) Changelog(item *ChangelogItem) {
 	if item.Wrong != "" {
 		l.find("K5", -1, item.Where, "%s", item.Wrong)
 	}
-	if item.Next >= 0 {
-		if last := l.nexts[item.Task]; item.Next < last {
-			l.find("K10", -1, l.text(item.Task), "a checkpoint has next %d, the previous one %d: it went back", item.Next, last)
-		}
-		l.nexts[item.Task] = item.Next
+	task := l.tasks[item.Task]
+	if task == nil {
+		task = &ledgerTask{}
+		l.tasks[item.Task] = task
 	}
 	for i := range item.Rows {
-		l.row(&item.Rows[i])
+		l.row(task, &item.Rows[i])
+	}
+	if item.Next >= 0 {
+		if item.Next < task.next {
+			l.find("K10", -1, l.text(item.Task), "a checkpoint has next %d, the previous one %d: it went back", item.Next, task.next)
+		}
+		task.take(item)
+		l.decideRepeats(task)
 	}
 	l.bound()
 }
 
-func (l *Ledger) row(row *LedgerRow) {
+func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	s := &l.spaces[row.Space]
 	if !s.known {
 		return // of a route that the file has no more
@@ -167,9 +178,8 @@ func (l *Ledger) row(row *LedgerRow) {
 		return
 	}
 	l.rowCount++
-	if known && !s.claims && covers(before.first, row.First, s.shortest) {
-		l.find("K1", -1, row.Where, "digest %x was stored again as first seen at %s, %d ms after its first event and within its window: a duplicate was judged unique",
-			row.Digest, l.text(row.At), row.First-before.first)
+	if known && !s.claims && covers(before.first, row.First, s.longest) {
+		task.repeats = append(task.repeats, repeat{*row, before.first})
 	}
 	if l.joins(row.Digest) {
 		l.join(row, s, !known || before.at != now.at)
@@ -204,11 +214,13 @@ func (l *Ledger) formerClaim(d digest) {
 }
 
 // join matches a row with its output and its event, and keeps it until both were read.
-// Only the first attempt of a claim has an event of its own.
+// Only the first attempt of a claim has an event of its own, and the row of a seed has neither:
+// its event was that of another system.
 func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
+	seeded := row.At.Topic == seedTopic
 	open := &openRow{
-		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: true,
-		NeedsIn: first && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
+		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: !seeded,
+		NeedsIn: first && !seeded && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
 	}
 	for _, out := range l.outs[row.Digest] {
 		if !out.done && l.meets(open, out, s) {
@@ -221,7 +233,7 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 		case in.done:
 		case in.At == row.At:
 			l.takeInput(open, in)
-		case covers(row.First, in.Time, l.cfg.Routes[in.Route].Window):
+		case covers(row.First, in.Time, s.longest):
 			l.isDuplicate(in)
 		}
 	}

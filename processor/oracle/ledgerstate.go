@@ -58,7 +58,7 @@ func (l *Ledger) appendCarried(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(l.fates)))
 	for at, f := range l.fates {
 		dst = appendText(appendText(appendText(appendPosition(dst, at), f.Verdict), f.Reason), f.Where)
-		dst = appendBool(appendBool(binary.AppendVarint(dst, int64(f.Route)), f.Dead), f.Batch)
+		dst = appendBool(appendBool(appendText(dst, l.nameOf(f.Route)), f.Dead), f.Batch)
 		dst = binary.AppendUvarint(dst, uint64(len(f.Digests)))
 		for _, d := range f.Digests {
 			dst = append(dst, d[:]...)
@@ -68,9 +68,14 @@ func (l *Ledger) appendCarried(dst []byte) []byte {
 	for at := range l.passed {
 		dst = appendPosition(dst, at)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(l.nexts)))
-	for task, next := range l.nexts {
-		dst = binary.AppendUvarint(appendPosition(dst, task), uint64(next))
+	dst = binary.AppendUvarint(dst, uint64(len(l.tasks)))
+	for at, task := range l.tasks {
+		dst = binary.AppendUvarint(appendPosition(dst, at), uint64(task.next))
+		dst = binary.AppendUvarint(dst, uint64(task.set))
+		dst = append(dst, uint8(len(task.known)))
+		for _, k := range task.known {
+			dst = binary.AppendVarint(binary.AppendVarint(append(dst, k.namespaceID), k.since), k.lateBefore)
+		}
 	}
 	return dst
 }
@@ -121,12 +126,9 @@ func (l *Ledger) restoreCarried(f *fields) {
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		at := f.position()
-		x := &fate{Emitted: true, Verdict: f.text(), Reason: f.text(), Where: f.text(), Route: int32(f.signed()), Dead: f.byte() == 1, Batch: f.byte() == 1}
+		x := &fate{Emitted: true, Verdict: f.text(), Reason: f.text(), Where: f.text(), Route: l.indexOf(f.text()), Dead: f.byte() == 1, Batch: f.byte() == 1}
 		for n := f.unsigned(1 << 20); n > 0 && !f.bad; n-- {
 			x.Digests = append(x.Digests, digest(f.bytes(16)))
-		}
-		if x.Route >= int32(len(l.cfg.Routes)) {
-			f.bad = true
 		}
 		l.fates[at] = x
 	}
@@ -134,10 +136,23 @@ func (l *Ledger) restoreCarried(f *fields) {
 		l.passed[f.position()] = true
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
-		task := f.position()
-		l.nexts[task] = int64(f.unsigned(1 << 63))
+		at := f.position()
+		l.tasks[at] = &ledgerTask{next: int64(f.unsigned(1 << 63)), set: int64(f.unsigned(1 << 63)), known: f.known()}
 	}
 	l.open, l.formers = l.openRows()+len(l.fates), len(l.former)
+}
+
+// nameOf returns the name of a route, "" for none. Its index may be another one in the next
+// range.
+func (l *Ledger) nameOf(route int32) string {
+	if route < 0 {
+		return ""
+	}
+	return l.cfg.Routes[route].Name
+}
+
+func (l *Ledger) indexOf(name string) int32 {
+	return int32(slices.IndexFunc(l.cfg.Routes, func(r LedgerRoute) bool { return r.Name == name }))
 }
 
 func (f *fields) position() Position {

@@ -50,8 +50,9 @@ const MaxFindings = oracle.MaxFindings
 type Result struct {
 	// Begins reports that the range before the position is not known, so that nothing was
 	// checked: the next audit goes on from here.
-	Begins   bool
-	Since    []string // why: what has been deleted
+	Begins bool
+	// Since says why: what has been deleted, or what has changed in the routes.
+	Since    []string
 	Findings []Finding
 	Report   Report
 	Records  int64 // that were read
@@ -74,7 +75,6 @@ type Auditor struct {
 	leaders *kafka.Leaders
 	app     *app.App
 	topics  map[string]app.Topic
-	ledger  oracle.LedgerConfig
 }
 
 // New connects to the brokers and reads the app's manifest. A missing app, or a routes file that
@@ -136,7 +136,6 @@ func (a *Auditor) open(ctx context.Context) error {
 			return kafka.OperatorErrorf("topic %s of the routes file does not exist", topic)
 		}
 	}
-	a.ledger = a.ledgerConfig()
 	return nil
 }
 
@@ -174,8 +173,9 @@ func (a *Auditor) everyTopic() []string {
 // policies of the routes file, as the oracle spells them.
 func policyOf(p rules.Policy) oracle.Policy { return oracle.Policy(p.String()) }
 
-func (a *Auditor) ledgerConfig() oracle.LedgerConfig {
-	cfg := oracle.LedgerConfig{}
+// ledgerConfig is for a range that begins with a route set.
+func (a *Auditor) ledgerConfig(set int64, o Options) oracle.LedgerConfig {
+	cfg := oracle.LedgerConfig{Keys: o.Keys, Open: o.Open, Sets: a.windowsSince(set)}
 	for number := range uint16(len(a.app.Manifest.Topics)) {
 		cfg.Names = append(cfg.Names, a.app.TopicName(number))
 	}
@@ -185,7 +185,7 @@ func (a *Auditor) ledgerConfig() oracle.LedgerConfig {
 	for _, r := range a.routes.Routes {
 		route := oracle.LedgerRoute{
 			Name: r.Name, NamespaceID: a.app.ByName[r.Name].NamespaceID,
-			Window: r.Window.Milliseconds(), Grace: r.Grace.Milliseconds(), Skew: r.Skew.Milliseconds(),
+			Window: r.Window.Milliseconds(), Grace: r.Grace.Milliseconds(), Skew: a.skewSince(set, r),
 			Claims: r.Mode == rules.ClaimMode, Clamp: r.OnFuture == rules.Clamp, Duplicates: policyOf(r.Duplicates.Policy),
 			Late: policyOf(r.OnLate), MissingKey: policyOf(r.OnMissingKey), FailOpen: r.FailOpen,
 			Limited: r.Limits.LiveKeys > 0, Fingerprint: len(r.Fingerprint) > 0,
@@ -210,33 +210,34 @@ func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result
 
 func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result := &Result{}
-	cfg := a.ledger
-	cfg.Keys, cfg.Open = o.Keys, o.Open
-	var ledger *oracle.Ledger
-	var err error
-	switch {
-	case from != nil:
-		if err := a.continues(ctx, from); err != nil {
-			return nil, err
-		}
-		if ledger, err = oracle.RestoreLedger(cfg, from.ledger); err != nil {
-			return nil, kafka.OperatorErrorf("the saved position: %v; audit without it to begin again", err)
-		}
-	default:
-		ledger = oracle.NewLedger(cfg)
+	start := from == nil
+	if start {
+		var err error
 		if from, result.Since, err = a.whole(ctx); err != nil {
 			return nil, err
 		}
-		if from == nil {
-			return a.begin(ctx, ledger, result, o)
+	} else {
+		if err := a.continues(ctx, from); err != nil {
+			return nil, err
 		}
+		result.Since = a.changedSince(from.Set)
+	}
+	if len(result.Since) > 0 {
+		return a.begin(ctx, result, o)
 	}
 	began := time.Now()
 	cut, err := a.cut(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if a.isBehind(cut) {
+		return a.again(ctx, from, start, o)
+	}
 	result.Cut = time.Since(began)
+	ledger, err := oracle.RestoreLedger(a.ledgerConfig(from.Set, o), from.ledger)
+	if err != nil {
+		return nil, kafka.OperatorErrorf("the saved position: %v; audit without it to begin again", err)
+	}
 	span := newSpan(a.app, from, cut)
 	ledger.Begin(span, from.Edge)
 	if result.Records, err = a.read(ctx, ledger, span, o.Watch); err != nil {
@@ -250,14 +251,32 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 	return result, nil
 }
 
+// again reads the routes again, which have changed, and audits the range by them.
+func (a *Auditor) again(ctx context.Context, from *Position, start bool, o Options) (*Result, error) {
+	if start {
+		from = nil
+	}
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	return a.audit(ctx, from, o)
+}
+
 // begin takes a position and reads the keys of the changelog, without a check.
-func (a *Auditor) begin(ctx context.Context, ledger *oracle.Ledger, result *Result, o Options) (*Result, error) {
+func (a *Auditor) begin(ctx context.Context, result *Result, o Options) (*Result, error) {
 	began := time.Now()
 	cut, sure, err := a.edge(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if a.isBehind(cut) {
+		if err := a.open(ctx); err != nil {
+			return nil, err
+		}
+		return a.begin(ctx, result, o)
+	}
 	result.Cut = time.Since(began)
+	ledger := oracle.NewLedger(a.ledgerConfig(cut.Set, o))
 	ledger.Begin(newSpan(a.app, cut, cut), true)
 	if result.Records, err = a.readKeys(ctx, ledger, sure, cut, o.Watch); err != nil {
 		return nil, err

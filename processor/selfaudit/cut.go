@@ -30,6 +30,10 @@ import (
 // An end is decided when every transaction with a record below it has ended.
 func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	p := a.newPosition()
+	var err error
+	if p.Set, err = a.setOfAll(ctx); err != nil {
+		return nil, err
+	}
 	if err := a.judged(ctx, p); err != nil {
 		return nil, err
 	}
@@ -41,6 +45,9 @@ func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 func (a *Auditor) edge(ctx context.Context) (p *Position, sure map[string][]int64, err error) {
 	p = a.newPosition()
 	p.Edge = true
+	if p.Set, err = a.setOfAll(ctx); err != nil {
+		return nil, nil, err
+	}
 	if err := a.ends(ctx, p); err != nil {
 		return nil, nil, err
 	}
@@ -230,7 +237,7 @@ func (a *Auditor) waiting(ctx context.Context, p *Position, partition int32, nex
 				if err := wire.ReadEnvelope(rec, &e); err != nil {
 					return fmt.Errorf("%s/%d/%d: %w", topic, partition, rec.Offset, err)
 				}
-				if !e.FromIngress && !e.IsProgress && e.Outcome == nil {
+				if !e.FromIngress && !e.IsProgress && e.Outcome == nil && !e.IsSeed {
 					p.waits[oracle.Position{Topic: e.From.Topic, Partition: e.From.Partition, Offset: e.From.Offset}] = true
 				}
 			}

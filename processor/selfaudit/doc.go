@@ -8,8 +8,8 @@
 //   - The reading of topics in step, and what each record says by the rules of its route.
 //
 // The judgement is that of oracle.Ledger. It may import processor/app, processor/kafka,
-// processor/wire, processor/security, processor/oracle, dedup and dedup/rules. It writes to no
-// topic, joins no group and has no transactional id.
+// processor/wire, processor/security, processor/oracle, dedup, dedup/rules and dedup/routesets. It
+// writes to no topic, joins no group and has no transactional id.
 //
 // # Invariants
 //
@@ -22,6 +22,8 @@
 //
 // # What looks wrong
 //
+//   - A range in which routes changed is not checked, but for their windows and for added ones: the
+//     policies by which an event was judged stand in no topic. The next range begins.
 //   - The repartition topic is hardly read, although it has the order in which events were
 //     judged: the app deletes its records a minute after them. The rows of the changelog name
 //     the first events, and stay for two windows.

@@ -76,7 +76,8 @@ func (w *worker) reply(rec *kgo.Record) (r oracle.LedgerReply, ok bool) {
 }
 
 // emission reads a record of an output, a duplicates or a dead-letter topic. ok is false for a
-// record that is about no event: a refused outcome, or a reply that its topic refused.
+// record that is about no event, as a refused outcome or a reply that its topic refused, and for
+// one of a route that was removed.
 func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, ok bool) {
 	e = oracle.LedgerEmission{Where: where(rec), Route: -1, Verdict: "unique"}
 	if verdict, says := own(rec, wire.HeaderVerdict); says {
@@ -98,13 +99,16 @@ func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, 
 			return e, false
 		}
 	}
+	if e.Route < 0 && w.ofRetired(rec) {
+		return e, false
+	}
 	if source, says := own(rec, wire.HeaderSource); says {
 		w.named(&e, rec, source)
 		e.Dead = dead
 		return e, true
 	}
 	w.keys(&e, rec)
-	return e, true
+	return e, len(e.Digests) > 0 || !w.hasKeyOfRetired(rec)
 }
 
 // dispatch reads the token of a dispatched event; false for the dead letter of an outcome.

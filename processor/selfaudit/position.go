@@ -27,6 +27,8 @@ type Position struct {
 	Cluster string            `json:"cluster"`
 	Topics  map[string]string `json:"topics"` // their ids
 	At      time.Time         `json:"at"`
+	// Set is the route set that all processes had; 0 at level 1.
+	Set int64 `json:"set"`
 	// Edge reports that the range before it was not audited.
 	Edge       bool               `json:"edge,omitempty"`
 	Inputs     map[string][]int64 `json:"inputs"`
@@ -39,13 +41,14 @@ type Position struct {
 	sure        map[string][]int64 // changelog ends below which rows have their outputs below Emissions
 	checkpoints map[app.TaskID]wire.Checkpoint
 	ledger      []byte
+	start       bool
 }
 
 // Waits is how many records below Inputs were not judged yet.
 func (p *Position) Waits() int { return len(p.waits) }
 
 // IsStart reports whether it is where the app's first life began.
-func (p *Position) IsStart() bool { return p.ledger == nil }
+func (p *Position) IsStart() bool { return p.start }
 
 func (a *Auditor) newPosition() *Position {
 	p := &Position{
@@ -61,9 +64,10 @@ func (a *Auditor) newPosition() *Position {
 	return p
 }
 
-// whole returns the position of the app's first life, or what of it has been deleted.
-func (a *Auditor) whole(ctx context.Context) (p *Position, deleted []string, err error) {
+// whole returns the position of the app's first life, and why a range from it cannot be checked.
+func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err error) {
 	p = a.newPosition()
+	p.start, p.Set = true, a.firstSet()
 	p.Changelogs, p.Emissions = map[string][]int64{}, map[string][]int64{}
 	for _, topic := range a.inputs() {
 		for partition := range p.Inputs[topic] {
@@ -76,10 +80,11 @@ func (a *Auditor) whole(ctx context.Context) (p *Position, deleted []string, err
 	for _, topic := range a.emissions() {
 		p.Emissions[topic] = make([]int64, a.topics[topic].Partitions)
 	}
-	if deleted, err = a.deleted(ctx, p); err != nil || len(deleted) > 0 {
-		return nil, deleted, err
+	if why, err = a.deleted(ctx, p); err != nil {
+		return nil, nil, err
 	}
-	return p, nil, nil
+	p.ledger = oracle.NewLedger(a.ledgerConfig(p.Set, Options{})).AppendState(nil, &[256]int64{})
+	return p, append(why, a.changedSince(p.Set)...), nil
 }
 
 // deleted says which records from a position on have been deleted.

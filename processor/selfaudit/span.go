@@ -52,3 +52,11 @@ func (s *span) StreamTime(task oracle.Position, space uint8) (int64, bool) {
 	c, ok := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	return c.StreamTimes.At[space], ok && c.StreamTimes.Has[space]
 }
+
+// LateBefore returns the event time before which a task's events are late at the end of the range,
+// because the window has changed.
+func (s *span) LateBefore(task oracle.Position, space uint8) (int64, bool) {
+	c := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
+	known, ok := c.KnownOf(space)
+	return known.LateBefore, ok
+}

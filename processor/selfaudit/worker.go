@@ -22,6 +22,9 @@ type worker struct {
 	deriver *rules.Deriver
 	scratch []byte
 	routeOf map[string]int32 // by name
+
+	former      []former
+	readFormers bool
 }
 
 func (a *Auditor) newWorker() *worker {

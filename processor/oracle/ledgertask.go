@@ -1,0 +1,66 @@
+package oracle
+
+// A ledgerTask is what a ledger knows of a task, from the checkpoints in its changelog.
+type ledgerTask struct {
+	next  int64
+	set   int64
+	known []knownSince
+	// repeats are rows of the transaction that has no checkpoint yet. Only that says by which
+	// route set it was judged.
+	repeats []repeat
+}
+
+// A repeat is a row of a key that had another one, first seen within the longest window.
+type repeat struct {
+	row    LedgerRow
+	before int64 // when that was first seen
+}
+
+// take takes a checkpoint of the task.
+func (t *ledgerTask) take(item *ChangelogItem) {
+	t.next = item.Next
+	if item.whole {
+		t.set, t.known = item.set, item.known
+	}
+}
+
+// since returns the first seen time from which on the task knows the rows of a namespace;
+// false if it knows all that its window needs.
+func (t *ledgerTask) since(space uint8) (int64, bool) {
+	for _, k := range t.known {
+		if k.namespaceID == space {
+			return k.since, true
+		}
+	}
+	return 0, false
+}
+
+// decideRepeats decides the repeats of a transaction (K1). A row that the window or its change
+// makes absent may have been followed by another one.
+func (l *Ledger) decideRepeats(task *ledgerTask) {
+	for i := range task.repeats {
+		row, before := &task.repeats[i].row, task.repeats[i].before
+		if !covers(before, row.First, l.windowAt(task.set, row.Space)) {
+			continue
+		}
+		if since, changed := task.since(row.Space); changed && before < since {
+			continue
+		}
+		l.find("K1", -1, row.Where, "digest %x was stored again as first seen at %s, %d ms after its first event and within its window: a duplicate was judged unique",
+			row.Digest, l.text(row.At), row.First-before)
+	}
+	task.repeats = task.repeats[:0]
+}
+
+// windowAt returns the window of a namespace as of a route set: the shortest one where several
+// are possible.
+func (l *Ledger) windowAt(set int64, space uint8) int64 {
+	for _, s := range l.cfg.Sets {
+		for _, w := range s.Windows {
+			if s.Number == set && w.NamespaceID == space {
+				return w.Window
+			}
+		}
+	}
+	return l.spaces[space].shortest
+}

@@ -1,0 +1,61 @@
+package selfaudit
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
+)
+
+// A former is a route set with routes that the set in force has no more. Records of theirs may
+// still be emitted.
+type former struct {
+	deriver *rules.Deriver
+	routes  []*rules.Route
+}
+
+// formers returns the route sets with retired routes.
+func (w *worker) formers() (all []former) {
+	for number := w.app.Set - 1; number > 0; number-- {
+		set, _ := w.app.SetAt(number)
+		if set == nil {
+			continue
+		}
+		var routes []*rules.Route
+		for _, r := range set.Routes {
+			if retired := w.app.ByName[r.Name]; retired != nil && retired.Retired && retired.Output == r.Output {
+				routes = append(routes, r)
+			}
+		}
+		if len(routes) > 0 {
+			all = append(all, former{set.NewDeriver(w.cfg.KeySecret.Bytes()), routes})
+		}
+	}
+	return all
+}
+
+// ofRetired reports whether a record names a retired route.
+func (w *worker) ofRetired(rec *kgo.Record) bool {
+	name, says := own(rec, wire.HeaderRoute)
+	route := w.app.ByName[name]
+	return says && route != nil && route.Retired
+}
+
+// hasKeyOfRetired reports whether a retired route with the output derives a key from a record.
+func (w *worker) hasKeyOfRetired(rec *kgo.Record) bool {
+	if !w.readFormers {
+		w.former, w.readFormers = w.formers(), true
+	}
+	in := wire.InputOf(rec)
+	return slices.ContainsFunc(w.former, func(f former) bool {
+		return slices.ContainsFunc(f.routes, func(r *rules.Route) bool {
+			return r.Output == rec.Topic && slices.ContainsFunc(r.Topics, func(topic string) bool {
+				in.Topic = topic
+				d := f.deriver.Derive(&in)
+				return d.Finding == rules.Keyed && d.Route == r
+			})
+		})
+	})
+}

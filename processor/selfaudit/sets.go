@@ -1,0 +1,106 @@
+package selfaudit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"oncebus/dedup/routesets"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/oracle"
+)
+
+// adoptMax is how long after it came in force a route set may not be that of a process which does
+// not say so. Processes follow within seconds; one that has ended says nothing more.
+const adoptMax = 5 * time.Minute
+
+// firstSet is the route set by which an app at level 2 began; 0 at level 1.
+func (a *Auditor) firstSet() int64 { return min(a.app.Set, 1) }
+
+// setOfAll returns the number of the newest route set that all processes have.
+func (a *Auditor) setOfAll(ctx context.Context) (int64, error) {
+	number := a.app.Set
+	if number == 0 {
+		return 0, nil
+	}
+	seen, err := app.ReadSeen(ctx, app.Conn{Client: a.client, Admin: a.admin}, a.cfg.AppID)
+	if err != nil {
+		return 0, err
+	}
+	for _, process := range seen {
+		for number > max(process.Set, 1) {
+			if _, at := a.app.SetAt(number); time.Since(at) > adoptMax {
+				break
+			}
+			number--
+		}
+	}
+	return number, nil
+}
+
+// isBehind reports whether a task judged by a route set that the auditor has not read.
+func (a *Auditor) isBehind(p *Position) bool {
+	for _, c := range p.checkpoints {
+		if c.Set > a.app.Set {
+			return true
+		}
+	}
+	return false
+}
+
+// windowsSince returns the windows of the route sets from a number on.
+func (a *Auditor) windowsSince(number int64) (sets []oracle.Set) {
+	for ; number > 0 && number <= a.app.Set; number++ {
+		set := oracle.Set{Number: number}
+		for id := range a.app.Namespaces {
+			if span, ok := a.app.SpanAt(number, uint8(id)); ok {
+				set.Windows = append(set.Windows, oracle.NamespaceWindow{NamespaceID: uint8(id), Window: span.Size, Grace: span.Grace})
+			}
+		}
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+// skewSince returns the shortest skew of a route in the route sets from a number on.
+func (a *Auditor) skewSince(number int64, r *rules.Route) int64 {
+	skew := r.Skew
+	for ; number > 0 && number < a.app.Set; number++ {
+		if set, _ := a.app.SetAt(number); set != nil && set.Route(r.Name) != nil {
+			skew = min(skew, set.Route(r.Name).Skew)
+		}
+	}
+	return skew.Milliseconds()
+}
+
+// changedSince returns what changed in the routes since a set, so that the verdicts of a range
+// across the change cannot be checked. The changelog says by which window a task judged, and an
+// added route has records of its own: these are no such change.
+func (a *Auditor) changedSince(number int64) (changes []string) {
+	for ; number > 0 && number < a.app.Set; number++ {
+		before, _ := a.app.SetAt(number)
+		after, _ := a.app.SetAt(number + 1)
+		if before == nil || after == nil {
+			changes = append(changes, fmt.Sprintf("route set %d or %d is unknown", number, number+1))
+			continue
+		}
+		for _, c := range routesets.Compare(before, after, routesets.History{}, nil) {
+			if !isFollowed(&c) {
+				changes = append(changes, fmt.Sprintf("route set %d: %s: %s", number+1, c.Route, c.What))
+			}
+		}
+	}
+	return changes
+}
+
+// isFollowed reports whether a range across a change can be checked.
+func isFollowed(c *routesets.Change) bool {
+	switch c.Field {
+	case "window", "grace", "skew", "sender", "http":
+		return true
+	case "":
+		return c.Kind == routesets.Harmless // added, on topics of its own
+	}
+	return false
+}
