@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -62,8 +62,7 @@ func TestFinalizeRaisesTheLevel(t *testing.T) {
 	}
 }
 
-// TestFinalizeNamesWhoIsBehind: a live process that has not written that it reads the level, as one
-// of an earlier build, or that runs other routes, leaves the level as it is.
+// TestFinalizeNamesWhoIsBehind: a live process that runs other routes leaves the level as it is.
 func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -76,13 +75,31 @@ func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 		t.Errorf("other routes: %v", err)
 	}
 	b.routes = own
-	b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte("seen/one")})
-	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process one has not written") {
-		t.Errorf("without a row: %v", err)
-	}
 	for _, r := range b.read("app-manifest") {
 		if string(r.Key) == "set" {
 			t.Error("a route set is in force")
 		}
+	}
+}
+
+// TestFinalizeTrustsNoRowOfAnInstanceThatWentBack: an instance went back to an earlier build,
+// which does not answer. Its row still says that it reads the level, and the level stays.
+func TestFinalizeTrustsNoRowOfAnInstanceThatWentBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
+	b.living(b.config("one"), batch("s", 4)...)
+	back := b.startWith(b.config("back"), func(p *processor.Processor) { p.SetManifestInterval(time.Hour) }) // reads no question
+	b.ready(back)
+	b.levelsWritten("back")
+	if _, err := b.finalize(); err == nil || !strings.Contains(err.Error(), "process back does not say which levels it reads") || strings.Contains(err.Error(), "process one") {
+		t.Errorf("with a row of before: %v", err)
+	}
+	if sets := b.rowKeys("set"); len(sets) > 0 {
+		t.Errorf("the manifest topic has %v", sets)
+	}
+	must(t, back.stop())
+	if f, err := b.finalize(); err != nil || !f.Raised {
+		t.Errorf("without it: %+v, %v", f, err)
 	}
 }

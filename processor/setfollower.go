@@ -21,6 +21,7 @@ type setFollower struct {
 	conn   app.Conn
 	follow *app.Follower
 	seen   app.Seen // as last written
+	asked  string   // the newest question of 'oncebus finalize'
 	failed string   // why the newest set is not taken, as last logged
 }
 
@@ -28,9 +29,12 @@ func newSetFollower(s *shared, conn app.Conn) *setFollower {
 	return &setFollower{shared: s, conn: conn, follow: app.NewFollower(conn, s.cfg.Config)}
 }
 
-// take notes a record of the manifest or of a route set.
+// take notes a record of the manifest or of a route set, or a question.
 func (f *setFollower) take(rec *kgo.Record) bool {
 	f.follow.Take(rec)
+	if id := app.DecodeAsk(rec); id != "" {
+		f.asked = id
+	}
 	return false
 }
 
@@ -68,13 +72,15 @@ func (f *setFollower) explain(err error) {
 }
 
 // tell writes which set all workers of the process run, when it has changed. At level 1 it
-// writes once what the process reads, for 'oncebus finalize'.
+// writes what the process reads, at the start and when 'oncebus finalize' asks.
 func (f *setFollower) tell(ctx context.Context) error {
 	rt, set := f.newest().rt, f.takenSet()
-	if written := !f.seen.At.IsZero(); written && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
+	written := !f.seen.At.IsZero() && f.seen.Answers == f.asked
+	if written && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
 		return nil
 	}
 	seen := app.NewSeen(f.cfg.InstanceID, build(), set, rt.InForce)
+	seen.Answers = f.asked
 	if err := seen.Write(ctx, f.conn.Client, rt.Topology); err != nil {
 		return err
 	}

@@ -31,11 +31,16 @@ func (w *world) start(instance string, settings ...string) *service {
 // startAs is start with another command.
 func (w *world) startAs(command, instance string, settings ...string) *service {
 	w.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), command)
-	cmd.Env = w.environ(instance, settings...)
-	s := w.launch(instance, cmd)
+	s := w.launch(instance, w.process(program.Shared(w.t), command, instance, settings...))
 	s.await(program.ListensHTTP)
 	return s
+}
+
+// process returns a process of a binary, which is not started yet.
+func (w *world) process(binary, command, instance string, settings ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), binary, command)
+	cmd.Env = w.environ(instance, settings...)
+	return cmd
 }
 
 // launch starts a process that ends with the test, which shows its log if it fails.

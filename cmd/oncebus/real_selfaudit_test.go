@@ -190,14 +190,7 @@ func TestRealSelfAudit(t *testing.T) {
 	t.Logf("%d events in %v, %.0f/s", l.sent.Load(), time.Since(began), float64(l.sent.Load())/time.Since(began).Seconds())
 	w.drained(realInputs, realOutputs)
 	w.selfAudit(cli.ExitStopped, "--from", position, "--save", position)
-	whole := w.selfAudit(cli.ExitStopped)
-	var inputs, fates int64
-	for _, r := range whole.Routes {
-		inputs, fates = inputs+r.Inputs, fates+r.Unique+r.Duplicates+r.DeadLetters
-	}
-	if inputs != l.sent.Load() || fates != inputs || whole.OneIn != 1 {
-		t.Errorf("the audit from the start has %d inputs and %d fates of 1 in %d keys, %d events were sent", inputs, fates, whole.OneIn, l.sent.Load())
-	}
+	w.checkAudited(l.sent.Load())
 
 	out := w.output("signals.unique")[0]
 	again := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Key: out.Key, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
@@ -54,11 +56,7 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 	if f.Live, err = LiveInstances(ctx, c, cfg.AppID); err != nil || m.level() >= wire.LevelNewest {
 		return f, err
 	}
-	seen, err := ReadSeen(ctx, c, cfg.AppID)
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseBehind(f.Live, seen, file); err != nil {
+	if f.Live, err = s.askLive(ctx, by); err != nil {
 		return nil, err
 	}
 	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
@@ -72,15 +70,44 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 	return f, nil
 }
 
-// refuseBehind returns an operator error for each live process that does not read the newest
-// level, or runs other routes than those of the file.
-func refuseBehind(live []string, seen map[string]Seen, file *rules.Routes) error {
+// answerMax is how long a process may take to answer a question.
+const answerMax = 10 * time.Second
+
+// askLive asks all processes which levels and routes they have, and returns the live
+// instances. The error names each that does not have what the new level needs.
+func (s *setup) askLive(ctx context.Context, by string) (live []string, err error) {
+	t := newTopology(s.cfg.AppID, s.routes)
+	ask := Ask{ID: rand.Text(), By: by, At: time.Now().UTC().Truncate(time.Second)}
+	if err := writeRow(ctx, s.Client, t, AskKey, ask); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(answerMax); ; {
+		if live, err = LiveInstances(ctx, s.Conn, s.cfg.AppID); err != nil {
+			return nil, err
+		}
+		seen, err := ReadSeen(ctx, s.Conn, s.cfg.AppID)
+		if err != nil {
+			return nil, err
+		}
+		answered := !slices.ContainsFunc(live, func(instance string) bool { return seen[instance].Answers != ask.ID })
+		if answered || time.Now().After(deadline) {
+			return live, refuseBehind(live, seen, ask.ID, s.routes)
+		}
+		if err := kafka.Pause(ctx, fencedPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// refuseBehind returns an operator error for each live process that has not answered, does not
+// read the newest level, or runs other routes than those of the file.
+func refuseBehind(live []string, seen map[string]Seen, ask string, file *rules.Routes) error {
 	var mistakes []error
 	for _, instance := range live {
-		row, written := seen[instance]
+		row := seen[instance]
 		switch {
-		case !written:
-			mistakes = append(mistakes, kafka.OperatorErrorf("process %s has not written which levels it reads: it is of an earlier build, or has just begun; update it, then repeat oncebus finalize", instance))
+		case row.Answers != ask:
+			mistakes = append(mistakes, kafka.OperatorErrorf("process %s does not say which levels it reads: it is of an earlier build, or has just ended or begun; update it, then repeat oncebus finalize", instance))
 		case row.Newest < wire.LevelNewest:
 			mistakes = append(mistakes, kafka.OperatorErrorf("process %s of build %s reads levels up to %d, this build writes %d: update it, then repeat oncebus finalize", instance, row.Build, row.Newest, wire.LevelNewest))
 		case row.Routes != file.Digest:

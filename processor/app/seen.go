@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -13,6 +14,27 @@ import (
 
 const seenPrefix = "seen/"
 
+// AskKey is the record key of the question of 'oncebus finalize' in the manifest topic, which
+// each process answers in its row. A row alone may be of an instance that went back to an
+// earlier build.
+const AskKey = "ask"
+
+// An Ask is that question.
+type Ask struct {
+	ID string    `json:"id"`
+	By string    `json:"by,omitempty"`
+	At time.Time `json:"at"`
+}
+
+// DecodeAsk returns the id of a question; "" for another record.
+func DecodeAsk(rec *kgo.Record) string {
+	var row Ask
+	if string(rec.Key) != AskKey || json.Unmarshal(rec.Value, &row) != nil {
+		return "" // 'oncebus finalize' says that the process has not answered
+	}
+	return row.ID
+}
+
 // Seen is what a process tells in the manifest topic: its build, the levels that it reads, and
 // the route set that all of its workers run. It is written at the start and at each change.
 type Seen struct {
@@ -22,9 +44,11 @@ type Seen struct {
 	Newest   int    `json:"newest_level"`
 	Set      int64  `json:"set"` // 0 at level 1
 	// Routes is the digest of the routes that it runs, see rules.Routes.Digest.
-	Routes string    `json:"routes"`
-	By     string    `json:"by"`
-	At     time.Time `json:"at"`
+	Routes string `json:"routes"`
+	// Answers is the newest Ask that the process has read.
+	Answers string    `json:"answers,omitempty"`
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
 }
 
 // NewSeen returns what a process tells of itself.

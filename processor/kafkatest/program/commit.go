@@ -13,6 +13,11 @@ import (
 	"strings"
 )
 
+// PreviousCommit is the program before this one: the newest landed state whose processes must
+// run in one app with those of this build. It moves on when the next state lands. A shallow clone
+// may lack it.
+const PreviousCommit = "cd49a73594a8a2007bbafbe571ae12da8998cd40"
+
 // ErrNoCommit is wrapped by the error of BuildCommit if the repository has no such commit.
 var ErrNoCommit = errors.New("no such commit in the history here")
 
