@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // settings are the flags of a run.
@@ -116,7 +117,7 @@ func parseFlags(args []string) (settings, error) {
 	fs.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	fs.StringVar(&s.work, "work", "", "directory for data and logs (default: a temporary one)")
 	fs.StringVar(&s.scenario, "scenario", "", "run this scenario alone: "+strings.Join(scenarioNames(), ", "))
-	fs.StringVar(&s.previous, "previous", previousCommit, "commit of the earlier program in the scenario previous")
+	fs.StringVar(&s.previous, "previous", program.PreviousCommit, "commit of the earlier program in the scenario previous")
 	fs.StringVar(&s.round, "round", "", "end as soon as one fault of every row ("+roundRows+") or every fault ("+roundFaults+") has struck, with one round of each scenario; fail if -duration is over before")
 	fs.BoolVar(&s.lenient, "lenient", false, "report times that were promised and missed, and wait ten times as long before a run that does not recover has failed: for machines that share their cores")
 	fs.BoolVar(&s.list, "list", false, "list all faults and end")

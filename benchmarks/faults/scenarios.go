@@ -59,7 +59,7 @@ var scenarios = []*scenario{
 		promise: brokerBackMax.String() + ", the same processes", limit: brokerBackMax, rounds: 1, play: playUpgrade, apart: true, nodes: 3, kafka: upgradeFrom,
 	},
 	{
-		name: "previous", what: "rolling update of three processes from the program of -previous to this one, back, and forth again: from each step until events made later had passed every partition",
+		name: "previous", what: "rolling update of three processes from the program of -previous to this one, back, and forth again, then of the level: from each step until events made later had passed every partition",
 		promise: takeOverMax.String(), limit: takeOverMax, rounds: 1, play: playPrevious, apart: true, prepare: preparePrevious,
 	},
 }

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -17,9 +20,6 @@ const (
 	// upgradeFrom is the release of Kafka with which the scenario upgrade starts: the
 	// last one of Kafka 3, without the transactions of KIP-890.
 	upgradeFrom = "3.9.2"
-	// previousCommit is the earlier program of the scenario previous, which must run in
-	// one app with this one. Another commit may refuse.
-	previousCommit = "d5efd93"
 	// mixedTime is how long two versions of the program run with the same tasks.
 	mixedTime = 3 * time.Second
 	// refusedTime is how long the app goes on after another version has refused.
@@ -28,6 +28,9 @@ const (
 
 // errLeftOut is wrapped by the error of a scenario that this machine cannot run.
 var errLeftOut = errors.New("left out")
+
+// errStarted says that a process started that must refuse.
+var errStarted = errors.New("it runs")
 
 // errRefused is wrapped by the error of a process that ends instead of running with
 // another version. The app must then go on as before.
@@ -96,7 +99,8 @@ func preparePrevious(ctx context.Context, h *harness) error {
 
 // playPrevious (row u1) updates the processes one after the other from the earlier program to
 // this one, back, and forth again. In between, both run in one app, and tasks move from
-// one to the other with their state in the changelog, or with the same local state.
+// one to the other with their state in the changelog, or with the same local state. Then it
+// raises the level of the app, which the earlier program must refuse from then on.
 func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
 	earlier := e.h.binary
 	var times []time.Duration
@@ -118,7 +122,32 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 			}
 		}
 	}
-	return times, nil
+	err := e.finalize(ctx, earlier, &times)
+	return times, err
+}
+
+// finalize raises the level of the app while its processes run, kills one of them, and starts
+// the earlier program once, which must refuse.
+func (e *epoch) finalize(ctx context.Context, earlier string, times *[]time.Duration) error {
+	s := e.base[0]
+	cmd := exec.CommandContext(ctx, e.h.current, "finalize")
+	cmd.Env = s.environ(nil)
+	out, err := cmd.CombinedOutput()
+	e.h.say("finalize: %s", bytes.TrimSpace(out))
+	if err != nil {
+		return fmt.Errorf("finalize: %w", err)
+	}
+	if err := errors.Join(e.step(ctx, times, "finalize"), s.kill()); err != nil {
+		return err
+	}
+	s.binary = earlier
+	err = e.startVersion(ctx, s)
+	s.binary = e.h.current
+	if !errors.Is(err, errRefused) {
+		return fmt.Errorf("the earlier program must refuse an app of a higher level: %w", cmp.Or(err, errStarted))
+	}
+	e.h.say("process %s, %v", s.name, err)
+	return errors.Join(s.start(ctx), s.awaitReady(ctx), e.step(ctx, times, "after the earlier program refused"))
 }
 
 // changeVersion restarts a process with another program. It returns false if that one
@@ -133,7 +162,7 @@ func (e *epoch) changeVersion(ctx context.Context, s *slot, way, binary string, 
 	switch {
 	case err == nil:
 		return true, e.step(ctx, times, fmt.Sprintf("%s: process %s", way, s.name))
-	case !errors.Is(err, errRefused) || e.h.set.previous == previousCommit:
+	case !errors.Is(err, errRefused) || e.h.set.previous == program.PreviousCommit:
 		return false, fmt.Errorf("%s, process %s: %w", way, s.name, err)
 	}
 	s.binary = was
