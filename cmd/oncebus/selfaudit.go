@@ -76,7 +76,7 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	result, err := auditor.Audit(ctx, from, selfaudit.Options{Keys: o.keys, Open: o.open, Watch: progress.Set})
 	progress.End()
 	if err == nil {
-		err = o.finish(p, &shownSelfAudit{app: s.Processor.AppID, routes: routes, Result: result})
+		err = o.finish(p, &shownSelfAudit{app: s.Processor.AppID, routes: auditor.Routes(), Result: result})
 	}
 	switch {
 	case err != nil:

@@ -102,6 +102,9 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 	return a, nil
 }
 
+// Routes returns the routes in force, in the order of Report.Routes.
+func (a *Auditor) Routes() *rules.Routes { return a.routes }
+
 // Close ends the connections.
 func (a *Auditor) Close() { a.client.Close() }
 
