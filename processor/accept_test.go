@@ -2,11 +2,13 @@ package processor_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -15,6 +17,9 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/restore"
+	"oncebus/processor/wire"
+	"oncebus/state"
 )
 
 // refusals returns what the app waits for, as 'oncebus accept' reads it.
@@ -164,6 +169,38 @@ func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 				t.Errorf("%d dead letters, want %d: duplicates of unknown events are late", len(dead), late)
 			}
 		})
+	}
+}
+
+// TestDecisionKeepsTheRouteSet: a task that begins without rows is of the set of its process, also
+// before its first transaction. Else a process with an older set could judge it.
+func TestDecisionKeepsTheRouteSet(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.living(cfg, batch("s", 8)...)
+	b.apply(strings.ReplaceAll(benchRoutes, "window: 1h", "window: 2h"))
+	b.taken(2, i)
+	must(t, i.stop())
+	must(t, os.RemoveAll(cfg.StateDir))
+	b.deleteRecords(b.ends("app-repartition-changelog"))
+	i = b.start(cfg)
+	b.accept(b.awaitRefusals(i, 4, app.StateLost), app.BelieveNothing, false)
+	b.ready(i)
+	must(t, i.stop())
+	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() { must(t, host.Close()) })
+	for p := range int32(4) {
+		id := app.TaskID{Topic: "app-repartition", Partition: p}
+		store, err := host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
+		must(t, err)
+		stored, err := wire.ReadStored(store.Checkpoint())
+		must(t, err)
+		if got := stored.Newest(); got.Set != 2 {
+			t.Errorf("partition %d: the stored checkpoint is of set %d, want 2", p, got.Set)
+		}
+		must(t, store.Close())
 	}
 }
 

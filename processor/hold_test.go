@@ -50,6 +50,27 @@ func holdRoutes(t *testing.T, test func(t *testing.T, routes string)) {
 	t.Run("prepartitioned", func(t *testing.T) { test(t, keyedRoutes) })
 }
 
+// TestHoldNeedsALevelThatAllBuildsKnow: a process of an earlier build would not hold.
+func TestHoldNeedsALevelThatAllBuildsKnow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.beginAtLevel1()
+	b.living(b.config("one"), batch("s", 4)...)
+	b.levelsWritten("one")
+	d := b.decider()
+	if err := d.Hold(t.Context(), app.NewHold("a test", "tester", 0)); err == nil || !strings.Contains(err.Error(), "run oncebus finalize") {
+		t.Errorf("a hold at level 1: %v", err)
+	}
+	if keys := b.rowKeys("hold"); len(keys) > 0 {
+		t.Errorf("the manifest topic has %v", keys)
+	}
+	if _, err := b.finalize(); err != nil {
+		t.Fatal(err)
+	}
+	b.hold(d, 0)
+	release(t, d)
+}
+
 // TestHeldInputWaits: what arrives under a hold is emitted after the release, once, and
 // nothing of it before, also by a process that starts meanwhile.
 func TestHeldInputWaits(t *testing.T) {

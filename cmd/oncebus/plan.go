@@ -156,7 +156,12 @@ func (o *changeOptions) apply(ctx context.Context, changer *front.Changer, p cli
 		return 0, err
 	}
 	if !a.Written && len(a.Changes) > 0 {
-		if err := writePlan(p, a); err != nil {
+		if o.asJSON {
+			err = json.NewEncoder(p.Stdout).Encode(a)
+		} else {
+			err = writePlan(p, a)
+		}
+		if err != nil {
 			return 0, err
 		}
 		if a.Worst() == routesets.Refused {

@@ -1,10 +1,12 @@
 package main_test
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest/embedded"
 )
@@ -21,7 +23,10 @@ func TestRoutesPage(t *testing.T) {
 	}
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
 	s := serveCommand(t, "run", environ...)
-	defer s.stop()
+	defer func() {
+		s.stop()
+		<-s.code
+	}()
 	s.ready()
 	alerts := keyRoutes + strings.NewReplacer("routes:\n", "", "signals", "alerts").Replace(keyRoutes)
 	files := []string{
@@ -32,6 +37,41 @@ func TestRoutesPage(t *testing.T) {
 		got := execute(t.Context(), environ, "", step.args(files...)...)
 		if out := got.Stdout + got.Stderr; passed.ReplaceAllString(out, "T") != passed.ReplaceAllString(step.want, "T") {
 			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", step.command, got.Code, out, step.want)
+		}
+	}
+}
+
+// TestRefusedPlanIsJSON: with -o json all that 'oncebus plan' and 'oncebus apply' print on standard
+// output is JSON, also where nothing is written.
+func TestRefusedPlanIsJSON(t *testing.T) {
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("signals.raw", 4)
+	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
+	s := serveCommand(t, "run", environ...)
+	defer func() {
+		s.stop()
+		<-s.code
+	}()
+	s.ready()
+	longer := clitest.WriteFile(t, "longer.yaml", strings.Replace(keyRoutes, "window: 24h", "window: 168h", 1))
+	other := clitest.WriteFile(t, "other.yaml", strings.Replace(keyRoutes, "traceId", "spanId", 1))
+	for _, c := range []struct {
+		args []string
+		kind string
+		code int
+	}{
+		{[]string{"plan", "-o", "json", longer}, "confirm", cli.ExitFailed},
+		{[]string{"plan", "-o", "json", other}, "refused", cli.ExitWrong},
+		{[]string{"apply", "-o", "json", longer}, "confirm", cli.ExitWrong},
+		{[]string{"apply", "-o", "json", "--yes", other}, "refused", cli.ExitWrong},
+	} {
+		got := execute(t.Context(), environ, "", c.args...)
+		var a struct {
+			Written bool
+			Changes []struct{ Kind string }
+		}
+		if err := json.Unmarshal([]byte(got.Stdout), &a); err != nil || got.Code != c.code || a.Written || len(a.Changes) != 1 || a.Changes[0].Kind != c.kind {
+			t.Errorf("oncebus %v: exit code %d, %v\n%s%s", c.args, got.Code, err, got.Stdout, got.Stderr)
 		}
 	}
 }

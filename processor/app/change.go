@@ -35,16 +35,15 @@ type Applied struct {
 	Former []FormerOutcomes `json:"former_outcomes,omitempty"`
 }
 
-// ReadPlan returns what a routes file would change. It changes nothing.
-func ReadPlan(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o ApplyOptions) (*Applied, error) {
-	s := &setup{Conn: c, cfg: cfg, routes: routes}
-	m, err := s.readSetsOrRefuse(ctx)
-	if err != nil {
+// Plan returns what the caller's routes would change. It changes nothing.
+func (f *Found) Plan(ctx context.Context, o ApplyOptions) (*Applied, error) {
+	if err := f.Manifest.refuseWithoutSets(f.Topology.App); err != nil {
 		return nil, err
 	}
-	a := &Applied{Plan: m.plan(routes, o.Forget), Set: m.sets.inForce}
+	a := &Applied{Plan: f.Manifest.plan(f.file, o.Forget), Set: f.Manifest.sets.inForce}
+	var err error
 	if a.Worst() < routesets.Refused {
-		a.Former, err = m.outcomesAfter(ctx, routes, o)
+		a.Former, err = f.Manifest.outcomesAfter(ctx, f.file, o)
 	}
 	return a, err
 }
@@ -52,15 +51,21 @@ func ReadPlan(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o A
 // readSetsOrRefuse reads the manifest of an app that must have route sets.
 func (s *setup) readSetsOrRefuse(ctx context.Context) (*Manifest, error) {
 	m, err := s.readSets(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case m == nil:
-		return nil, errNeverRan(s.cfg.AppID)
-	case !m.hasSets():
-		return nil, kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", s.cfg.AppID, m.level())
+	if err == nil {
+		err = m.refuseWithoutSets(s.cfg.AppID)
 	}
-	return m, nil
+	return m, err
+}
+
+// refuseWithoutSets returns an operator error for an app that has never run, or has no route sets.
+func (m *Manifest) refuseWithoutSets(app string) error {
+	switch {
+	case m == nil:
+		return errNeverRan(app)
+	case !m.hasSets():
+		return kafka.OperatorErrorf("app %s is at level %d and has no route sets: run oncebus finalize once all processes have this build", app, m.level())
+	}
+	return nil
 }
 
 // Apply puts a routes file in force. It writes nothing if the plan has changes that the options

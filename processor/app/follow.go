@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,33 +18,34 @@ type Follower struct {
 	cfg      Config
 	sets     *Sets
 	manifest []byte
-	err      error // of a record
+	wrong    map[string]error // by record key, of those that cannot be read
 }
 
 // NewFollower returns a follower that has read no record.
 func NewFollower(conn Conn, cfg Config) *Follower {
-	return &Follower{conn: conn, cfg: cfg, sets: new(Sets)}
+	return &Follower{conn: conn, cfg: cfg, sets: new(Sets), wrong: map[string]error{}}
 }
 
 // Clear drops what was read, before the topic is read from its start again.
-func (f *Follower) Clear() { f.sets, f.manifest, f.err = new(Sets), nil, nil }
+func (f *Follower) Clear() { f.sets, f.manifest, f.wrong = new(Sets), nil, map[string]error{} }
 
-// Take notes a record.
+// Take notes a record. One that cannot be read counts until a later one replaces it.
 func (f *Follower) Take(rec *kgo.Record) {
 	if string(rec.Key) == ManifestKey {
 		f.manifest = rec.Value
 		return
 	}
+	delete(f.wrong, string(rec.Key))
 	if err := f.sets.take(rec); err != nil {
-		f.err = kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+		f.wrong[string(rec.Key)] = kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
 	}
 }
 
 // App returns the app with the set in force if it is newer than that of an app, else nil. It
 // describes and checks topics as a start does, and changes nothing.
 func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
-	if f.err != nil {
-		return nil, f.err
+	if len(f.wrong) > 0 {
+		return nil, f.wrong[slices.Min(slices.Collect(maps.Keys(f.wrong)))]
 	}
 	if f.sets.inForce <= than.Set || f.manifest == nil {
 		return nil, nil

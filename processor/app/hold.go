@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,13 +115,20 @@ func NotHeld(ctx context.Context, admin *kadm.Client, t *Topology, held map[Task
 	return missing, nil
 }
 
-// Begin puts a hold in force. It is an operator error if another one is.
+// holdLevel is the level of an app that can be held: all builds that run it hold.
+const holdLevel = 2
+
+// Begin puts a hold in force. It is an operator error if another one is, or if a build that
+// ignores holds may run the app.
 func (h *Hold) Begin(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
-		before, err := HoldIn(rows)
-		switch {
+		m, _, err := decodeRow[Manifest](rows, ManifestKey)
+		before, holdErr := HoldIn(rows)
+		switch err := errors.Join(err, holdErr); {
 		case err != nil:
 			return nil, err
+		case m.level() < holdLevel:
+			return nil, kafka.OperatorErrorf("app %s is at level %d, so a process of an earlier build may run, which does not hold: run oncebus finalize once all processes have this build", cfg.AppID, m.level())
 		case before != nil && before.ID == h.ID:
 			return nil, nil // an earlier attempt did it
 		case before != nil:

@@ -43,25 +43,26 @@ func (c *Changer) explain(err error) error {
 
 // Plan returns what the file would change.
 func (c *Changer) Plan(ctx context.Context, forget []string) (*app.Applied, error) {
-	a, err := app.ReadPlan(ctx, c.conn, c.cfg, c.routes, c.options(app.ApplyOptions{Forget: forget}))
-	if err == nil && a.Worst() < routesets.Refused {
-		a.Windows, err = c.windows(ctx)
-	}
+	a, err := c.plan(ctx, forget)
 	return a, c.explain(err)
 }
 
-// windows returns from when on the windows of the file would hold as a whole.
-func (c *Changer) windows(ctx context.Context) ([]app.WindowPlan, error) {
+func (c *Changer) plan(ctx context.Context, forget []string) (*app.Applied, error) {
 	found, err := app.Find(ctx, c.conn.Client, c.cfg.AppID, c.routes)
 	if err != nil {
 		return nil, err
 	}
+	a, err := found.Plan(ctx, c.options(app.ApplyOptions{Forget: forget}))
+	if err != nil || a.Worst() == routesets.Refused {
+		return a, err
+	}
 	rt := found.App()
 	if len(rt.PlanWindows(nil, c.routes)) == 0 {
-		return nil, nil
+		return a, nil
 	}
 	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, nil)
-	return rt.PlanWindows(tasks, c.routes), err
+	a.Windows = rt.PlanWindows(tasks, c.routes)
+	return a, err
 }
 
 // Apply puts the file in force, see app.Apply.

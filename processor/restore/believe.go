@@ -240,10 +240,11 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 		}
 		next = max(input.start, input.next)
 	}
-	c := wire.Checkpoint{Next: next, Epoch: -1, Floor: f.end, Generation: f.generation}
+	// A set that is newer than that of the process makes the task wait, as it must.
+	c := wire.Checkpoint{Next: next, Epoch: -1, Floor: f.end, Generation: f.generation, Set: r.src.App.Set}
 	for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
 		if known != nil {
-			c.Sequence = max(c.Sequence, known.Sequence)
+			c.Sequence, c.Set = max(c.Sequence, known.Sequence), max(c.Set, known.Set)
 		}
 	}
 	r.raiseLateness(&c)
