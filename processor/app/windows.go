@@ -11,10 +11,10 @@ import (
 // rule of its route set, and what its rows are known to have. It returns false if that is
 // not known: the namespace has no route, or the set is newer than that of the process.
 func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, ok bool) {
-	switch {
-	case c.Set > rt.Set:
+	switch set := rt.setOf(c); {
+	case set > rt.Set:
 		return w, false
-	case c.Set == rt.Set || c.Set == 0:
+	case set == rt.Set:
 		for _, r := range rt.Routes {
 			if r.NamespaceID == namespaceID {
 				w, ok = r.Span, true
@@ -22,9 +22,18 @@ func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, 
 			}
 		}
 	default:
-		w, ok = rt.SpanAt(c.Set, namespaceID)
+		w, ok = rt.SpanAt(set, namespaceID)
 	}
 	return c.Window(namespaceID, w), ok
+}
+
+// setOf returns the route set by which a task judged that has a checkpoint. A task without a
+// transaction since the level was raised judged by the routes that became set 1.
+func (rt *App) setOf(c *wire.Checkpoint) int64 {
+	if c.Set == 0 && rt.Set > 0 {
+		return 1
+	}
+	return c.Set
 }
 
 // Horizons returns by namespace id the first seen time, in ms, before which a row decides
@@ -36,7 +45,7 @@ func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
 	for id := range before {
 		before[id] = math.MinInt64
 	}
-	if c.Set > 0 && c.Set != rt.Set {
+	if rt.setOf(c) != rt.Set {
 		for id, has := range c.StreamTimes.Has {
 			if w, ok := rt.WindowAt(c, uint8(id)); has && ok {
 				before[id] = w.Horizon(c.StreamTimes.At[id])
@@ -58,7 +67,7 @@ func (rt *App) KnownUnder(c *wire.Checkpoint, set int64) (known []wire.KnownSinc
 	for id := range c.StreamTimes.Has {
 		namespaceID := uint8(id)
 		entry, has := c.KnownOf(namespaceID)
-		before, existed := rt.SpanAt(c.Set, namespaceID)
+		before, existed := rt.SpanAt(rt.setOf(c), namespaceID)
 		if next, exists := rt.SpanAt(set, namespaceID); c.StreamTimes.Has[id] && existed && exists {
 			next = c.Window(namespaceID, before).ChangeTo(next, c.StreamTimes.At[id])
 			entry = wire.KnownSince{NamespaceID: namespaceID, Since: next.Since, LateBefore: next.LateBefore}

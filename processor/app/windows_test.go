@@ -80,6 +80,7 @@ func TestHorizonsGoByTheSetOfTheCheckpoint(t *testing.T) {
 	}
 	id, now := rt.Routes[0].NamespaceID, time.Date(2026, 11, 26, 8, 40, 0, 0, time.UTC)
 	for set, want := range map[int64]int64{
+		0: now.Add(-48*time.Hour - 10*time.Minute).UnixMilli(), // not since the level was raised
 		1: now.Add(-48*time.Hour - 10*time.Minute).UnixMilli(),
 		2: now.Add(-2*time.Hour - 10*time.Minute).UnixMilli(),
 		3: math.MinInt64, // of another process: its window may be any
@@ -97,7 +98,7 @@ func TestHorizonsGoByTheSetOfTheCheckpoint(t *testing.T) {
 }
 
 // TestKnownUnderKeepsOtherNamespaces: a set that leaves a window as it is keeps what is known of
-// it, and a checkpoint of level 1 knows nothing of windows before.
+// it. A task without a transaction since the level was raised changes from the window of set 1.
 func TestKnownUnderKeepsOtherNamespaces(t *testing.T) {
 	rt, err := OfflineSets("app", 1, windowRoutes(t, "1h", "10m"), windowRoutes(t, "7h", "10m"), windowRoutes(t, "7h", "10m"))
 	if err != nil {
@@ -109,16 +110,18 @@ func TestKnownUnderKeepsOtherNamespaces(t *testing.T) {
 	if got := rt.KnownUnder(&c, 3); len(got) != 2 || got[0] != c.Known[0] || got[1] != c.Known[1] {
 		t.Errorf("known %v, want %v", got, c.Known)
 	}
-	c = checkpointAt(0, id, now)
-	if got := rt.KnownUnder(&c, 3); got != nil {
-		t.Errorf("known %v, want none", got)
-	}
 	if _, ok := rt.WindowAt(&wire.Checkpoint{Set: 4}, id); ok {
 		t.Error("the window of a newer set is known")
 	}
-	c = checkpointAt(1, id, now)
 	want := dedup.Window{Size: time.Hour.Milliseconds(), Grace: 10 * time.Minute.Milliseconds()}.ChangeTo(rt.Routes[0].Span, now.UnixMilli())
-	if got := rt.KnownUnder(&c, 3); len(got) != 1 || got[0].Since != want.Since || got[0].LateBefore != want.LateBefore {
-		t.Errorf("known %v, want %d, %d", got, want.Since, want.LateBefore)
+	for set := range int64(2) {
+		c = checkpointAt(set, id, now)
+		if got := rt.KnownUnder(&c, 3); len(got) != 1 || got[0].Since != want.Since || got[0].LateBefore != want.LateBefore {
+			t.Errorf("from set %d: known %v, want %d, %d", set, got, want.Since, want.LateBefore)
+		}
+	}
+	c = checkpointAt(0, id, now)
+	if got := rt.KnownUnder(&c, 1); got != nil {
+		t.Errorf("from level 1 to set 1: known %v, want none", got)
 	}
 }

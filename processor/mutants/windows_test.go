@@ -42,7 +42,7 @@ var windowList = []mutant{
 		name:     "evicts-by-a-set-ahead",
 		hazards:  []string{"W4"},
 		does:     "a process evicts and trims by its own route set, before the task has gone over to it",
-		edits:    []edit{{"processor/app/windows.go", "	if c.Set > 0 && c.Set != rt.Set {\n", "	if c.Set < 0 {\n"}},
+		edits:    []edit{{"processor/app/windows.go", "	if rt.setOf(c) != rt.Set {\n", "	if c.Set < 0 {\n"}},
 		aims:     []suite{appSuite.aimed("^TestHorizonsGoByTheSetOfTheCheckpoint$")},
 		notInSim: noWindowInSim,
 	},

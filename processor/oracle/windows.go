@@ -49,6 +49,9 @@ func (f *fold) adopt(sets []Set, number int64) {
 	for _, next := range sets[i].Windows {
 		id := next.NamespaceID
 		before, judged := f.spans.of[id]
+		if f.spans.set == 0 {
+			before, judged = windowIn(sets, 1, id)
+		}
 		if after[id] = next; !judged || before == next || !f.seen[id] {
 			continue
 		}
@@ -63,6 +66,19 @@ func (f *fold) adopt(sets []Set, number int64) {
 		f.spans.known[id] = entry
 	}
 	f.spans.set, f.spans.of = number, after
+}
+
+// windowIn returns the window of a namespace in a set. A task that judged without a set did so by the
+// routes that became set 1.
+func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, bool) {
+	for _, s := range sets {
+		for _, w := range s.Windows {
+			if s.Number == number && w.NamespaceID == namespaceID {
+				return w, true
+			}
+		}
+	}
+	return NamespaceWindow{}, false
 }
 
 // lateness returns why an event is late by its time alone; "" if it is not.
