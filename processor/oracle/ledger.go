@@ -319,10 +319,9 @@ func keep[V any](m map[digest]V, keeps func(digest) bool) (dropped int) {
 	return dropped
 }
 
-// isCaused reports whether a first event of one of an input's keys is within its window. Rows
+// isCaused reports whether a first event of one of an input's keys is within a window. Rows
 // may have been read further than inputs, so former rows count too.
-func (l *Ledger) isCaused(in *openInput) bool {
-	window := l.spaceOf(in).longest
+func (l *Ledger) isCaused(in *openInput, window int64) bool {
 	for _, d := range in.Digests {
 		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
 			return true

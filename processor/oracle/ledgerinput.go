@@ -30,7 +30,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 		l.open++
 	}
 	f.in = open
-	open.caused = l.isCaused(open)
+	open.caused = l.isCaused(open, l.spaceOf(open).longest)
 	if l.decide(f) {
 		return
 	}
@@ -113,9 +113,11 @@ func (l *Ledger) decide(f *fate) bool {
 }
 
 // mayBeOther reports whether an event with a first event in its window may yet be no duplicate:
-// one that was late, or collided. Then the end of the range decides.
+// one that was late, or collided, or for which the first event is behind the shorter of two
+// windows. Then its own row decides, or the end of the range.
 func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
-	return route.Fingerprint || l.isBehind(in)
+	s := l.spaceOf(in)
+	return route.Fingerprint || l.isBehind(in) || s.shortest < s.longest && !l.isCaused(in, s.shortest)
 }
 
 func (l *Ledger) close(f *fate) {

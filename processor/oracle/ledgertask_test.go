@@ -87,6 +87,27 @@ func TestLedgerFollowsAChangedWindow(t *testing.T) {
 	}
 }
 
+// TestLedgerCountsAnEventOnceWhereWindowsDiffer: an event two hours after the first one of its key was
+// unique by the shorter window. It is no duplicate as well, in whatever order row and event are read.
+func TestLedgerCountsAnEventOnceWhereWindowsDiffer(t *testing.T) {
+	for seed := range uint64(50) {
+		p := newPage()
+		p.cfg.Sets = []Set{{1, []NamespaceWindow{{dropping, hour, hour / 6}}}, {2, []NamespaceWindow{{dropping, 3 * hour, hour / 6}}}}
+		p.first(dropping, "x", p.stream)
+		p.first(dropping, "x", p.stream+2*hour)
+		p.checkpoint(1)
+		p.again(dropping, "x", p.stream+2*hour+1)
+		p.checkpoint(2)
+		l := NewLedger(p.cfg)
+		if found := p.audit(l, rand.New(rand.NewPCG(seed, 6))); len(found) > 0 {
+			t.Fatalf("seed %d: found %q", seed, found)
+		}
+		if got := l.routes[dropping]; got.Inputs != 3 || got.Unique != 2 || got.Duplicates != 1 {
+			t.Fatalf("seed %d: counted %+v, want 3 inputs, 2 unique and a duplicate", seed, got)
+		}
+	}
+}
+
 // TestLedgerTakesSeeds: the row of a seed has neither an event nor an output, and its copies are
 // duplicates.
 func TestLedgerTakesSeeds(t *testing.T) {
