@@ -172,6 +172,31 @@ func TestRemovedRouteIsWorkedOff(t *testing.T) {
 	}
 }
 
+// TestSetIsOneTransactionWithTheManifest: a command that is killed leaves all of a set, with its new
+// namespaces and topics, or nothing.
+func TestSetIsOneTransactionWithTheManifest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.living(b.config("one"), batch("s", 4)...)
+	b.apply(bothRoutes)
+	records := b.read("app-manifest") // of one partition
+	at := slices.IndexFunc(records, func(r *kgo.Record) bool { return string(r.Key) == "set/2" })
+	if at < 1 || at+2 > len(records) {
+		t.Fatalf("%d records of the manifest topic", len(records))
+	}
+	written := records[at-1 : at+2]
+	for n, key := range []string{app.ManifestKey, "set/2", "set"} {
+		if string(written[n].Key) != key {
+			t.Errorf("record %s, want %s", written[n].Key, key)
+		}
+	}
+	for _, r := range written {
+		if !r.Attrs.IsTransactional() || r.ProducerID != written[0].ProducerID || r.ProducerEpoch != written[0].ProducerEpoch {
+			t.Errorf("record %s at offset %d is not of the transaction of set 2", r.Key, r.Offset)
+		}
+	}
+}
+
 // TestStartWithAFileOfAnOlderSetIsBehind: the process runs with the set in force.
 func TestStartWithAFileOfAnOlderSetIsBehind(t *testing.T) {
 	t.Parallel()
@@ -306,6 +331,18 @@ func TestTaskOfANewerSetWaits(t *testing.T) {
 	b.drain(slow, "signals.raw")
 	if n := len(b.read("signals.unique")); n != 40 {
 		t.Errorf("%d events came out, want 40", n)
+	}
+	newest := map[int32]int64{}
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) != wire.CheckpointKey {
+			continue
+		}
+		c, err := wire.DecodeCheckpoint(r.Value)
+		must(t, err)
+		if c.Set < newest[r.Partition] {
+			t.Errorf("task %d went back from set %d to %d", r.Partition, newest[r.Partition], c.Set)
+		}
+		newest[r.Partition] = c.Set
 	}
 }
 

@@ -124,7 +124,7 @@ func (w *world) checkAudited(sent int64) {
 	whole := w.selfAudit(cli.ExitStopped)
 	var inputs, fates int64
 	for _, r := range whole.Routes {
-		inputs, fates = inputs+r.Inputs, fates+r.Unique+r.Duplicates+r.DeadLetters
+		inputs, fates = inputs+r.Inputs, fates+r.Unique+r.Duplicates+r.DeadLetters+r.Forwarded+r.Dropped
 	}
 	if inputs != sent || fates != inputs || whole.OneIn != 1 {
 		w.t.Errorf("the audit has %d inputs and %d fates of 1 in %d keys, %d events were sent", inputs, fates, whole.OneIn, sent)

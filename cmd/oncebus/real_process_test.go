@@ -95,7 +95,7 @@ func (w *world) environ(instance string, settings ...string) []string {
 			"PARTITIONS=6", "WORKERS=2", "CREATE_TOPICS=true",
 			// The group removes a dead process, and the broker aborts its transaction, within seconds.
 			"SESSION_TIMEOUT=" + session, "TRANSACTION_TIMEOUT=5s",
-		}, settings...),
+		}, slices.Concat(w.settings, settings)...),
 	}.Environ()...)
 }
 

@@ -138,6 +138,7 @@ type audited struct {
 		Route                                   string
 		Inputs, Unique, Duplicates, Unexplained int64
 		DeadLetters                             int64 `json:"dead_letters"`
+		Forwarded, Dropped                      int64
 	}
 	Carried  int
 	Findings []struct{ Invariant, At, Message string }

@@ -40,7 +40,8 @@ type world struct {
 	producer *kgo.Client
 	app      string
 	dir      string
-	routes   string // path of the routes file
+	routes   string   // path of the routes file
+	settings []string // of every process and command, without prefix
 	rng      *rand.Rand
 }
 
