@@ -187,6 +187,9 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		if t.Blind {
 			return nil // the task applies it after the restore
 		}
+		if env.IsTime {
+			return t.takeStreamTime(j, &ev)
+		}
 		return t.seed(j, &ev)
 	}
 	turn := t.turnOf(route, rec.Offset)
@@ -369,11 +372,9 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		return err
 	}
 	if next := dedup.NextStreamTime(c.streamTime, eventTime, admitted); next != dedup.NoStreamTime {
-		if err := t.answerEvicted(j.Emitter, route, next); err != nil {
+		if err := t.moveStreamTime(j.Emitter, route, next); err != nil {
 			return err
 		}
-		t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
-		t.OpenCounts.Advance(route.NamespaceID, next)
 	}
 	if admitted > t.streamTime(route.NamespaceID) {
 		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time

@@ -83,6 +83,8 @@ func (r *scriptRun) do(st *step) error {
 		return r.erase(st)
 	case "seed":
 		return r.seed(st)
+	case "streamtime":
+		return r.streamTime(st)
 	case "seeds":
 		return r.checkSeeds(st)
 	}

@@ -50,6 +50,8 @@ import (
 //	                     whatever row the key has then. "aborted": abort the transaction
 //	seed ROUTE id=ID first=DURATION   a seed in the repartition topic; number=N in its file,
 //	                     result=TEXT of a completed claim. It emits nothing
+//	streamtime ROUTE at=DURATION   the stream time of another cluster, in each partition;
+//	                     since=DURATION late-before=DURATION of a changed window
 //	progress DURATION FIELDS   a progress record: the outcomes stored before are read.
 //	                     executor=DURATION: the executors committed what was dispatched
 //	                     before; unread=N: not those of partition N; partitions=N.

@@ -223,7 +223,12 @@ func (f *claimFold) take(r *Record) error {
 	switch {
 	case err != nil:
 		return err
-	case f.Route != "" && f.Route != string(e.route), e.seed:
+	case f.Route != "" && f.Route != string(e.route):
+		return nil
+	case e.seed:
+		if e.streamTime && !f.seen {
+			f.last, f.seen = e.time, true
+		}
 		return nil
 	case e.outcome != nil:
 		return errors.Join(f.arrived(r, e.from), f.outcome(r, &e))

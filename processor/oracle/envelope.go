@@ -24,6 +24,7 @@ type envelope struct {
 	replaces        string // address of a request for the key whose client is gone; "" for none
 	sender          string // "" for none
 	seed            bool   // no event: a key that another system knew
+	streamTime      bool   // a seed without a key: the stream time of the task in another cluster
 	recordKey       []byte // the original one; nil for none
 }
 
@@ -40,6 +41,7 @@ const (
 	flagReplaces
 	flagSender
 	flagSeed
+	flagTime
 )
 
 const envelopeVersion = 2
@@ -101,7 +103,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		return e, errors.New("has no record key, so no envelope")
 	}
 	flags := flagsOf(r)
-	if flags&flagProgress != 0 || flags >= flagSeed<<1 || r.envelope[0] != envelopeVersion {
+	if flags&flagProgress != 0 || flags >= flagTime<<1 || r.envelope[0] != envelopeVersion {
 		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	f := fields{rest: r.envelope[1:]}
@@ -113,7 +115,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	if flags&flagOutcome != 0 {
 		e.readOutcome(&f)
 	} else {
-		e.seed = flags&flagSeed != 0
+		e.seed, e.streamTime = flags&flagSeed != 0, flags&flagTime != 0
 		e.readEvent(&f, flags&flagHashed != 0, r.Value)
 	}
 	if flags&flagReplyTo != 0 {

@@ -22,6 +22,10 @@ type seeded struct {
 // nothing, and moves no stream time.
 func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	c.report.Seeds++
+	if e.streamTime {
+		c.arrived(t, r, e, route.NamespaceID)
+		return
+	}
 	last, running := t.fold.times[route.NamespaceID], t.fold.seen[route.NamespaceID]
 	prior, known := t.fold.rows[e.digest]
 	window, grace := t.fold.spans.windowOf(route.NamespaceID, route.Window, route.Grace)
@@ -47,6 +51,26 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 			j.replaces = &prior
 		}
 		c.stored(t, r, e, route, &j)
+	}
+}
+
+// arrived applies the stream time that the task had in another cluster, unless the namespace
+// has one. The value of such a record is null, or since and late before of a changed window.
+func (c *check) arrived(t *task, r *Record, e *envelope, namespaceID uint8) {
+	if !e.streamTime || t.fold.seen[namespaceID] {
+		return
+	}
+	t.fold.times[namespaceID], t.fold.seen[namespaceID] = e.time, true
+	if r.Value == nil {
+		return
+	}
+	f := fields{rest: r.Value}
+	if t.fold.spans.known == nil {
+		t.fold.spans.known = map[uint8]knownSince{}
+	}
+	t.fold.spans.known[namespaceID] = knownSince{namespaceID, f.signed(), f.signed()}
+	if f.bad || len(f.rest) > 0 {
+		c.add("K2", "%s: a stream time with the value %x", at(r), r.Value)
 	}
 }
 

@@ -90,3 +90,29 @@ func TestSeedsAreJudged(t *testing.T) {
 		}},
 	})
 }
+
+// streamTime adds the stream time that a task had in another cluster, ms after base.
+func (w *scenario) streamTime(at int64) {
+	body := append(binary.AppendVarint(nil, 0), make([]byte, 16)...)
+	r := w.append(Record{
+		Topic: w.cfg.Repartition, Timestamp: base + 9000,
+		Key: envelopeBytes(flagSeed|flagTime, "signals", position{topic: seedTopic}, base+at, body, []byte("run-run-")),
+	})
+	w.next[0] = r.Offset + 1
+}
+
+// TestStreamTimesOfAnotherClusterAreJudged: they count for a namespace without one only.
+func TestStreamTimesOfAnotherClusterAreJudged(t *testing.T) {
+	id := idAt(0, "seeded")
+	wantNoFinding(t, []plant{{name: "kept", change: func(w *scenario) {
+		w.forwarded(w.send(0, 0, id, 5400), "unique", 9000, 5400)
+		w.streamTime(8000)
+		w.commit(0)
+	}}})
+	wantFindings(t, []plant{{name: "raised", want: []string{"K5"}, message: "stream time", change: func(w *scenario) {
+		w.forwarded(w.send(0, 0, id, 5400), "unique", 9000, 5400)
+		w.streamTime(8000)
+		w.times[0][w.namespaceID("signals")] = base + 8000
+		w.commit(0)
+	}}})
+}

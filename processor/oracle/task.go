@@ -132,6 +132,7 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 	for i := range c.cfg.Claims {
 		if claims := &c.cfg.Claims[i]; claims.Route == string(e.route) {
 			if e.seed {
+				c.arrived(t, r, &e, claims.NamespaceID)
 				return
 			}
 			t.fold.moveStreamTime(&e, claims, r.Timestamp)

@@ -55,6 +55,10 @@ type Envelope struct {
 	// null, or an encoded row of claim mode. Only an app at level 2 has seeds.
 	IsSeed bool
 	Seed   SeedRun // of a seed
+	// IsTime reports that the record is a seed without a key: in another cluster the task had
+	// the stream time EventTime for the namespace of the route. The value is null, or an
+	// encoded KnownSince. Only an app that came from another cluster has such records.
+	IsTime bool
 }
 
 // Details are the fields that only some routes need.
@@ -123,7 +127,7 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-// Flags of an envelope. Each adds the field of its name, except for three.
+// Flags of an envelope. Each adds the field of its name, except for four.
 const (
 	flagRecordKey   = 1 << iota
 	flagHashed      // in place of the key
@@ -136,9 +140,10 @@ const (
 	flagReplaces
 	flagSender
 	flagSeed        // in place of the key
-	flagsKnown      = flagSeed<<1 - 1
+	flagTime        // without a field, of a seed
+	flagsKnown      = flagTime<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
-	flagsOfSeeds    = flagSeed | flagDetails | flagShift
+	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -157,6 +162,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagReplaces, e.Replaces.IsSet()},
 		{flagSender, len(e.Sender) > 0},
 		{flagSeed, e.IsSeed},
+		{flagTime, e.IsTime},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -322,10 +328,10 @@ func (e *Envelope) decode(b []byte) error {
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
 	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0,
-		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0:
+		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0, flags&flagTime != 0 && flags != flagTime|flagSeed:
 		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
-	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0}
+	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0, IsTime: flags&flagTime != 0}
 	if !e.IsProgress {
 		if err := e.decodeFields(&c, flags); err != nil {
 			return err

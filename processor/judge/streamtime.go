@@ -1,0 +1,47 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// takeStreamTime gives a namespace the stream time that this task had in another cluster, and
+// what its changed window is known to have. Without it, events that were late there would be
+// unique here: the rows that decided on them are gone.
+//
+// A namespace that has a stream time keeps it, whatever the record says. So such a record
+// never makes an event late that the task would judge, and a repeated one changes nothing.
+func (t *Judge) takeStreamTime(j *Judging, ev *event) error {
+	id := ev.route.NamespaceID
+	if t.streamTime(id) != dedup.NoStreamTime {
+		return nil
+	}
+	s, err := wire.ReadStreamTime(ev.rec, ev.envelope)
+	if err != nil {
+		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+	}
+	if s.Changed {
+		known := slices.DeleteFunc(slices.Clone(t.Open.Known), func(k wire.KnownSince) bool { return k.NamespaceID == id })
+		at := slices.IndexFunc(known, func(k wire.KnownSince) bool { return k.NamespaceID > id })
+		if at < 0 {
+			at = len(known)
+		}
+		t.Open.Known = slices.Insert(known, at, wire.KnownSince{NamespaceID: id, Since: s.Since, LateBefore: s.LateBefore})
+	}
+	return t.moveStreamTime(j.Emitter, ev.route, s.At)
+}
+
+// moveStreamTime sets the stream time of a route's namespace.
+func (t *Judge) moveStreamTime(e *Emitter, route *app.Route, next int64) error {
+	if err := t.answerEvicted(e, route, next); err != nil {
+		return err
+	}
+	t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
+	t.OpenCounts.Advance(route.NamespaceID, next)
+	return nil
+}

@@ -1,0 +1,41 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// A StreamTime is what a task knew of event time in a namespace, in another cluster.
+type StreamTime struct {
+	At int64 // ms
+	// Changed reports that its window had changed: Since and LateBefore are as in KnownSince.
+	Changed           bool
+	Since, LateBefore int64
+}
+
+// Value returns the value of the record of a stream time: null, or since and late before,
+// varints.
+func (s *StreamTime) Value() []byte {
+	if !s.Changed {
+		return nil
+	}
+	return binary.AppendVarint(binary.AppendVarint(nil, s.Since), s.LateBefore)
+}
+
+// ReadStreamTime decodes the stream time of a record with its envelope.
+func ReadStreamTime(rec *kgo.Record, e *Envelope) (StreamTime, error) {
+	s := StreamTime{At: e.EventTime, Changed: rec.Value != nil}
+	if !s.Changed {
+		return s, nil
+	}
+	c := dedup.NewCursor(rec.Value)
+	s.Since, s.LateBefore = c.Varint(), c.Varint()
+	if !c.Done() {
+		return s, fmt.Errorf("%w: a stream time with %d bytes in its value", errEnvelope, len(rec.Value))
+	}
+	return s, nil
+}
