@@ -5,7 +5,7 @@
 // The format, byte by byte. Integers of fixed length are big-endian; uvarint and varint are
 // those of encoding/binary.
 //
-//	file    = "OBX1" | version 1 | header | block ... | trailer
+//	file    = "OBX1" | version, one byte | header | block ... | trailer
 //	header  = length 4 | JSON of Header | CRC-32C of the JSON 4
 //	block   = 'B' | rows 4 | length of the bodies 4 | length of the compressed bodies 4 |
 //	          digests 16 each | compressed bodies | CRC-32C of the block before this 4
@@ -22,6 +22,8 @@
 // namespace id, 2 a task, 4 a status and details. What is left out is as in the row before; without
 // flag 4 the row is one of plain deduplication without details. The namespace id is the index
 // of the header's namespaces, the task that of its tasks.
+//
+// Version 2 is that of an app that leaves its cluster: its header has Leaving.
 //
 // The places of first events are not in the file: they are those of the app that wrote it.
 //

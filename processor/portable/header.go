@@ -6,10 +6,13 @@ import (
 	"oncebus/dedup"
 )
 
-// magic begins a file, and version follows it.
+// magic begins a file, and version follows it. A file of an app that leaves its cluster has
+// versionLeaving: a build that does not know the header's Leaving would seed it without the
+// stream times of the tasks.
 const (
-	magic   = "OBX1"
-	version = 1
+	magic          = "OBX1"
+	version        = 1
+	versionLeaving = 2
 )
 
 // RowsPerBlock is the number of rows in each block but the last.
@@ -39,6 +42,40 @@ type Header struct {
 	Namespaces  []Namespace `json:"namespaces"`
 	Tasks       []Task      `json:"tasks"`
 	Offsets     []Offset    `json:"offsets"`
+	// Leaving is set in the file of an app that leaves its cluster.
+	Leaving *Leaving `json:"leaving,omitempty"`
+}
+
+// version returns the version of a file with the header.
+func (h *Header) version() byte {
+	if h.Leaving != nil {
+		return versionLeaving
+	}
+	return version
+}
+
+// Leaving is what an app takes along to another cluster, apart from its rows.
+type Leaving struct {
+	Hold string `json:"hold"` // id of the hold under which the file was written
+	// Routes is the digest of the routes in force.
+	Routes string `json:"routes"`
+	// HashSecret is that of the partitioning hash. With it and as many partitions, each
+	// task has the keys that it had.
+	HashSecret []byte  `json:"hash_secret"`
+	Inputs     []Input `json:"inputs"`
+}
+
+// Input is a held partition of an input, and how to find its place in a mirror.
+type Input struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Held      int64  `json:"held"` // the offset to route next
+	// Outcomes reports that executors write their outcomes to the topic.
+	Outcomes bool `json:"outcomes,omitempty"`
+	// Tail has the sums of the last records before Held, 16 bytes each, the oldest first.
+	// Earliest is the lowest of their timestamps, in ms.
+	Tail     []byte `json:"tail,omitempty"`
+	Earliest int64  `json:"earliest,omitempty"`
 }
 
 // Namespace is one scope of keys. Its index in the header is its id in the rows.
@@ -65,6 +102,15 @@ type Task struct {
 	Next     int64 `json:"next"`
 	// StreamTimes are by namespace name, in ms.
 	StreamTimes map[string]int64 `json:"stream_times,omitempty"`
+	// Known has the namespaces whose window changed, by name, of an app that leaves.
+	Known map[string]Known `json:"known,omitempty"`
+}
+
+// Known says from when on the rows of a namespace are complete after a change of its window.
+// Events before LateBefore are late. Both are in ms.
+type Known struct {
+	Since      int64 `json:"since"`
+	LateBefore int64 `json:"late_before"`
 }
 
 // Offset is the input offset at which the routing stage reads on.

@@ -51,8 +51,13 @@ func strange() []Row {
 
 func fileOf(tb testing.TB, rows []Row) []byte {
 	tb.Helper()
+	return fileWith(tb, testHeader(), rows)
+}
+
+func fileWith(tb testing.TB, h *Header, rows []Row) []byte {
+	tb.Helper()
 	var b bytes.Buffer
-	w, err := NewWriter(&b, testHeader())
+	w, err := NewWriter(&b, h)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -90,6 +95,25 @@ func TestRowsComeBack(t *testing.T) {
 		}
 		if !reflect.DeepEqual(&r.Header, testHeader()) || r.Trailer().Rows != int64(len(want)) || len(r.Digest()) != 64 {
 			t.Errorf("header %+v, trailer %+v", r.Header, r.Trailer())
+		}
+	}
+}
+
+// TestFileOfALeavingApp: its version is one that earlier builds refuse, and no other header has
+// it.
+func TestFileOfALeavingApp(t *testing.T) {
+	h := testHeader()
+	h.Leaving = &Leaving{Hold: "h", HashSecret: []byte{1}, Inputs: []Input{{Topic: "signals.raw", Held: 5, Tail: make([]byte, 32), Earliest: 7}}}
+	h.Tasks[0].Known = map[string]Known{"signals": {Since: 3, LateBefore: 4}}
+	file := fileWith(t, h, strange())
+	_, r, err := read(file)
+	if err != nil || !reflect.DeepEqual(&r.Header, h) || file[len(magic)] != versionLeaving {
+		t.Errorf("header %+v, version %d: %v", r.Header, file[len(magic)], err)
+	}
+	for _, wrong := range []byte{0, version, versionLeaving + 1} {
+		file[len(magic)] = wrong
+		if _, _, err := read(file); !errors.Is(err, ErrFile) {
+			t.Errorf("read as version %d: %v", wrong, err)
 		}
 	}
 }

@@ -53,11 +53,15 @@ func NewReader(from io.Reader) (*Reader, error) {
 		return nil, err
 	case !Is(start):
 		return nil, fmt.Errorf("%w: it begins with %q", ErrFile, start)
-	case start[len(magic)] != version:
-		return nil, fmt.Errorf("%w: version %d, this build reads %d", ErrFile, start[len(magic)], version)
+	case start[len(magic)] < version || start[len(magic)] > versionLeaving:
+		return nil, fmt.Errorf("%w: version %d, this build reads %d to %d", ErrFile, start[len(magic)], version, versionLeaving)
 	}
+	written := start[len(magic)] // start is a buffer
 	if err := r.readJSON("header", &r.Header); err != nil {
 		return nil, err
+	}
+	if written != r.Header.version() {
+		return nil, fmt.Errorf("%w: version %d with the header of version %d", ErrFile, written, r.Header.version())
 	}
 	if len(r.Header.Namespaces) > 256 {
 		return nil, fmt.Errorf("%w: %d namespaces in the header, at most 256", ErrFile, len(r.Header.Namespaces))

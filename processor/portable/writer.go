@@ -43,7 +43,7 @@ func NewWriter(to io.Writer, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the header: %w", err)
 	}
-	err = w.write(appendJSON(append([]byte(magic), version), encoded))
+	err = w.write(appendJSON(append([]byte(magic), h.version()), encoded))
 	return w, err
 }
 
