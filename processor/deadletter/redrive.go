@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -212,13 +211,7 @@ func (c *Client) register(ctx context.Context) error {
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(c.cfg.TransactionTimeout),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }),
-		kgo.RetryTimeoutFn(func(key int16) time.Duration {
-			// Sent twice, a late one could end the next transaction (C2).
-			if kmsg.Key(key) == kmsg.EndTxn {
-				return time.Nanosecond
-			}
-			return c.cfg.TransactionTimeout
-		}))...)
+		kafka.EndOnce(c.cfg.TransactionTimeout))...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
 	"oncebus/processor/kafka"
@@ -88,14 +87,7 @@ type journal struct {
 func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progress, error) {
 	id := TransactionalID(c.cfg.AppID)
 	client, err := kgo.NewClient(append(slices.Clone(c.options),
-		kgo.TransactionalID(id), kgo.TransactionTimeout(c.cfg.TransactionTimeout),
-		kgo.RetryTimeoutFn(func(key int16) time.Duration {
-			// Sent twice, a late one could end the next transaction (C2).
-			if kmsg.Key(key) == kmsg.EndTxn {
-				return time.Nanosecond
-			}
-			return c.cfg.TransactionTimeout
-		}))...)
+		kgo.TransactionalID(id), kgo.TransactionTimeout(c.cfg.TransactionTimeout), kafka.EndOnce(c.cfg.TransactionTimeout))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("client: %w", err)
 	}

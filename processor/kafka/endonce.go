@@ -1,0 +1,19 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// EndOnce makes a client that begins no group send the end of a transaction once. Sent twice, a
+// late one could end the next transaction (C2). Other requests are repeated up to a time.
+func EndOnce(others time.Duration) kgo.Opt {
+	return kgo.RetryTimeoutFn(func(key int16) time.Duration {
+		if kmsg.Key(key) == kmsg.EndTxn {
+			return time.Nanosecond // shorter than any backoff; 0 has no limit
+		}
+		return others
+	})
+}
