@@ -378,9 +378,18 @@ func (r *Route) ForwardsCollisions() bool {
 
 // MayForwardUnchecked reports whether the route may emit an event with a key that was not
 // looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
-func (r *Route) MayForwardUnchecked() bool {
+func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.forwardsKeyWithoutRow() }
+
+// ForwardsWithoutRow reports whether a policy of the route emits events that get no row, with
+// or without a key. If such an event is read again, it is emitted again.
+func (r *Route) ForwardsWithoutRow() bool {
+	return r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
+}
+
+// forwardsKeyWithoutRow reports whether a policy emits events with a key that get no row.
+func (r *Route) forwardsKeyWithoutRow() bool {
 	collisions := r.Collision == Forward && r.Fingerprint != nil && !r.ForwardsCollisions()
-	return r.FailOpen || r.OnLate == Forward || collisions || r.Limits.LiveKeys > 0 && r.Limits.OnLimit == Forward
+	return r.OnLate == Forward || collisions || r.Limits.LiveKeys > 0 && r.Limits.OnLimit == Forward
 }
 
 // RetentionMS returns how far behind stream time a row is retained, in ms; see

@@ -35,6 +35,12 @@ type Hold struct {
 	// Switch is the id of the switch that the hold is a part of; "" for none. Only the
 	// switch ends it.
 	Switch string `json:"switch,omitempty"`
+	// Leaving reports that the app leaves the cluster: only TakeBack ends the hold. Left
+	// reports that it runs elsewhere: nothing does. Arriving reports that the app comes from
+	// another cluster: the hold ends once its keys are here.
+	Leaving  bool `json:"leaving,omitempty"`
+	Left     bool `json:"left,omitempty"`
+	Arriving bool `json:"arriving,omitempty"`
 
 	// Since is the broker time of the row; zero if the hold was not read from its record.
 	Since time.Time `json:"-"`
@@ -150,10 +156,16 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 			return nil, err
 		case h.Switch != "" && id == "":
 			return nil, kafka.OperatorErrorf("the hold is part of switch %s (%s), which ends it", h.Switch, h.Reason)
+		case h.Leaving:
+			return nil, h.refuseRelease()
 		}
 		ended = h
 		rec, err := encodeRow(holdKey, nil)
-		return []*kgo.Record{rec}, err
+		records := []*kgo.Record{rec}
+		if err == nil && h.Arriving {
+			records, err = arrived(rows, records)
+		}
+		return records, err
 	})
 	return ended, err
 }

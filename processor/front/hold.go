@@ -35,6 +35,16 @@ func (d *Decider) Release(ctx context.Context) (*app.Hold, error) {
 	return app.Release(ctx, d.conn, d.cfg, d.topology, "")
 }
 
+// TakeBack ends the hold of an app that leaves its cluster, see app.TakeBack.
+func (d *Decider) TakeBack(ctx context.Context) (*app.Hold, error) {
+	return app.TakeBack(ctx, d.conn, d.cfg, d.topology)
+}
+
+// Leave makes the hold of an app that leaves its cluster final, see app.Leave.
+func (d *Decider) Leave(ctx context.Context) (*app.Hold, error) {
+	return app.Leave(ctx, d.conn, d.cfg, d.topology)
+}
+
 // HoldState returns how far the hold in force is.
 func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
 	rows, err := app.ReadRows(ctx, d.conn.Client, d.topology)

@@ -130,6 +130,15 @@ func (r *Reader) StableEnd(ctx context.Context) (int64, error) {
 	return r.listOffset(ctx, listHighWatermark, isolationCommitted)
 }
 
+// FirstAt returns the first offset of a record with a timestamp, in ms, or a later one; -1 for
+// none. Every record before it has an earlier timestamp. It does not retry.
+func (r *Reader) FirstAt(ctx context.Context, timestamp int64) (int64, error) {
+	if err := r.findLeader(ctx); err != nil {
+		return 0, err
+	}
+	return r.listOffset(ctx, max(0, timestamp), isolationUncommitted)
+}
+
 // listOffset asks the leader for an offset of the partition, in one request with other
 // readers of its topic.
 func (r *Reader) listOffset(ctx context.Context, timestamp int64, isolation int8) (int64, error) {

@@ -29,6 +29,7 @@ type Client struct {
 	leaders *kafka.Leaders
 	found   *app.Found
 	app     *app.App
+	arrival *app.Arrival // nil for an app that began in this cluster
 
 	// SliceKeys bounds the keys in memory: some 50 bytes each.
 	SliceKeys int64
@@ -40,6 +41,19 @@ const sliceKeys = 4 << 20
 // New connects to the brokers and reads the app's manifest. It creates and changes nothing. A
 // missing app, or one that the routes contradict, is an operator error.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Client, error) {
+	c, err := connect(cfg, routes, log, extra)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.open(ctx); err != nil {
+		c.Close()
+		return nil, c.explain(err)
+	}
+	return c, nil
+}
+
+// connect returns a client that has not looked for the app yet.
+func connect(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra []kgo.Opt) (*Client, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
 	}
@@ -57,11 +71,12 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	c.admin, c.leaders = kadm.NewClient(c.client), kafka.NewLeaders(c.client)
-	if err := c.open(ctx); err != nil {
-		c.Close()
-		return nil, c.explain(err)
-	}
 	return c, nil
+}
+
+// conn returns the client as package app needs it.
+func (c *Client) conn() app.Conn {
+	return app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log, MaxDecompressedBatchBytes: c.cfg.BatchBytesMax()}
 }
 
 // Close ends the connections.
@@ -82,7 +97,12 @@ func (c *Client) open(ctx context.Context) (err error) {
 		return kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %v; start the service with them first", c.cfg.AppID, unknown)
 	}
 	c.routes, c.app = c.found.Routes(), c.found.App() // those in force
-	return nil
+	rows, err := app.ReadRows(ctx, c.client, c.app.Topology)
+	if err != nil {
+		return err
+	}
+	c.arrival, err = app.ArrivalIn(rows)
+	return err
 }
 
 // explain removes secrets from an error, and explains refused credentials.

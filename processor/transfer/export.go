@@ -36,18 +36,24 @@ type Exported struct {
 	Behind int64 `json:"behind"`
 }
 
-// exportAttempts is how often an export begins again if the app compacts a changelog
-// meanwhile.
-const exportAttempts = 10
+// readAttempts is how often an export or a comparison reads the changelogs if the app compacts
+// one meanwhile.
+const readAttempts = 10
 
 // Export writes the live rows of the app to a file, exact as of the newest transaction of each
 // task when it began. It only reads: the app goes on. watch gets how many changelog offsets
 // were read.
 func (c *Client) Export(ctx context.Context, to File, watch func(done, total int64)) (*Exported, error) {
+	exported, err := c.exportWith(ctx, to, nil, watch)
+	return exported, c.explain(err)
+}
+
+// exportWith writes a file with what an app takes along that leaves; nil for one that stays.
+func (c *Client) exportWith(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	for attempt := 1; ; attempt++ {
-		exported, err := c.export(ctx, to, watch)
-		if !errors.Is(err, errMoved) || attempt == exportAttempts {
-			return exported, c.explain(err)
+		exported, err := c.export(ctx, to, leaving, watch)
+		if !errors.Is(err, errMoved) || attempt == readAttempts {
+			return exported, err
 		}
 		c.log.Info("export begins again", "reason", err)
 		if _, err := to.Seek(0, io.SeekStart); err != nil {
@@ -59,10 +65,16 @@ func (c *Client) Export(ctx context.Context, to File, watch func(done, total int
 	}
 }
 
-func (c *Client) export(ctx context.Context, to File, watch func(done, total int64)) (*Exported, error) {
+func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	h, snapshots, err := c.header(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if leaving != nil {
+		if err := c.takeAlong(h, snapshots); err != nil {
+			return nil, err
+		}
+		h.Leaving = leaving
 	}
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	w, err := portable.NewWriter(buffered, h)

@@ -98,7 +98,7 @@ func (s *linesSource) read(line []byte) error {
 	if err := decoder.Decode(&w); err != nil || w.FirstSeen == nil || (w.ID == nil) == (w.Event == nil) {
 		return s.event(line, s.first)
 	}
-	first, err := parseTime(string(bytes.Trim(w.FirstSeen, `"`)))
+	first, err := ParseTime(string(bytes.Trim(w.FirstSeen, `"`)))
 	switch {
 	case err != nil:
 		return err
@@ -146,7 +146,7 @@ func (s *linesSource) readID(line []byte) error {
 	first := s.first
 	if timed {
 		var err error
-		if first, err = parseTime(string(when)); err != nil {
+		if first, err = ParseTime(string(when)); err != nil {
 			return err
 		}
 	}
@@ -188,14 +188,14 @@ func (s *linesSource) event(payload []byte, first int64) error {
 func (s *linesSource) add(d *rules.Derived, first int64) {
 	details := wire.DetailsOf(d)
 	details.Request = ""
-	s.seeds = append(s.seeds, Seed{Number: s.number, Route: s.route, Digest: d.Digest, routing: d.Routing, First: first, details: details})
+	s.seeds = append(s.seeds, Seed{Number: s.number, Route: s.route, Digest: d.Digest, routing: d.Routing, First: first, placed: -1, details: details})
 }
 
 // timeLayouts are those of a time that is no number.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999Z07"}
 
-// parseTime reads a time in Unix ms.
-func parseTime(text string) (int64, error) {
+// ParseTime reads a time as a line has it, in Unix ms.
+func ParseTime(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
 	}
@@ -206,6 +206,3 @@ func parseTime(text string) (int64, error) {
 	}
 	return 0, fmt.Errorf("first_seen %q: want Unix milliseconds, or a time such as 2026-11-25T22:20:00Z", text)
 }
-
-// ParseTime reads a time as a line has it, in Unix ms.
-func ParseTime(text string) (int64, error) { return parseTime(text) }

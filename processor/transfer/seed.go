@@ -38,6 +38,7 @@ type SeedOptions struct {
 	// Name identifies the source, such as the SHA-256 of a file and its route; "" for one that
 	// can be read once, which has no progress and is not checked before.
 	Name string
+	File string // SHA-256 of the file, if it is one
 	By   string // person or host, for people
 	Rate int    // most seeds a second; 0 for no bound
 	// SaveEvery is the time between two writings of the progress; 0 for a second.
@@ -129,10 +130,20 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 		return nil, err
 	}
 	defer stop()
+	rows, _ := source.(*rowsSource)
+	arriving := rows != nil && rows.arriving
+	if arriving {
+		if err := s.sendStreamTimes(ctx, rows.header); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.run(ctx, source); err != nil {
 		return nil, err
 	}
-	return s.report(), nil
+	if arriving {
+		err = s.concludeArrival(ctx, rows.header)
+	}
+	return s.report(), err
 }
 
 func report(watch func(done, total int64), done, total int64) {
@@ -320,7 +331,10 @@ func (s *seeding) produce(seeds []Seed, run wire.SeedRun, d *delivery) (n int, e
 			}
 		}
 		n++
-		partition := s.app.Hasher.Partition(&one.routing)
+		partition := one.placed
+		if partition < 0 {
+			partition = s.app.Hasher.Partition(&one.routing)
+		}
 		s.sent[partition]++
 		if s.written[seedKey{one.Number, one.Digest}] {
 			continue

@@ -26,6 +26,9 @@ type Seed struct {
 	Digest  dedup.Digest
 	routing dedup.Digest
 	First   int64 // ms
+	// placed is the partition of a row whose app came along with its partitions; -1 for
+	// that of routing.
+	placed  int32
 	details wire.Details
 	value   []byte // an encoded row of claim mode; nil otherwise
 }
@@ -43,7 +46,10 @@ type rowsSource struct {
 	routes []*app.Route // by namespace id of the file; nil for one that is left out
 	number int64
 	open   bool // open claims are left out
-	seed   [1]Seed
+	header *portable.Header
+	// arriving reports that the app came with the file: its tasks are those of the file.
+	arriving bool
+	seed     [1]Seed
 }
 
 // Rows returns the rows of an OBX1 file as seeds. route selects those of its namespace; nil
@@ -55,12 +61,16 @@ func (c *Client) Rows(from io.Reader, route *app.Route, withoutOpen bool) (sourc
 	if err != nil {
 		return nil, nil, err
 	}
-	routes, err := c.routesOf(&r.Header, route)
+	arriving := c.cameWith(&r.Header)
+	if arriving && route != nil {
+		return nil, nil, kafka.OperatorErrorf("the app came with this file: all of its keys are seeded, so leave out --route")
+	}
+	routes, err := c.routesOf(&r.Header, route, arriving)
 	if err != nil {
 		return nil, nil, err
 	}
 	next, stop := iter.Pull2(r.Rows())
-	return &rowsSource{next: next, routes: routes, open: withoutOpen}, stop, nil
+	return &rowsSource{next: next, routes: routes, open: withoutOpen, header: &r.Header, arriving: arriving}, stop, nil
 }
 
 // Next implements Source.
@@ -78,8 +88,11 @@ func (s *rowsSource) Next() ([]Seed, error) {
 		if route == nil {
 			continue
 		}
-		s.seed[0] = Seed{Number: s.number, Route: route, Digest: row.Digest, routing: row.Digest, First: row.First}
+		s.seed[0] = Seed{Number: s.number, Route: route, Digest: row.Digest, routing: row.Digest, First: row.First, placed: -1}
 		one := &s.seed[0]
+		if s.arriving {
+			one.placed, one.details.Shift = s.header.Tasks[row.Task].Partition, row.Shift
+		}
 		if route.Mode != rules.ClaimMode {
 			one.details.Fingerprint = row.Fingerprint
 			return s.seed[:], nil
@@ -98,7 +111,7 @@ func (s *rowsSource) Next() ([]Seed, error) {
 }
 
 // routesOf returns a route of the app for each namespace of a file; nil for those left out.
-func (c *Client) routesOf(h *portable.Header, only *app.Route) ([]*app.Route, error) {
+func (c *Client) routesOf(h *portable.Header, only *app.Route, arriving bool) ([]*app.Route, error) {
 	routes := make([]*app.Route, len(h.Namespaces))
 	var mistakes []error
 	found := false
@@ -111,7 +124,7 @@ func (c *Client) routesOf(h *portable.Header, only *app.Route) ([]*app.Route, er
 			continue
 		}
 		routes[i], found = c.app.Routes[at], true
-		mistakes = append(mistakes, c.mayTake(h, n, routes[i]))
+		mistakes = append(mistakes, c.mayTake(h, n, routes[i], arriving))
 	}
 	if !found {
 		mistakes = append(mistakes, kafka.OperatorErrorf("the file of app %s has no namespace of these routes: rename none, a key depends on the name of its namespace", h.App))
@@ -121,7 +134,7 @@ func (c *Client) routesOf(h *portable.Header, only *app.Route) ([]*app.Route, er
 
 // mayTake returns an operator error if the rows of a namespace would not be found by the
 // events of a route.
-func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route) error {
+func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route, arriving bool) error {
 	switch {
 	case n.KeyRule != r.KeyRule():
 		return kafka.OperatorErrorf("namespace %s: the file has keys of another rule:\n  %s\nroute %s has\n  %s\nNo event would find them: use the same rule, or seed from events", n.Name, n.KeyRule, r.Name, r.KeyRule())
@@ -129,7 +142,7 @@ func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route
 		return kafka.OperatorErrorf("namespace %s: the file has rows of mode %s, route %s has mode %s: use the same mode", n.Name, n.Mode, r.Name, r.Mode)
 	case r.Secret && h.SecretCheck != c.app.Manifest.SecretCheck:
 		return kafka.OperatorErrorf("namespace %s: the keys of the file have another ONCEBUS_KEY_SECRET: set that of app %s", n.Name, h.App)
-	case n.Adjacent:
+	case n.Adjacent && !arriving:
 		return kafka.OperatorErrorf("namespace %s: keys of adjacent buckets are in one task, and the file does not say which: hold the app for a window of %v in place of a seed, or seed from events", n.Name, r.Window)
 	}
 	return nil
@@ -143,6 +156,11 @@ func (c *Client) Seedable(r *app.Route) error {
 	if r.Prepartitioned {
 		return kafka.OperatorErrorf("route %s is prepartitioned: its producers choose the partition of a key, and a seed does not know it; give the route another topic without prepartitioned, seed, and move the producers", r.Name)
 	}
+	return c.seedableLevel()
+}
+
+// seedableLevel returns an operator error if the app cannot read seeds.
+func (c *Client) seedableLevel() error {
 	if c.app.Level < levelOfSeeds {
 		return kafka.OperatorErrorf("app %s is at level %d, and seeds need level %d: run 'oncebus finalize' once all processes have this build", c.cfg.AppID, c.app.Level, levelOfSeeds)
 	}

@@ -76,13 +76,23 @@ type compared struct {
 // Compare compares a whole file with the app. open opens the file from its start. watch gets how many
 // changelog offsets were read.
 func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
+	for attempt := 1; ; attempt++ {
+		result, err := c.compare(ctx, open, rows, watch)
+		if !errors.Is(err, errMoved) || attempt == readAttempts {
+			return result, c.explain(err)
+		}
+		c.log.Info("comparison begins again", "reason", err)
+	}
+}
+
+func (c *Client) compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
 	var snapshots []*snapshot
 	var done, total int64
 	n := uint32(1 + rows/max(1, c.SliceKeys))
 	for _, id := range c.tasks() {
 		s, err := c.snapshotOf(ctx, id)
 		if err != nil {
-			return nil, c.explain(err)
+			return nil, err
 		}
 		snapshots = append(snapshots, s)
 		total += (s.end - s.start) * int64(n)
@@ -103,7 +113,7 @@ func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error)
 				return nil
 			})
 			if err != nil {
-				return nil, c.explain(err)
+				return nil, err
 			}
 		}
 		c.conclude(result, keys, snapshots)

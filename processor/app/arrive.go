@@ -1,0 +1,201 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// arrivalKey is the key of the row of an app that came from another cluster.
+const arrivalKey = "arrival"
+
+// Arrival is what the manifest topic says of an app that came from another cluster.
+type Arrival struct {
+	// File is the SHA-256 of the file that the app came with, Cluster the id of the cluster,
+	// Hold the id of the hold there.
+	File    string    `json:"file"`
+	Cluster string    `json:"cluster"`
+	Hold    string    `json:"hold"`
+	By      string    `json:"by,omitempty"`
+	At      time.Time `json:"at"`
+	// Seeded reports that the tasks have all keys and stream times of the file, Released that
+	// the app was released here.
+	Seeded   bool `json:"seeded,omitempty"`
+	Released bool `json:"released,omitempty"`
+}
+
+// ArrivalIn returns the arrival of an app; nil for one that began in this cluster.
+func ArrivalIn(rows Rows) (*Arrival, error) {
+	a, ok, err := decodeRow[Arrival](rows, arrivalKey)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &a, nil
+}
+
+// arrived adds the row of an arrival that is released. It is an operator error if the app does
+// not have its keys yet.
+func arrived(rows Rows, records []*kgo.Record) ([]*kgo.Record, error) {
+	a, err := ArrivalIn(rows)
+	switch {
+	case err != nil:
+		return nil, err
+	case a == nil:
+		return nil, kafka.OperatorErrorf("row %s of the manifest topic is gone: restore it", arrivalKey)
+	case !a.Seeded:
+		return nil, kafka.OperatorErrorf("the app came from cluster %s and does not have all of its keys yet: start its processes, and run oncebus seed with the file of oncebus arrive", a.Cluster)
+	}
+	a.Released = true
+	rec, err := encodeRow(arrivalKey, a)
+	return append(records, rec), err
+}
+
+// Seeded notes that the tasks have all that came with a file.
+func Seeded(ctx context.Context, c Conn, cfg Config, t *Topology, file string) error {
+	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		a, err := ArrivalIn(rows)
+		switch {
+		case err != nil:
+			return nil, err
+		case a == nil || a.File != file:
+			return nil, kafka.OperatorErrorf("the app did not come with this file")
+		case a.Seeded:
+			return nil, nil
+		}
+		a.Seeded = true
+		rec, err := encodeRow(arrivalKey, a)
+		return []*kgo.Record{rec}, err
+	})
+}
+
+// Arriving is an app that comes from another cluster.
+type Arriving struct {
+	Arrival
+	HashSecret  []byte
+	SecretCheck string // of the key secret; "" if no key rule uses one
+	// Starts has the first offset to read, by topic and partition, of the routed topics.
+	Starts map[string][]int64
+}
+
+// CheckArrival returns the arrival of an app that came with a file; nil for an app that does not
+// exist. An app that exists and did not come with it is an operator error.
+func CheckArrival(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, file string) (*Arrival, error) {
+	s := &setup{Conn: c, cfg: cfg, routes: routes}
+	t := newTopology(cfg.AppID, routes)
+	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
+	if err != nil || topics[t.Manifest].Partitions == 0 {
+		return nil, err
+	}
+	t.Topics[t.Manifest] = topics[t.Manifest]
+	rows, err := ReadRows(ctx, s.Client, t)
+	if err != nil {
+		return nil, err
+	}
+	return arrivedWith(rows, cfg.AppID, file)
+}
+
+// arrivedWith returns the arrival with a file from the rows of the manifest topic.
+func arrivedWith(rows Rows, app, file string) (*Arrival, error) {
+	if len(rows[ManifestKey]) == 0 {
+		return nil, nil
+	}
+	a, err := ArrivalIn(rows)
+	switch {
+	case err != nil:
+		return nil, err
+	case a == nil:
+		return nil, kafka.OperatorErrorf("app %s has run in this cluster: its tasks may have judged events; stop its processes, delete its topics and groups, and run this again", app)
+	case a.File != file:
+		return nil, kafka.OperatorErrorf("app %s came to this cluster with another file, of hold %s at %s; to use this one, stop its processes, delete its topics and groups, and run this again", app, a.Hold, a.At.Format(time.RFC3339))
+	}
+	return a, nil
+}
+
+// Arrive creates an app that comes from another cluster: its topics, its manifest with the
+// partitioning secret and the starts, and a hold. Rows and manifest are one transaction, so a
+// process that finds the manifest finds the hold. An app that has arrived with the file stays
+// as it is.
+func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Arriving) error {
+	s := &setup{Conn: c, cfg: cfg, routes: routes}
+	t, err := s.setUpTopics(ctx)
+	if err != nil && !errors.Is(err, errSetsChanged) {
+		return err
+	}
+	if err != nil { // another command was faster
+		_, err := CheckArrival(ctx, c, cfg, routes, a.File)
+		return err
+	}
+	for {
+		err := s.writeFenced(ctx, t, func() ([]*kgo.Record, error) { return s.arrivalRows(ctx, t, a) })
+		if err == nil || !isFenced(err) {
+			return err
+		}
+		if err := kafka.Pause(ctx, fencedPause); err != nil {
+			return err
+		}
+	}
+}
+
+// arrivalRows returns the first rows of an app that arrives; none if it has arrived.
+func (s *setup) arrivalRows(ctx context.Context, t *Topology, a *Arriving) ([]*kgo.Record, error) {
+	before, err := ReadRows(ctx, s.Client, t)
+	if err != nil {
+		return nil, err
+	}
+	if done, err := arrivedWith(before, t.App, a.File); err != nil || done != nil {
+		return nil, err
+	}
+	if err := s.refuseOrphanedState(ctx, t); err != nil {
+		return nil, err
+	}
+	m, err := newManifest(t.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	m.HashSecret = bytes.Clone(a.HashSecret)
+	set := newRouteSet(1, s.routes, a.By)
+	m.sets = m.sets.with(set)
+	if _, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes()); err != nil {
+		return nil, err
+	}
+	if m.SecretCheck != a.SecretCheck {
+		return nil, kafka.OperatorErrorf("the keys of the file have another ONCEBUS_KEY_SECRET: set that of the app in cluster %s", a.Cluster)
+	}
+	if err := m.startAt(t, a.Starts); err != nil {
+		return nil, err
+	}
+	rows, err := setRows(set)
+	if err != nil {
+		return nil, err
+	}
+	hold := NewHold("arrival from cluster "+a.Cluster, a.By, 0)
+	hold.Arriving = true
+	for key, row := range map[string]any{holdKey: hold, arrivalKey: a.Arrival} {
+		rec, err := encodeRow(key, row)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, rec)
+	}
+	return manifestRows(m, rows)
+}
+
+// startAt sets the first offsets to read of the routed topics.
+func (m *Manifest) startAt(t *Topology, starts map[string][]int64) error {
+	for _, name := range t.Routed {
+		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == name })
+		if at < 0 || len(starts[name]) != int(t.Topics[name].Partitions) {
+			return fmt.Errorf("topic %s has %d partitions and %d starts", name, t.Topics[name].Partitions, len(starts[name]))
+		}
+		m.Topics[at].Starts = starts[name]
+	}
+	return nil
+}

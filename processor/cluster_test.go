@@ -1,0 +1,308 @@
+package processor_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/transfer"
+)
+
+// A mirror copies signals.raw from one cluster to another as a consumer with a producer does.
+// It repeats what it wrote since its last commit.
+type mirror struct {
+	from, to *bench
+	rng      *rand.Rand
+	next     map[int32]int64 // offset to copy, by partition
+	copied   int
+}
+
+func newMirror(from, to *bench) *mirror {
+	return &mirror{from: from, to: to, rng: rand.New(rand.NewPCG(1, 2)), next: map[int32]int64{}}
+}
+
+// run copies all that is there, and repeats up to so many records of each partition before.
+func (m *mirror) run(repeats int64) {
+	for p := range m.next {
+		m.next[p] = max(0, m.next[p]-m.rng.Int64N(repeats+1))
+	}
+	var copies []*kgo.Record
+	for _, r := range m.from.read("signals.raw") {
+		if r.Offset < m.next[r.Partition] {
+			continue
+		}
+		m.next[r.Partition] = r.Offset + 1
+		copies = append(copies, &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp})
+	}
+	m.copied += len(copies)
+	m.to.produce(copies...)
+}
+
+// leave holds an app that leaves, and returns its file.
+func (b *bench) leave(cfg app.Config) []byte {
+	b.t.Helper()
+	d := b.decider()
+	hold := app.NewHold("move", "tester", 0)
+	hold.Leaving = true
+	must(b.t, d.Hold(b.t.Context(), hold))
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := d.AwaitHold(ctx, nil)
+	must(b.t, err)
+	file, _, err := b.exportLeaving(cfg, false)
+	must(b.t, err)
+	return file
+}
+
+// exportLeaving returns the file of an app that leaves.
+func (b *bench) exportLeaving(cfg app.Config, withoutOpen bool) ([]byte, *transfer.Exported, error) {
+	b.t.Helper()
+	c, err := transfer.New(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	defer c.Close()
+	file, err := os.Create(filepath.Join(b.t.TempDir(), "leaving"))
+	must(b.t, err)
+	exported, err := c.ExportLeaving(b.t.Context(), file, withoutOpen, func(int64, int64) {})
+	must(b.t, file.Close())
+	data, readErr := os.ReadFile(file.Name())
+	must(b.t, readErr)
+	return data, exported, err
+}
+
+func fileSum(file []byte) string {
+	sum := sha256.Sum256(file)
+	return hex.EncodeToString(sum[:])
+}
+
+// arrive creates an app from the file of another cluster.
+func (b *bench) arrive(cfg app.Config, file []byte, repeat bool) (*transfer.Arrived, error) {
+	b.t.Helper()
+	return transfer.Arrive(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler), &transfer.ArriveOptions{Open: opener(file), File: fileSum(file), By: "tester", RepeatUnchecked: repeat})
+}
+
+// seedArrival seeds an app with its file.
+func (b *bench) seedArrival(ctx context.Context, cfg app.Config, file []byte, change func(*transfer.SeedOptions)) (*transfer.Seeded, error) {
+	b.t.Helper()
+	c, err := transfer.New(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	defer c.Close()
+	o := &transfer.SeedOptions{Name: fileSum(file) + "/", File: fileSum(file), Open: func() (transfer.Source, func(), error) {
+		return c.Rows(bytes.NewReader(file), nil, false)
+	}}
+	change(o)
+	return c.Seed(ctx, o)
+}
+
+func unchanged(*transfer.SeedOptions) {}
+
+// emittedIDs counts the ids in the outputs of benches.
+func emittedIDs(topic string, benches ...*bench) map[string]int {
+	ids := map[string]int{}
+	for _, b := range benches {
+		for _, r := range b.read(topic) {
+			ids[strings.TrimPrefix(string(r.Key), "k-")]++
+		}
+	}
+	return ids
+}
+
+// TestAppMovesToAnotherCluster: an app leaves one cluster and arrives in another, whose topics a
+// mirror fills that repeats records. Every key is emitted once by both together. An event that
+// would be late in the first is late in the second, although the row that decided on it is gone.
+// Each command is repeated, and the seed is interrupted.
+func TestAppMovesToAnotherCluster(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	now := time.Now().Add(-6 * time.Hour).UnixMilli()
+	step := (5 * time.Hour).Milliseconds() / n
+	a, b := newBench(t, benchRoutes), newBench(t, benchRoutes, kfake.ClusterID("east"))
+	for _, one := range []*bench{a, b} {
+		one.createTopic("signals.raw", 3)
+	}
+	cfg, there := a.config("one"), b.config("one")
+	i := a.ready(a.start(cfg))
+	m := newMirror(a, b)
+	event := func(k int) *kgo.Record { return signal(fmt.Sprint("t-", k), int32(k%3), now+int64(k)*step) }
+	for k := range n {
+		a.produce(event(k))
+		if k%100 == 99 {
+			a.produce(event(k-rand.IntN(50)), event(k-rand.IntN(50)))
+		}
+		if k%700 == 699 {
+			m.run(50)
+		}
+	}
+	a.drain(i, "signals.raw")
+	file := a.leave(cfg.Config)
+
+	// The first events in the other cluster are late in both: no other has moved stream time.
+	a.produce(signal("t-5", 1, now+5*step), signal("late", 2, now+n*step-(71*time.Minute).Milliseconds()))
+
+	if _, err := b.arrive(there.Config, file, false); err == nil || !strings.Contains(err.Error(), "the mirror has not copied the record before the held offset") {
+		t.Errorf("before the mirror has copied it: %v", err)
+	}
+	m.run(100)
+	arrived, err := b.arrive(there.Config, file, false)
+	must(t, err)
+	again, err := b.arrive(there.Config, file, false)
+	if err != nil || !again.Before || arrived.Before || len(arrived.Starts) != 3 {
+		t.Errorf("arrived %+v, again %+v, %v", arrived, again, err)
+	}
+	for _, s := range arrived.Starts {
+		if s.Start == 0 || s.Start+s.Again > m.next[s.Partition]+5000 {
+			t.Errorf("start %+v", s)
+		}
+	}
+	t.Logf("%d records mirrored; starts %+v", m.copied, arrived.Starts)
+
+	j := b.ready(b.start(there))
+	d := b.decider()
+	if _, err := d.Release(t.Context()); err == nil || !strings.Contains(err.Error(), "does not have all of its keys yet") {
+		t.Errorf("released without its keys: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	_, err = b.seedArrival(ctx, there.Config, file, func(o *transfer.SeedOptions) {
+		o.Rate = 2000
+		o.Decided = func(int64, int64) {
+			if calls++; calls == 3 {
+				cancel()
+			}
+		}
+	})
+	if err == nil {
+		t.Error("the seed was not interrupted")
+	}
+	report, err := b.seedArrival(t.Context(), there.Config, file, unchanged)
+	must(t, err)
+	if report.Taken != report.Keys || report.Keys == 0 {
+		t.Errorf("seeded: %+v", report)
+	}
+	report, err = b.seedArrival(t.Context(), there.Config, file, unchanged)
+	if err != nil || report.Known != report.Keys {
+		t.Errorf("seeded again: %+v, %v", report, err)
+	}
+	if out := b.read("signals.unique"); len(out) > 0 {
+		t.Errorf("%d records in the output under the hold", len(out))
+	}
+	if _, err := d.TakeBack(t.Context()); err == nil {
+		t.Error("an app that arrives was taken back")
+	}
+	release(t, d)
+	b.drain(j, "signals.raw")
+	if out, dead := b.read("signals.unique"), emittedIDs("dead", b); len(out) != 0 || dead["late"] != 1 || dead["t-5"] != 1 {
+		t.Errorf("late events: %d in the output, dead letters %v", len(out), dead)
+	}
+	for k := n; k < n+300; k++ {
+		a.produce(event(k), event(k-rand.IntN(100)))
+	}
+	m.run(300)
+	for k := n + 300; k < n+400; k++ {
+		b.produce(event(k), event(k-rand.IntN(200)))
+	}
+	b.drain(j, "signals.raw")
+
+	ids := emittedIDs("signals.unique", a, b)
+	for k := range n + 400 {
+		if id := fmt.Sprint("t-", k); ids[id] != 1 {
+			t.Errorf("%s was emitted %d times", id, ids[id])
+		}
+	}
+	if ids["late"] != 0 || len(ids) != n+400 {
+		t.Errorf("%d ids were emitted, late %d times", len(ids), ids["late"])
+	}
+}
+
+// TestAppIsTakenBack: before the release in the other cluster, the app goes on in its own. The
+// release that says nothing of it is refused, and so is each of them once the app has left.
+func TestAppIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	d := b.decider()
+	if _, _, err := b.exportLeaving(cfg.Config, false); err == nil || !strings.Contains(err.Error(), "the app does not leave this cluster") {
+		t.Errorf("export without a hold: %v", err)
+	}
+	b.leave(cfg.Config)
+	b.produce(signal("b", 0, testTime), signal("a", 0, testTime))
+	if _, err := d.Release(t.Context()); err == nil || !strings.Contains(err.Error(), "release --back") {
+		t.Errorf("released: %v", err)
+	}
+	ended, err := d.TakeBack(t.Context())
+	if err != nil || ended == nil {
+		t.Fatalf("taken back: %v, %v", ended, err)
+	}
+	b.drain(i, "signals.raw")
+	if ids := emittedIDs("signals.unique", b); len(ids) != 2 || ids["a"] != 1 || ids["b"] != 1 {
+		t.Errorf("emitted %v", ids)
+	}
+	b.leave(cfg.Config)
+	if _, err := d.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for what, end := range map[string]func(context.Context) (*app.Hold, error){"release": d.Release, "taken back": d.TakeBack} {
+		if _, err := end(t.Context()); err == nil || !strings.Contains(err.Error(), "has left this cluster for good") {
+			t.Errorf("%s of an app that has left: %v", what, err)
+		}
+	}
+}
+
+// TestArrivalOfAnotherAppIsRefused: settings, routes, secret and topics must be those of the app
+// in its cluster, and the file must be whole. Nothing is created before.
+func TestArrivalOfAnotherAppIsRefused(t *testing.T) {
+	t.Parallel()
+	a := newBench(t, benchRoutes)
+	a.createTopic("signals.raw", 4)
+	cfg := a.config("one")
+	i := a.ready(a.start(cfg))
+	a.produce(signal("a", 0, testTime))
+	a.drain(i, "signals.raw")
+	plain, _ := a.export(a.transfers(cfg))
+	file := a.leave(cfg.Config)
+	if _, err := a.arrive(cfg.Config, file, false); err == nil || !strings.Contains(err.Error(), "has run in this cluster") {
+		t.Errorf("in its own cluster: %v", err)
+	}
+	b := newBench(t, benchRoutes, kfake.ClusterID("east"))
+	there := b.config("one").Config
+	refused := func(what, want string, cfg app.Config, file []byte) {
+		t.Helper()
+		if _, err := b.arrive(cfg, file, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+	}
+	refused("a file of an app that stays", "export --leaving", there, plain)
+	refused("a damaged file", "not a whole OBX1 file", there, file[:len(file)-1])
+	refused("no topic", "topic signals.raw does not exist", there, file)
+	b.createTopic("signals.raw", 3)
+	refused("fewer partitions", "topic signals.raw has 3 partitions, 4 in the other cluster", there, file)
+	other := there
+	other.AppID, other.Partitions = "other", 5
+	refused("another app", "set ONCEBUS_APP_ID=app", other, file)
+	refused("other partitions", "set ONCEBUS_PARTITIONS=4", other, file)
+	b.useRoutes(strings.Replace(benchRoutes, "grace: 10m", "grace: 11m", 1))
+	refused("other routes", "the routes file is not the one", there, file)
+	b.useRoutes(strings.Replace(benchRoutes, "    grace: 10m\n", "    grace: 10m\n    on_missing_key: forward\n", 1))
+	refused("events without a key are forwarded", "accept it by --repeat-unchecked", there, file)
+	topics, err := b.admin.ListTopics(t.Context())
+	must(t, err)
+	if len(topics) != 1 {
+		t.Errorf("topics were created: %v", topics.Names())
+	}
+}

@@ -1,0 +1,156 @@
+package transfer
+
+import (
+	"context"
+	"math"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/portable"
+)
+
+// ExportLeaving writes the file with which the app continues in another cluster. The hold of an
+// app that leaves must be complete, so that the rows are those of the held offsets. Claims
+// without an outcome are an operator error, unless withoutOpen says that they may stay behind.
+func (c *Client) ExportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
+	exported, err := c.exportLeaving(ctx, to, withoutOpen, watch)
+	return exported, c.explain(err)
+}
+
+func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
+	hold, held, err := c.leavingHold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leaving := &portable.Leaving{Hold: hold.ID, Routes: c.routes.Digest, HashSecret: c.app.Manifest.HashSecret}
+	inputs, _ := c.routes.Inputs()
+	for _, topic := range inputs {
+		for p := range c.app.Topology.Topics[topic].Partitions {
+			id := app.TaskID{Topic: topic, Partition: p}
+			in := portable.Input{Topic: topic, Partition: p, Held: held[id], Outcomes: len(c.app.Outcomes[topic]) > 0}
+			if in.Tail, in.Earliest, err = c.tailBefore(ctx, id, in.Held); err != nil {
+				return nil, err
+			}
+			leaving.Inputs = append(leaving.Inputs, in)
+		}
+	}
+	exported, err := c.exportWith(ctx, to, leaving, watch)
+	if err != nil {
+		return nil, err
+	}
+	if exported.Open > 0 && !withoutOpen {
+		return nil, kafka.OperatorErrorf("%d claims have no outcome yet, and their tokens name places of this cluster: take the app back by 'oncebus release --back', wait until 'oncebus stats' counts none in progress, and hold it again; "+
+			"or leave them behind by --without-open-claims: their duplicates run again", exported.Open)
+	}
+	again, _, err := c.leavingHold(ctx)
+	if err == nil && again.ID != hold.ID {
+		err = kafka.OperatorErrorf("the hold ended while its file was written: run this again")
+	}
+	return exported, err
+}
+
+// leavingHold returns the hold of an app that leaves, and the held offsets. It is an operator
+// error if the hold is not complete, or the app cannot leave.
+func (c *Client) leavingHold(ctx context.Context) (*app.Hold, map[app.TaskID]int64, error) {
+	t := c.app.Topology
+	rows, err := app.ReadRows(ctx, c.client, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	hold, err := app.HoldIn(rows)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case hold == nil || !hold.Leaving:
+		return nil, nil, kafka.OperatorErrorf("the app does not leave this cluster: oncebus hold --leaving begins it")
+	case hold.Left:
+		return nil, nil, kafka.OperatorErrorf("the app has left this cluster for good: its keys have changed in the other one since")
+	case len(t.Prepartitioned) > 0:
+		return nil, nil, kafka.OperatorErrorf("topics %v are prepartitioned: their producers choose the partition of a key, and a seed does not know it; hold the app for its windows in place of a move", t.Prepartitioned)
+	}
+	if err := c.seedableLevel(); err != nil {
+		return nil, nil, err
+	}
+	held, err := app.HeldIn(rows, hold.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	missing, err := app.NotHeld(ctx, c.admin, t, held)
+	if err != nil {
+		return nil, nil, err
+	}
+	ends, err := app.Ends(ctx, c.conn(), t.Repartition)
+	if err != nil {
+		return nil, nil, err
+	}
+	undrained, err := app.Undrained(ctx, c.conn(), t, t.Repartition, ends)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(missing)+len(undrained) > 0 {
+		return nil, nil, kafka.OperatorErrorf("the hold is not complete: not held are %v, with records to judge %v; wait for it with 'oncebus hold'", missing, undrained)
+	}
+	return hold, held, nil
+}
+
+// takeAlong adds to the tasks of a header what only an app that leaves has in its file.
+func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
+	for i, s := range snapshots {
+		if len(s.checkpoint.Bypassed) > 0 {
+			return kafka.OperatorErrorf("task %v forwarded events that it has not stored: wait until its state is restored, see /readyz", s.id)
+		}
+		for _, k := range c.app.KnownUnder(&s.checkpoint, c.app.Set) {
+			if h.Tasks[i].Known == nil {
+				h.Tasks[i].Known = map[string]portable.Known{}
+			}
+			h.Tasks[i].Known[c.app.Namespaces[k.NamespaceID]] = portable.Known{Since: k.Since, LateBefore: k.LateBefore}
+		}
+	}
+	return nil
+}
+
+// tailBefore returns the sums of the last committed records of a partition before an offset,
+// and the lowest of their timestamps. Offsets of control records and of aborted records make
+// it read further back.
+func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (tail []byte, earliest int64, err error) {
+	reader := c.leaders.NewReader(id.Topic, c.app.Topology.Topics[id.Topic].ID, id.Partition)
+	reader.BoundBatches(c.cfg.BatchBytesMax())
+	start, _, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	type one struct {
+		sum recordSum
+		at  int64
+	}
+	for reach := int64(2 * tailRecords); ; reach *= 8 {
+		from := max(start, before-reach)
+		var last []one
+		err := reader.Read(ctx, from, before, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				if rec.Offset < before {
+					last = append(last, one{sumOf(rec), rec.Timestamp.UnixMilli()})
+				}
+			}
+			last = last[max(0, len(last)-tailRecords):]
+			return nil
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(last) < tailRecords && from > start {
+			continue
+		}
+		earliest = math.MaxInt64
+		for i := range last {
+			tail = append(tail, last[i].sum[:]...)
+			earliest = min(earliest, last[i].at)
+		}
+		if len(last) == 0 {
+			earliest = 0
+		}
+		return tail, earliest, nil
+	}
+}
