@@ -19,6 +19,8 @@ type exportOptions struct {
 	routesFile string
 	json       bool
 	force      bool
+	leaving    bool
+	without    bool
 }
 
 // exportCommand is 'oncebus export'.
@@ -29,12 +31,16 @@ func exportCommand() cli.Command {
 		Long: "Writes the keys that decide on events to FILE, some 20 bytes each: exact as of the newest\n" +
 			"transaction of each task. It reads only the app's topics, and the app goes on. The file has\n" +
 			"digests, times and results of claims, no events; keep it as private as the topics. 'oncebus\n" +
-			"verify' checks it, 'oncebus seed' gives its keys to another app. The settings are those of\n" +
-			"'oncebus run'.",
-		Example: "oncebus export keys.obx1",
+			"verify' checks it, 'oncebus seed' gives its keys to another app. With --leaving the app must be\n" +
+			"held by 'oncebus hold --leaving', and 'oncebus arrive' continues it in another cluster. The\n" +
+			"settings are those of 'oncebus run'.",
+		Example: "oncebus export keys.obx1\n" +
+			"oncebus export --leaving app.obx1",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
 			fs.BoolVar(&o.force, "force", false, "replace a FILE that exists")
+			fs.BoolVar(&o.leaving, "leaving", false, "the app leaves the cluster: write all that it needs in another one")
+			fs.BoolVar(&o.without, "without-open-claims", false, "with --leaving: leave behind claims without an outcome: their duplicates run again")
 			cli.OutputFlag(fs, &o.json)
 		},
 		Run: o.run,
@@ -71,7 +77,12 @@ func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name str
 		return nil, kafka.OperatorErrorf("%v", err)
 	}
 	progress := cli.NewProgress(p, "offsets")
-	exported, err := c.Export(ctx, file, progress.Set)
+	var exported *transfer.Exported
+	if o.leaving {
+		exported, err = c.ExportLeaving(ctx, file, o.without, progress.Set)
+	} else {
+		exported, err = c.Export(ctx, file, progress.Set)
+	}
 	progress.End()
 	if err := putInPlace(file, name, err); err != nil {
 		return nil, err
@@ -98,7 +109,10 @@ func (o *exportOptions) write(p cli.Process, name string, e *transfer.Exported) 
 	if e.Open > 0 {
 		cli.Printf(p.Stdout, "  %s claims have no outcome yet: another app cannot take them over\n", withCommas(e.Open))
 	}
-	if e.Behind > 0 {
+	switch {
+	case o.leaving:
+		cli.Printf(p.Stdout, "  %s records of the inputs are left for the other cluster\nnext, in the other cluster: oncebus arrive %s\n", withCommas(e.Behind), name)
+	case e.Behind > 0:
 		cli.Printf(p.Stdout, "  %s records of the inputs and the repartition topic were not processed yet: their keys are not in the file\n", withCommas(e.Behind))
 	}
 	return nil

@@ -21,6 +21,8 @@ type holdOptions struct {
 	routesFile, reason string
 	limit, timeout     time.Duration
 	asJSON             bool
+	leaving, left      bool // of hold
+	back               bool // of release
 }
 
 // holdCommand is 'oncebus hold'.
@@ -31,13 +33,18 @@ func holdCommand() cli.Command {
 		Long: "Stops the input of an app. Every process commits what it has routed and reads no further, and the\n" +
 			"ingress responds with 503. The tasks judge what was routed. Nothing is lost: the events wait in\n" +
 			"their topics. The command waits until that is so for all partitions. Without --reason it shows\n" +
-			"the hold in force. A process that starts meanwhile holds too. The settings are those of 'oncebus run'.",
+			"the hold in force. A process that starts meanwhile holds too. With --leaving the app moves to\n" +
+			"another cluster: 'oncebus export --leaving' is next, and only 'oncebus release --back' ends the\n" +
+			"hold. The settings are those of 'oncebus run'.",
 		Example: "oncebus hold --reason 'seed the keys of Redis' --limit 30m\n" +
+			"oncebus hold --leaving --reason 'move to cluster east'\n" +
 			"oncebus release",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
 			fs.StringVar(&o.reason, "reason", "", "begin a hold, for this reason")
 			fs.DurationVar(&o.limit, "limit", 0, "release the hold by itself after this time; 0 for never")
+			fs.BoolVar(&o.leaving, "leaving", false, "the app moves to another cluster")
+			fs.BoolVar(&o.left, "left", false, "the app was released in the other cluster: nothing ends this hold any more")
 			fs.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait until all partitions are held and judged; 0 does not wait")
 			cli.OutputFlag(fs, &o.asJSON)
 		},
@@ -50,10 +57,14 @@ func releaseCommand() cli.Command {
 	var o holdOptions
 	return cli.Command{
 		Name: "release", Synopsis: "[OPTIONS]", About: "end a hold, so that an app reads its input again",
-		Long:    "Ends the hold that 'oncebus hold' began. Every process goes on within about a second, where it\nstopped. The settings are those of 'oncebus run'.",
+		Long: "Ends the hold that 'oncebus hold' or 'oncebus arrive' began. Every process goes on within about a\n" +
+			"second, where it stopped. An app that arrives must have all of its keys. One that leaves needs\n" +
+			"--back, and must not have been released in the other cluster: both would emit every event. The\n" +
+			"settings are those of 'oncebus run'.",
 		Example: "oncebus release",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
+			fs.BoolVar(&o.back, "back", false, "take back an app that leaves, and was not released in the other cluster")
 			cli.OutputFlag(fs, &o.asJSON)
 		},
 		Run: func(ctx context.Context, _ []string, p cli.Process) int {
@@ -64,13 +75,25 @@ func releaseCommand() cli.Command {
 
 // run connects and runs one of the commands.
 func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do func(context.Context, *front.Decider, cli.Process) error) int {
-	if o.limit < 0 || o.timeout < 0 {
+	switch {
+	case o.limit < 0 || o.timeout < 0:
 		return cli.UsageError(p, name, "--limit and --timeout must not be negative")
+	case o.leaving && o.limit > 0:
+		return cli.UsageError(p, name, "an app that leaves has no --limit: a hold that ends by itself would emit what the other cluster emits")
+	case o.leaving && (o.reason == "" || o.left):
+		return cli.UsageError(p, name, "--leaving begins a hold: give a --reason, and no --left")
+	case o.left && o.reason != "":
+		return cli.UsageError(p, name, "--left takes no --reason")
 	}
 	return withDecider(ctx, name, o.routesFile, p, func(d *front.Decider) error { return do(ctx, d, p) })
 }
 
 func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
+	if o.left {
+		if _, err := d.Leave(ctx); err != nil {
+			return err
+		}
+	}
 	if o.reason == "" {
 		s, err := d.HoldState(ctx)
 		if err != nil {
@@ -78,7 +101,9 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 		}
 		return o.show(p, s)
 	}
-	if err := d.Hold(ctx, app.NewHold(o.reason, operatorName(), o.limit)); err != nil {
+	hold := app.NewHold(o.reason, operatorName(), o.limit)
+	hold.Leaving = o.leaving
+	if err := d.Hold(ctx, hold); err != nil {
 		return err
 	}
 	if o.timeout == 0 {
@@ -104,7 +129,11 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 }
 
 func (o *holdOptions) release(ctx context.Context, d *front.Decider, p cli.Process) error {
-	hold, err := d.Release(ctx)
+	end := d.Release
+	if o.back {
+		end = d.TakeBack
+	}
+	hold, err := end(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,6 +145,9 @@ func (o *holdOptions) release(ctx context.Context, d *front.Decider, p cli.Proce
 		return nil
 	}
 	cli.Printf(p.Stdout, "released: %s, held since %s\n", hold.Reason, hold.At.Format(time.RFC3339))
+	if hold.Arriving {
+		cli.Printf(p.Stdout, "next, in the cluster that the app left: oncebus hold --left; a release there would emit every event twice\n")
+	}
 	return nil
 }
 
@@ -142,7 +174,12 @@ func (o *holdOptions) show(p cli.Process, s *front.HoldState) error {
 		return nil
 	}
 	limit := "until 'oncebus release'"
-	if s.Hold.LimitMS > 0 {
+	switch {
+	case s.Hold.Left:
+		limit = "for good: the app has left this cluster"
+	case s.Hold.Leaving:
+		limit = "until 'oncebus release --back'"
+	case s.Hold.LimitMS > 0:
 		limit = "for at most " + (time.Duration(s.Hold.LimitMS) * time.Millisecond).String()
 	}
 	cli.Printf(p.Stdout, "held since %s, %s: %s\n", s.Hold.At.Format(time.RFC3339), limit, s.Hold.Reason)
@@ -153,6 +190,9 @@ func (o *holdOptions) show(p cli.Process, s *front.HoldState) error {
 		cli.Printf(p.Stdout, "%s held; these tasks have records to judge: %s\n", plural(len(s.Held), "partition"), strings.Join(shown.Undrained, ", "))
 	default:
 		cli.Printf(p.Stdout, "complete: %s held, and all that was routed is judged\n", plural(len(s.Held), "partition"))
+		if s.Hold.Leaving && !s.Hold.Left {
+			cli.Printf(p.Stdout, "next: oncebus export --leaving FILE\n")
+		}
 	}
 	return nil
 }

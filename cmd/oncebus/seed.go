@@ -152,7 +152,7 @@ func (o *seedOptions) options(c *transfer.Client, file string, first *int64, p c
 	if err != nil {
 		return nil, err
 	}
-	options.Name = digest + "/" + o.route
+	options.Name, options.File = digest+"/"+o.route, digest
 	options.Open = func() (transfer.Source, func(), error) {
 		opened, err := os.Open(file)
 		if err != nil {
@@ -205,6 +205,9 @@ func writeSeeded(p cli.Process, r *transfer.Seeded) {
 	cli.Printf(p.Stdout, "\n")
 	if r.Cut {
 		cli.Printf(p.Stdout, "some keys are not counted: the changelog was trimmed before they were read; 'oncebus verify' shows what the app has\n")
+	}
+	if r.Arrived {
+		cli.Printf(p.Stdout, "the app has all that it had in its other cluster\nnext: oncebus verify FILE, then oncebus release\n")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -29,8 +30,9 @@ func verifyCommand() cli.Command {
 		Name: "verify", Synopsis: "[OPTIONS] FILE", About: "check a file of keys, and compare it with the app", ArgsMax: 1,
 		Long: "Reads a FILE of 'oncebus export' to its end: every block, checksum and count. Then it compares\n" +
 			"the keys with those of the app: there with the same first event, missing, different, or\n" +
-			"expired since. It changes nothing. The settings are those of 'oncebus run'. Exit code 1: the\n" +
-			"file is damaged, or keys are missing or different.",
+			"expired since. Of an app that came with the file it compares the stream times, too. It changes\n" +
+			"nothing. The settings are those of 'oncebus run'. Exit code 1: the file is damaged, keys are\n" +
+			"missing or different, or stream times lower.",
 		Example: "oncebus verify keys.obx1\n" +
 			"oncebus verify --file-only keys.obx1",
 		Flags: func(fs *pflag.FlagSet) {
@@ -47,6 +49,10 @@ type verified struct {
 	*transfer.Checked
 
 	Compared *transfer.Compared `json:"compared,omitempty"`
+	// Came reports that the app came to this cluster with the file, Behind the tasks whose
+	// stream times are lower than there.
+	Came   bool     `json:"came,omitempty"`
+	Behind []string `json:"behind,omitempty"`
 }
 
 func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) int {
@@ -73,6 +79,9 @@ func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) i
 		progress := cli.NewProgress(p, "offsets")
 		result.Compared, err = c.Compare(ctx, func() (io.ReadCloser, error) { return os.Open(args[0]) }, checked.Trailer.Rows, progress.Set)
 		progress.End()
+		if err == nil {
+			err = result.readArrival(ctx, c)
+		}
 		if err != nil {
 			return fail(p, "verify", codeOf(err), err)
 		}
@@ -80,10 +89,19 @@ func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) i
 	if err := o.write(p, args[0], &result); err != nil {
 		return fail(p, "verify", cli.ExitFailed, err)
 	}
-	if result.Compared != nil && result.Compared.Missing+result.Compared.Different > 0 {
+	if result.Compared != nil && result.Compared.Missing+result.Compared.Different > 0 || len(result.Behind) > 0 {
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
+}
+
+// readArrival compares the stream times of an app that came with the file.
+func (v *verified) readArrival(ctx context.Context, c *transfer.Client) error {
+	came, behind, err := c.CameWith(ctx, &v.Header)
+	if v.Came = came; len(behind) > 0 {
+		v.Behind = names(behind)
+	}
+	return err
 }
 
 func (o *verifyOptions) write(p cli.Process, name string, v *verified) error {
@@ -107,6 +125,12 @@ func (o *verifyOptions) write(p cli.Process, name string, v *verified) error {
 			cli.Printf(p.Stdout, "; the app has %s, %s", e.AppStatus, time.UnixMilli(e.AppFirst).UTC().Format(time.RFC3339Nano))
 		}
 		cli.Printf(p.Stdout, "\n")
+	}
+	switch {
+	case len(v.Behind) > 0:
+		cli.Printf(p.Stdout, "stream times are lower than in the other cluster: %s; run oncebus seed %s\n", strings.Join(v.Behind, ", "), name)
+	case v.Came:
+		cli.Printf(p.Stdout, "all %s have the stream times of the other cluster\n", plural(len(h.Tasks), "task"))
 	}
 	return nil
 }

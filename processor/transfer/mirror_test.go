@@ -9,7 +9,7 @@ import (
 )
 
 // simMirror copies a partition as a consumer with producers does: each run begins at the offset
-// that was committed, an earlier run may write on beside it, and producers may change the order
+// that was committed, an earlier run may still write, and producers may change the order
 // of what is in flight.
 type simMirror struct {
 	rng       *rand.Rand

@@ -62,6 +62,8 @@ type Seeded struct {
 	Resumed int64 `json:"resumed_after"`
 	// Cut reports that some counts were trimmed from a changelog before they were read.
 	Cut bool `json:"cut"`
+	// Arrived reports that the app came to this cluster with the file, and has all of it.
+	Arrived bool `json:"arrived,omitempty"`
 }
 
 // seeding is one run.
@@ -140,10 +142,12 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	if err := s.run(ctx, source); err != nil {
 		return nil, err
 	}
+	report := s.report()
 	if arriving {
 		err = s.concludeArrival(ctx, rows.header)
+		report.Arrived = err == nil
 	}
-	return s.report(), err
+	return report, err
 }
 
 func report(watch func(done, total int64), done, total int64) {

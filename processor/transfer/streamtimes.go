@@ -63,6 +63,16 @@ func (s *seeding) concludeArrival(ctx context.Context, h *portable.Header) error
 	}
 }
 
+// CameWith reports whether the app came to this cluster with the file of a header. behind are
+// the tasks whose stream times are lower than those of the file.
+func (c *Client) CameWith(ctx context.Context, h *portable.Header) (came bool, behind []app.TaskID, err error) {
+	if !c.cameWith(h) {
+		return false, nil, nil
+	}
+	behind, err = c.behindStreamTimes(ctx, h)
+	return true, behind, c.explain(err)
+}
+
 // behindStreamTimes returns the tasks whose stream times are lower than those of a file.
 func (c *Client) behindStreamTimes(ctx context.Context, h *portable.Header) (behind []app.TaskID, err error) {
 	for i := range h.Tasks {
