@@ -101,9 +101,7 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 		}
 		return o.show(p, s)
 	}
-	hold := app.NewHold(o.reason, operatorName(), o.limit)
-	hold.Leaving = o.leaving
-	if err := d.Hold(ctx, hold); err != nil {
+	if err := o.begin(ctx, d); err != nil {
 		return err
 	}
 	if o.timeout == 0 {
@@ -126,6 +124,19 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 		return err
 	}
 	return fmt.Errorf("not complete within %v; the hold stays in force: wait for it with 'oncebus hold', or end it with 'oncebus release'", o.timeout)
+}
+
+// begin puts a hold in force. A repeated --leaving goes on with that of a killed command.
+func (o *holdOptions) begin(ctx context.Context, d *front.Decider) error {
+	if o.leaving {
+		s, err := d.HoldState(ctx)
+		if err != nil || s.Hold != nil && s.Hold.Leaving && !s.Hold.Left {
+			return err
+		}
+	}
+	hold := app.NewHold(o.reason, operatorName(), o.limit)
+	hold.Leaving = o.leaving
+	return d.Hold(ctx, hold)
 }
 
 func (o *holdOptions) release(ctx context.Context, d *front.Decider, p cli.Process) error {
