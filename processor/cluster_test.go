@@ -17,21 +17,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/transfer"
+	"oncebus/processor/wire"
 )
 
-// A mirror copies signals.raw from one cluster to another as a consumer with a producer does.
+// A mirror copies a topic from one cluster to another as a consumer with a producer does.
 // It repeats what it wrote since its last commit.
 type mirror struct {
+	topic    string
 	from, to *bench
 	rng      *rand.Rand
 	next     map[int32]int64 // offset to copy, by partition
 	copied   int
 }
 
-func newMirror(from, to *bench) *mirror {
-	return &mirror{from: from, to: to, rng: rand.New(rand.NewPCG(1, 2)), next: map[int32]int64{}}
+func newMirror(topic string, from, to *bench) *mirror {
+	return &mirror{topic: topic, from: from, to: to, rng: rand.New(rand.NewPCG(1, 2)), next: map[int32]int64{}}
 }
 
 // run copies all that is there, and repeats up to so many records of each partition before.
@@ -40,7 +43,7 @@ func (m *mirror) run(repeats int64) {
 		m.next[p] = max(0, m.next[p]-m.rng.Int64N(repeats+1))
 	}
 	var copies []*kgo.Record
-	for _, r := range m.from.read("signals.raw") {
+	for _, r := range m.from.read(m.topic) {
 		if r.Offset < m.next[r.Partition] {
 			continue
 		}
@@ -134,7 +137,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	}
 	cfg, there := a.config("one"), b.config("one")
 	i := a.ready(a.start(cfg))
-	m := newMirror(a, b)
+	m := newMirror("signals.raw", a, b)
 	event := func(k int) *kgo.Record { return signal(fmt.Sprint("t-", k), int32(k%3), now+int64(k)*step) }
 	for k := range n {
 		a.produce(event(k))
@@ -223,6 +226,77 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	}
 	if ids["late"] != 0 || len(ids) != n+400 {
 		t.Errorf("%d ids were emitted, late %d times", len(ids), ids["late"])
+	}
+}
+
+// moved returns the app of a bench in another cluster, as it runs after the move. The inputs are
+// mirrored.
+func (b *bench) moved(cfg processor.Config, text string, file []byte, topics ...string) (*bench, *instance) {
+	b.t.Helper()
+	to := newBench(b.t, text, kfake.ClusterID("east"))
+	there := to.config("one")
+	for _, topic := range topics {
+		to.createTopic(topic, cfg.Partitions)
+		newMirror(topic, b, to).run(0)
+	}
+	_, err := to.arrive(there.Config, file, true)
+	must(b.t, err)
+	i := to.ready(to.start(there))
+	_, err = to.seedArrival(b.t.Context(), there.Config, file, unchanged)
+	must(b.t, err)
+	release(b.t, to.decider())
+	return to, i
+}
+
+// TestMovedOrdersAreReplayed: claims of adjacent buckets and of keys that collide are where their
+// duplicates look for them. Claims without an outcome stay behind only if an operator says so.
+func TestMovedOrdersAreReplayed(t *testing.T) {
+	t.Parallel()
+	s := newShippedOrders(t)
+	s.send(order("a", "c1", 59_000, 59_000, 0), order("b", "c2", 50_000, 59_000, 1))
+	complete := func(request string) {
+		out := outcomeOf(s.run(request), "completed", []byte("result of "+request))
+		out.Topic = "orders.outcomes"
+		s.send(out)
+	}
+	complete("a")
+	hold := app.NewHold("move", "tester", 0)
+	hold.Leaving = true
+	d := s.decider()
+	await := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := d.AwaitHold(ctx, nil)
+		must(t, err)
+	}
+	must(t, d.Hold(t.Context(), hold))
+	await()
+	if _, exported, err := s.exportLeaving(s.cfg.Config, false); err == nil || !strings.Contains(err.Error(), "1 claims have no outcome yet") {
+		t.Errorf("exported %+v, %v", exported, err)
+	}
+	if _, exported, err := s.exportLeaving(s.cfg.Config, true); err != nil || exported.Open != 1 {
+		t.Errorf("exported %+v, %v", exported, err)
+	}
+	_, err := d.TakeBack(t.Context())
+	must(t, err)
+	complete("b")
+	file := s.leave(s.cfg.Config)
+
+	text, err := os.ReadFile("../deployments/routes/orders.yaml")
+	must(t, err)
+	to, i := s.moved(s.cfg, string(text), file, "orders.raw", "orders.outcomes")
+	to.produce(order("a2", "c1", 61_000, 61_000, 2), order("b2", "c2", 50_000, 61_000, 3))
+	to.drain(i, "orders.raw", "orders.outcomes")
+	if again := to.read("orders.unique"); len(again) > 0 {
+		t.Errorf("%d orders ran again, the first with %v", len(again), again[0].Headers)
+	}
+	replies := map[string]string{}
+	for _, r := range to.read("orders.replies") {
+		replies[string(r.Key)] = header(r, wire.HeaderVerdict) + " " + string(r.Value)
+	}
+	if len(replies) != 2 || replies["a2"] != "replayed result of a" || replies["b2"] != "replayed result of b" {
+		t.Errorf("replies %v", replies)
 	}
 }
 
