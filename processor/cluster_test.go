@@ -227,6 +227,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	if ids["late"] != 0 || len(ids) != n+400 {
 		t.Errorf("%d ids were emitted, late %d times", len(ids), ids["late"])
 	}
+	b.promiseHeld(there)
 }
 
 // moved returns the app of a bench in another cluster, as it runs after the move. The inputs are
@@ -335,6 +336,20 @@ func TestAppIsTakenBack(t *testing.T) {
 		if _, err := end(t.Context()); err == nil || !strings.Contains(err.Error(), "has left this cluster for good") {
 			t.Errorf("%s of an app that has left: %v", what, err)
 		}
+	}
+}
+
+// TestFileOfAnIncompleteHoldIsRefused: no process runs, so no partition is held.
+func TestFileOfAnIncompleteHoldIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	must(t, b.ready(b.start(cfg)).stop())
+	hold := app.NewHold("move", "tester", 0)
+	hold.Leaving = true
+	must(t, b.decider().Hold(t.Context(), hold))
+	if _, _, err := b.exportLeaving(cfg.Config, false); err == nil || !strings.Contains(err.Error(), "the hold is not complete") {
+		t.Errorf("exported: %v", err)
 	}
 }
 
