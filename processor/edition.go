@@ -79,6 +79,9 @@ func (w *worker) mayRenew() bool {
 	default:
 		return false
 	}
+	if w.newest().rt.Topology.Generation > w.rt.Topology.Generation {
+		return true // no task of the worker judges any more
+	}
 	if w.renewsSince.IsZero() {
 		select {
 		case w.renewing <- struct{}{}:

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 )
 
 // While a hold is in force the routing stage routes nothing, and the tasks of prepartitioned
@@ -39,6 +41,13 @@ func (f *holdFollower) caughtUp(ctx context.Context) error {
 	f.metrics.observeHold(hold, f.clock.Now())
 	if hold == nil || !hold.Expired(time.UnixMilli(f.clock.Now())) {
 		return nil
+	}
+	if hold.Switch != "" {
+		ended, err := app.EndSwitch(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, "the limit of its hold passed")
+		if err == nil && ended != nil {
+			f.log.Warn("switch ended, the limit of its hold has passed", "switch", ended.Number, "phase", ended.Phase.String())
+		}
+		return err
 	}
 	ended, err := app.Release(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, hold.ID)
 	if err == nil && ended != nil {
@@ -91,7 +100,7 @@ func (w *worker) pauseFetching() {
 	if full {
 		topics = w.rt.Waiting
 	}
-	hold := w.holds.InForce()
+	hold := w.heldBy()
 	if hold != nil {
 		topics = append(slices.Clone(topics), without(w.heldTopics(), topics)...)
 	}
@@ -104,6 +113,14 @@ func (w *worker) pauseFetching() {
 		}
 	}
 	w.logHold(hold)
+}
+
+// heldBy returns the hold under which the worker reads no input; nil for none.
+func (w *worker) heldBy() *app.Hold {
+	if w.stage == app.StageRoute {
+		return w.holds.For(w.rt.Topology.Generation)
+	}
+	return w.holds.InForce()
 }
 
 // heldTopics returns the inputs that the worker reads.
@@ -152,6 +169,13 @@ func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 	if len(w.txns.oversized.batches) > 0 {
 		return nil // a new client begins paused
 	}
+	if w.holds.InForce() == nil { // the next generation of partitions is in force
+		w.readManifestNow()
+		if fetches.NumRecords() > 0 {
+			return kafka.AsCommitUnknown(errNextGeneration) // only a new client fetches them again
+		}
+		return w.txns.fetchErr(fetches)
+	}
 	if fetches.NumRecords() == 0 && w.txns.marks.HoldsAll(hold) {
 		return w.txns.fetchErr(fetches)
 	}
@@ -159,14 +183,19 @@ func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 	return w.txns.runOne(fetches)
 }
 
+// errNextGeneration ends a client that has polled input which only the next generation of
+// partitions may get.
+var errNextGeneration = errors.New("the partitions of the app have changed")
+
 // refuses reports whether a partition is held, so that none of its records may be processed.
 func (x *transactions) refuses(id app.TaskID) bool {
+	if x.router != nil {
+		hold := x.holds.For(x.rt.Topology.Generation)
+		return hold != nil && (x.marks.Refuses(id, hold) || x.holds.InForce() == nil)
+	}
 	hold := x.holds.InForce()
-	switch {
-	case hold == nil:
+	if hold == nil {
 		return false
-	case x.router != nil:
-		return x.marks.Refuses(id, hold)
 	}
 	t := x.tasks.tasks[id]
 	return t != nil && t.refusesHold == hold.ID

@@ -45,7 +45,7 @@ func (w *manifestWatch) run(ctx context.Context) {
 		if err := w.read(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("read the manifest topic failed, retrying", "error", err)
 		}
-		timer := time.NewTimer(w.manifestInterval)
+		timer := time.NewTimer(w.interval())
 		select {
 		case <-timer.C:
 		case <-w.manifestDue:
@@ -53,6 +53,15 @@ func (w *manifestWatch) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// interval returns the time until the next reading. A switch that holds the input goes on as
+// fast as the processes read of it.
+func (w *manifestWatch) interval() time.Duration {
+	if w.holds.Switch().Phase.Holds() {
+		return w.manifestInterval / 10
+	}
+	return w.manifestInterval
 }
 
 // readManifestNow makes the manifest watch read at once, for a task that met something that its

@@ -217,8 +217,10 @@ func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
 }
 
 // judges reports whether the task has a store and a checkpoint that its process may continue:
-// it judges, or waits for a route.
-func (t *task) judges() bool { return t.state == running || t.state == waiting && !t.Ahead() }
+// it judges, or waits for a route. A closed task does not.
+func (t *task) judges() bool {
+	return t.state == running || t.state == waiting && !t.Ahead() && t.Committed.Closed == 0
+}
 
 // ahead reports whether the task waits because its checkpoint is of a newer route set.
 func (t *task) ahead() bool { return t.state == waiting && t.Ahead() }

@@ -18,6 +18,7 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
+	"oncebus/processor/switchover"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -164,6 +165,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		}
 		changed = true
 	}
+	changed = s.reopen(client) || changed
 	changed = s.updateBypasses(client) || changed
 	if changed {
 		s.publishChange()
@@ -210,6 +212,10 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.Counts, t.OpenCounts = r.Counts, r.Counts.Open(s.rt)
 	if t.Ahead() {
 		s.awaitSet(t)
+		return nil
+	}
+	if s.actionOf(t) == switchover.Wait {
+		s.awaitSwitch(t)
 		return nil
 	}
 	t.to(running)
@@ -282,7 +288,7 @@ func (s *taskSet) sweeping() (first *task) {
 }
 
 // due reports whether a transaction has work without input.
-func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() || s.holding() }
+func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() }
 
 // flushAged lets the stores of tasks without events write their rows to disk.
 func (s *taskSet) flushAged() {
@@ -382,6 +388,7 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 		}
 		failpoint.Hit(failpoint.BetweenApplies)
 		t.heldCommitted()
+		s.closeCommitted(client, t)
 		t.since, t.waitsSince = time.Now(), t.processedTo
 		t.groupOffset = t.Committed.Next
 		t.setLagGauge()

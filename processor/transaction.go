@@ -201,7 +201,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case x.refuses(app.TaskID{Topic: p.Topic, Partition: p.Partition}):
 			failed = fmt.Errorf("%w: records of %s/%d arrived, which is held", kafka.ErrMustAbort, p.Topic, p.Partition)
 		case x.router != nil:
-			x.router.Process(x.emitter, p.Records)
+			failed = x.router.Process(x.emitter, p.Records)
 			x.pacer.polled(&p)
 			x.marks.Routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
 		default:
@@ -246,6 +246,7 @@ func (x *transactions) end() error {
 	hold := x.holds.InForce()
 	if x.tasks != nil {
 		x.tasks.joinHold(x.produced.sendBatched, hold)
+		x.tasks.joinClose()
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
 		}

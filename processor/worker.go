@@ -352,7 +352,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	} else {
 		w.goOn()
 	}
-	if hold := w.holds.InForce(); hold != nil && w.txns.router != nil {
+	if hold := w.heldBy(); hold != nil && w.txns.router != nil {
 		return w.hold(fetches, hold)
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && !w.isDue() {

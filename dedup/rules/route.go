@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -354,6 +355,12 @@ func (r *Route) AdjacentStep() int64 {
 		}
 	}
 	return 0
+}
+
+// HasOrder reports whether a key of the route is an order: its rows do not say in which partition
+// they belong.
+func (r *Route) HasOrder() bool {
+	return slices.ContainsFunc(r.Keys, func(s Source) bool { return s.order != nil })
 }
 
 // validateAdjacentBuckets refuses a window shorter than the step, in which hardly

@@ -44,7 +44,7 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 	}
 	current := f.Manifest.sets.current()
 	f.routes = current.routes
-	f.Topology = topologyOf(app, f.routes, f.Manifest.sets)
+	f.Topology = topologyOf(app, f.routes, f.Manifest.sets, f.Manifest.generation())
 	f.Topology.emissions = nil
 	return f, f.Topology.describe(ctx, kadm.NewClient(client))
 }

@@ -19,6 +19,7 @@ type Follower struct {
 	sets     *Sets
 	manifest []byte
 	wrong    map[string]error // by record key, of those that cannot be read
+	changed  bool             // manifest was not compared with the app yet
 }
 
 // NewFollower returns a follower that has read no record.
@@ -32,7 +33,7 @@ func (f *Follower) Clear() { f.sets, f.manifest, f.wrong = new(Sets), nil, map[s
 // Take notes a record. One that cannot be read counts until a later one replaces it.
 func (f *Follower) Take(rec *kgo.Record) {
 	if string(rec.Key) == ManifestKey {
-		f.manifest = rec.Value
+		f.manifest, f.changed = rec.Value, true
 		return
 	}
 	delete(f.wrong, string(rec.Key))
@@ -41,20 +42,25 @@ func (f *Follower) Take(rec *kgo.Record) {
 	}
 }
 
-// App returns the app with the set in force if it is newer than that of an app, else nil. It
+// App returns the app with the set in force and the newest generation of its partitions if one
+// of both is newer than that of an app, else nil. It
 // describes and checks topics as a start does, and changes nothing.
 func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if len(f.wrong) > 0 {
 		return nil, f.wrong[slices.Min(slices.Collect(maps.Keys(f.wrong)))]
 	}
-	if f.sets.inForce <= than.Set || f.manifest == nil {
+	if f.manifest == nil || f.sets.inForce <= than.Set && !f.changed {
 		return nil, nil
 	}
 	m, err := decodeManifest(than.Topology.Manifest, f.manifest, f.sets.clone())
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{Conn: f.conn, cfg: f.cfg, sets: m.sets, routes: m.sets.current().routes}
+	if f.sets.inForce <= than.Set && m.generation().number <= than.Topology.Generation {
+		f.changed = false
+		return nil, nil
+	}
+	s := &setup{Conn: f.conn, cfg: f.cfg, sets: m.sets, on: m.generation(), routes: m.sets.current().routes}
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
 		return nil, kafka.OperatorErrorf("route set %d: %w", m.sets.inForce, err)
 	}
@@ -76,7 +82,7 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 
 // readTopology reads the topics of the set in force, all of which must exist.
 func (s *setup) readTopology(ctx context.Context) (*Topology, error) {
-	t := topologyOf(s.cfg.AppID, s.routes, s.sets)
+	t := topologyOf(s.cfg.AppID, s.routes, s.sets, s.on)
 	t.BatchMax = s.MaxDecompressedBatchBytes
 	if err := t.CheckRights(ctx, s.Client); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/switchover"
 )
 
 // holdKey is the key of the hold in force, heldPrefix begins those of the partitions that
@@ -155,7 +156,7 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 		case err != nil, h == nil, id != "" && h.ID != id:
 			return nil, err
 		case h.Switch != "" && id == "":
-			return nil, kafka.OperatorErrorf("the hold is part of switch %s (%s), which ends it", h.Switch, h.Reason)
+			return nil, kafka.OperatorErrorf("the hold is part of %s (%s), which ends it; to undo that: oncebus abort", h.Switch, h.Reason)
 		case h.Leaving:
 			return nil, h.refuseRelease()
 		}
@@ -170,21 +171,49 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 	return ended, err
 }
 
-// Holds has the newest hold row that a process has read. Several readers of the manifest
-// topic feed it, each in the topic's order.
+// Holds has the newest rows of holds and switches that a process has read. Several readers of
+// the manifest topic feed it, each in the topic's order.
 type Holds struct {
 	mu   sync.Mutex
-	at   int64 // offset of the row; -1 before the first one
+	at   int64 // offset of the hold row; -1 before the first one
 	hold *Hold
+	// switchAt is the offset of the switch row; -1 before the first one.
+	switchAt int64
+	change   switchover.Seen
 }
 
 // NewHolds returns a Holds without a hold.
-func NewHolds() *Holds { return &Holds{at: -1} }
+func NewHolds() *Holds { return &Holds{at: -1, switchAt: -1} }
+
+// Switch returns the newest switch that was read.
+func (h *Holds) Switch() switchover.Seen {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.change
+}
+
+// For returns the hold under which a process must not route, or judge a prepartitioned topic,
+// with the partitions of a generation; nil for none. Once a switch has acted, that is so for
+// good for the generation before it: the process goes over to the new one first.
+func (h *Holds) For(generation int64) *Hold {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold == nil && generation < h.change.Number {
+		if to, routes := switchover.Route(h.change.Phase); routes && to == switchover.New {
+			return &Hold{ID: fmt.Sprintf("generation-%d", h.change.Number), Reason: "the partitions of the app have changed"}
+		}
+	}
+	return h.hold
+}
 
 // Take notes a record of the manifest topic, and reports whether it changed the hold in
 // force. The error is about a row that no build of oncebus wrote.
 func (h *Holds) Take(rec *kgo.Record) (changed bool, err error) {
-	if string(rec.Key) != holdKey {
+	switch string(rec.Key) {
+	case switchKey:
+		return h.takeSwitch(rec)
+	case holdKey:
+	default:
 		return false, nil
 	}
 	var hold *Hold

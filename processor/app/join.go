@@ -40,7 +40,7 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	default:
 		return nil, plan.refuse(s.cfg.AppID)
 	}
-	s.sets, s.routes = m.sets, m.sets.current().routes
+	s.sets, s.on, s.routes = m.sets, m.generation(), m.sets.current().routes
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
 		return nil, kafka.OperatorErrorf("route set %d: %w", number, err)
 	}
@@ -54,7 +54,7 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	}
 	if changed {
 		err := s.editManifest(ctx, t, func(now *Manifest) error {
-			if now.sets.inForce != number {
+			if now.sets.inForce != number || now.generation().number != m.generation().number {
 				return errSetsChanged
 			}
 			_, err := now.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
@@ -81,7 +81,7 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 	if outcomes == nil {
 		set.Outcomes = m.sets.current().Outcomes
 	}
-	next := &setup{Conn: s.Conn, cfg: s.cfg, routes: file, sets: m.sets.with(set)}
+	next := &setup{Conn: s.Conn, cfg: s.cfg, routes: file, sets: m.sets.with(set), on: m.generation()}
 	if err := s.cfg.CheckSecret(file.NeedsSecret()); err != nil {
 		return kafka.OperatorErrorf("routes file: %w", err)
 	}
@@ -94,7 +94,7 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 		return err
 	}
 	err = next.editManifest(ctx, t, func(now *Manifest) error {
-		if now.sets.inForce != m.sets.inForce {
+		if now.sets.inForce != m.sets.inForce || now.generation().number != m.generation().number {
 			return errSetsChanged
 		}
 		_, err := now.reconcile(t, file, s.cfg.KeySecret.Bytes())

@@ -58,6 +58,8 @@ const (
 	roleRouted         = "routed"         // a raw topic that the router reads
 	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
 	roleRepartition    = "repartition"    // the repartition topic, whose partitions are tasks
+	roleForwarded      = "forwarded"      // that of an earlier generation, whose tasks are closed
+	roleFinished       = "finished"       // the same, deleted
 )
 
 type manifestTopic struct {
@@ -225,6 +227,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 
 func (have manifestTopic) compare(want manifestTopic, changelog string) []error {
 	var mistakes []error
+	if have.Role == roleForwarded && want.Role == roleForwarded {
+		return have.compareForwarded(want)
+	}
 	if have.Role != want.Role {
 		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: the rows of its keys are in another changelog; restore `prepartitioned`, or use another topic or ONCEBUS_APP_ID",
 			have.Name, have.Role, want.Role)}

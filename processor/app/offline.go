@@ -32,7 +32,7 @@ func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*A
 	if m != nil {
 		sets = m.sets
 	}
-	t := topologyOf(id, routes, sets)
+	t := topologyOf(id, routes, sets, m.generation())
 	for _, r := range sets.retired() {
 		t.former = append(t.former, emissionsOf(r)...)
 	}

@@ -72,13 +72,23 @@ func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
 	if read.Token.App != 0 && read.Token.App != rt.TokenApp {
 		return fmt.Sprintf("header %s: the token is of another app: give each app outcomes topics of its own, or send it the outcomes of its own events only", wire.HeaderClaimToken)
 	}
-	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
+	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; rt.Topology.Generation == 1 && read.Token.Partition >= partitions {
 		return fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
 	}
 	if read.Token.Attempt == 0 { // of the command forget, before it named one
 		return fmt.Sprintf("header %s: names no attempt: copy the header from the event, or repeat the command 'oncebus forget' of this build", wire.HeaderClaimToken)
 	}
 	return ""
+}
+
+// OutcomePartition returns the partition of the task that has a claim. A token of an earlier
+// generation names another one, so from the second generation on the key decides. An order of
+// the present generation has its claim where the token says: an app with orders does not move.
+func (rt *App) OutcomePartition(route *Route, token *dedup.Token) int32 {
+	if rt.Topology.Generation == 1 || route.HasOrder() && token.Partition < rt.Topology.Topics[rt.Topology.Repartition].Partitions {
+		return token.Partition
+	}
+	return rt.Hasher.Partition(&token.Digest)
 }
 
 // routeOfToken returns the route of the token's namespace. Of several it is the first one

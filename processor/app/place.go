@@ -36,6 +36,11 @@ func (h hasher) Partition(routing *dedup.Digest) int32 {
 	return int32(siphash.Hash(h.k0, h.k1, routing[:]) % h.partitions)
 }
 
+// PartitionAmong returns the partition of a key among so many. Its row has the digest.
+func (rt *App) PartitionAmong(digest *dedup.Digest, partitions int32) int32 {
+	return rt.Manifest.hasher(partitions).Partition(digest)
+}
+
 // NewPartitioner returns the partitioner of a worker's client. A record of an internal
 // topic has its partition. For other records it hashes the record key, as any Kafka
 // client does (murmur2). Without a record key it uses the number in Partition, which

@@ -33,6 +33,7 @@ type setup struct {
 	cfg      Config
 	routes   *rules.Routes
 	sets     *Sets // with routes in force; nil at level 1
+	on       generation
 }
 
 // errSetsChanged says that an app has route sets which the caller has not read: it reads the

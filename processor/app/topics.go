@@ -19,7 +19,7 @@ import (
 // setUpTopics reads the metadata of every topic and creates the missing ones that it
 // may create. It returns all contradictions at once, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
-	t := topologyOf(s.cfg.AppID, s.routes, s.sets)
+	t := topologyOf(s.cfg.AppID, s.routes, s.sets, s.on)
 	t.BatchMax = s.MaxDecompressedBatchBytes
 	if err := t.checkNames(); err != nil {
 		return nil, err
@@ -70,11 +70,12 @@ func (s *setup) refuseMissing(t *Topology) error {
 }
 
 // refuseCounts refuses partition counts that do not fit. It follows refuseChanged, which
-// knows by the manifest which topic has got more partitions.
+// knows by the manifest which topic has got more partitions. After 'oncebus move' the manifest
+// alone decides about the repartition topic, and the setting matters for new topics only.
 func (s *setup) refuseCounts(t *Topology) error {
 	var mistakes []error
-	if have, ok := t.Topics[t.Repartition]; ok && have.Partitions != s.cfg.Partitions {
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
+	if have, ok := t.Topics[t.Repartition]; ok && t.Generation == 1 && have.Partitions != s.cfg.Partitions {
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so only 'oncebus move' changes the count; set ONCEBUS_PARTITIONS=%d",
 			t.Repartition, have.Partitions, s.cfg.Partitions, have.Partitions))
 	}
 	for _, name := range t.TaskTopics() {

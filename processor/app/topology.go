@@ -49,9 +49,14 @@ type Topology struct {
 	// them reads.
 	executors             map[string][]string
 	Repartition, Manifest string // Repartition is "" without a routed topic
-	Verdicts              string // "" without a route with an http part
-	Topics                map[string]Topic
-	limits                map[string]TopicLimits
+	// Generation is that of the partitions of the repartition topic, from 1. Forwarded are the
+	// repartition topics of earlier ones, which Routed has too: the routing stage forwards what
+	// reaches them.
+	Generation int64
+	Forwarded  []string
+	Verdicts   string // "" without a route with an http part
+	Topics     map[string]Topic
+	limits     map[string]TopicLimits
 	// settings has the settings of topics, as far as they were read.
 	settings map[string]map[string]string
 	// brokers is the number of brokers, those that are down included where the
@@ -68,17 +73,17 @@ type Topology struct {
 
 // ChangelogName returns the changelog of a topic whose partitions are tasks.
 func ChangelogName(app, topic string) string {
-	if topic == app+"-repartition" {
+	if GenerationOf(app, topic) > 0 {
 		return topic + "-changelog"
 	}
 	return app + "-" + topic + "-changelog"
 }
 
 func newTopology(app string, routes *rules.Routes) *Topology {
-	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
+	t := &Topology{App: app, Generation: 1, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
 	if len(t.Routed) > 0 {
-		t.Repartition = app + "-repartition"
+		t.Repartition = RepartitionName(app, 1)
 	}
 	seen := map[string]bool{}
 	for _, r := range routes.Routes {
@@ -105,7 +110,7 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 // topologyOf returns the topology of an app with its set in force, or of these routes for an
 // app without sets. The repartition and verdicts topics stay while older sets needed them:
 // their records may still come.
-func topologyOf(app string, routes *rules.Routes, sets *Sets) *Topology {
+func topologyOf(app string, routes *rules.Routes, sets *Sets, on generation) *Topology {
 	t := newTopology(app, routes)
 	for _, f := range sets.formerOutcomes() {
 		if !slices.Contains(t.Routed, f.Topic) {
@@ -115,12 +120,17 @@ func topologyOf(app string, routes *rules.Routes, sets *Sets) *Topology {
 	}
 	for _, r := range sets.retired() {
 		if !r.Prepartitioned {
-			t.Repartition = app + "-repartition"
+			t.Repartition = RepartitionName(app, 1)
 		}
 		if r.HTTP != nil {
 			t.Verdicts = app + "-verdicts"
 		}
 	}
+	if t.Repartition != "" && on.number > 1 {
+		t.Generation, t.Repartition = on.number, RepartitionName(app, on.number)
+	}
+	t.Forwarded = on.forwarded
+	t.Routed = append(slices.Clone(t.Routed), on.forwarded...)
 	return t
 }
 
@@ -211,7 +221,11 @@ func (t *Topology) external() []string {
 func (t *Topology) manifestTopics() []manifestTopic {
 	var topics []manifestTopic
 	for _, name := range t.Routed {
-		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, ID: TopicIDText(t.Topics[name].ID), Starts: t.starts[name]})
+		role := roleRouted
+		if slices.Contains(t.Forwarded, name) {
+			role = roleForwarded
+		}
+		topics = append(topics, manifestTopic{Name: name, Role: role, ID: TopicIDText(t.Topics[name].ID), Starts: t.starts[name]})
 	}
 	for _, name := range t.TaskTopics() {
 		role, starts := rolePrepartitioned, t.starts[name]

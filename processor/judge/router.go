@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -20,21 +21,26 @@ type Router struct {
 	Keys *Keys
 }
 
-// Process routes the records of one partition into the open transaction.
-func (r *Router) Process(e *Emitter, records []*kgo.Record) {
+// Process routes the records of one partition into the open transaction. The error is about a
+// record of an earlier generation's repartition topic.
+func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 	if len(records) == 0 {
-		return
+		return nil
+	}
+	if slices.Contains(r.App.Topology.Forwarded, records[0].Topic) {
+		return r.forward(e, records)
 	}
 	topic := r.App.TopicNumbers[records[0].Topic]
 	if r.App.Outcomes[records[0].Topic] != nil {
 		for _, rec := range records {
 			r.outcome(e, rec)
 		}
-		return
+		return nil
 	}
 	for rec, derived := range r.Keys.Of(records) {
 		r.route(e, rec, derived, dedup.Position{Topic: topic, Partition: rec.Partition, Offset: rec.Offset})
 	}
+	return nil
 }
 
 func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from dedup.Position) {
@@ -104,7 +110,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 		if read.Kind.Asks() {
 			env.ReplyTo = r.App.QuestionAddress(rec)
 		}
-		reason = r.send(e, rec, &env, read.Token.Partition)
+		reason = r.send(e, rec, &env, r.App.OutcomePartition(route, &read.Token))
 	}
 	if reason == "" {
 		return

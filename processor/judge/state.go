@@ -65,6 +65,7 @@ func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
+		t.Open.Closed = 0 // the switch for which it was closed is aborted
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
 		t.joinSet()
 		if t.SteppedAt > max(t.Open.SteppedAt, t.Open.ProgressAt) {

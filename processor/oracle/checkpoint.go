@@ -23,7 +23,7 @@ type checkpoint struct {
 	// the namespaces whose window changed.
 	set    int64
 	known  []knownSince
-	closed bool // the task has ended for good
+	closed int64 // the switch for which the task is closed; 0 for none
 
 	// Only the comparison of a local store with the changelog needs these.
 	flags                   uint64
@@ -125,7 +125,10 @@ func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 		return uint64(f.byte())
 	}
 	flags := f.unsigned(1 << 12)
-	c.set, c.closed = int64(f.unsigned(math.MaxInt64)), flags&flagClosed != 0
+	c.set = int64(f.unsigned(math.MaxInt64))
+	if flags&flagClosed != 0 {
+		c.closed = int64(f.unsigned(math.MaxInt64))
+	}
 	return flags
 }
 

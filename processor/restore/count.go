@@ -28,7 +28,7 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	}
 	all.LoadSenders(a, c.Senders)
 	for _, h := range all.Hits {
-		if !c.Counted && c.StreamTimes.Has[h.NamespaceID] {
+		if (!c.Counted || c.Sequence == 0) && c.StreamTimes.Has[h.NamespaceID] {
 			recount[h.NamespaceID] = true
 		}
 	}
@@ -40,6 +40,9 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	}
 	return all, nil
 }
+
+// A checkpoint with Sequence 0 is the first one of a generation of partitions, which has no
+// counts of rows (wire.FirstOf).
 
 // countAgain counts the rows of namespaces.
 func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store, step func(context.Context)) error {

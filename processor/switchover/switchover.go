@@ -1,6 +1,9 @@
 package switchover
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Phase is how far a switch is.
 type Phase uint8
@@ -10,24 +13,37 @@ const (
 	None Phase = iota
 	Preparing
 	Holding
-	Draining
+	Closing
 	Acted
 	Done
 	Aborted
 	phases
 )
 
+var phaseNames = [phases]string{"none", "preparing", "holding", "closing", "acted", "done", "aborted"}
+
 // String returns the name of the phase in rows and output.
-func (p Phase) String() string {
-	return [phases]string{"none", "preparing", "holding", "draining", "acted", "done", "aborted"}[p]
+func (p Phase) String() string { return phaseNames[p] }
+
+// MarshalText returns the name of the phase.
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads the name of a phase.
+func (p *Phase) UnmarshalText(text []byte) error {
+	at := slices.Index(phaseNames[:], string(text))
+	if at < 0 {
+		return fmt.Errorf("phase %.40q of a switch is unknown to this build", text)
+	}
+	*p = Phase(at)
+	return nil
 }
 
 // nextOf has the phases that may follow each one.
 var nextOf = [phases][]Phase{
 	None:      {Preparing},
 	Preparing: {Holding, Aborted},
-	Holding:   {Draining, Aborted},
-	Draining:  {Acted, Aborted},
+	Holding:   {Closing, Aborted},
+	Closing:   {Acted, Aborted},
 	Acted:     {Done},
 	Done:      {Preparing},
 	Aborted:   {Preparing},
@@ -38,19 +54,23 @@ var nextOf = [phases][]Phase{
 func (p Phase) May(next Phase) bool { return slices.Contains(nextOf[p], next) }
 
 // Holds reports whether the input is held.
-func (p Phase) Holds() bool { return p == Holding || p == Draining || p == Acted }
+func (p Phase) Holds() bool { return p == Holding || p == Closing || p == Acted }
 
 // HasActed reports whether the new generation is in force.
 func (p Phase) HasActed() bool { return p == Acted || p == Done }
+
+// IsOver reports whether no phase of the same switch may follow.
+func (p Phase) IsOver() bool { return p == None || p == Done || p == Aborted }
 
 // Facts are what a leader finds out before it writes the next phase.
 type Facts struct {
 	// Prepared reports that the copies are so far that the rest takes moments.
 	Prepared bool
-	// Held reports that each input partition has a held row of the switch.
-	Held bool
-	// Closed reports that each old task has closed, Copied that all of their rows and the
-	// first checkpoints of the new tasks are committed.
+	// Held reports that each input partition has a held row of the switch. Drained reports
+	// that the old tasks have judged all that was routed until then.
+	Held, Drained bool
+	// Closed reports that each old task has closed for this switch, Copied that all of their
+	// rows and the first checkpoints of the new tasks are committed.
 	Closed, Copied bool
 	// Undo reports that the time for the hold is over, or that somebody asked for an abort.
 	Undo bool
@@ -64,9 +84,9 @@ func Decide(p Phase, f Facts) (next Phase, ok bool) {
 		return Aborted, true
 	case p == Preparing && f.Prepared:
 		return Holding, true
-	case p == Holding && f.Held:
-		return Draining, true
-	case p == Draining && f.Closed && f.Copied:
+	case p == Holding && f.Held && f.Drained:
+		return Closing, true
+	case p == Closing && f.Closed && f.Copied:
 		return Acted, true
 	case p == Acted:
 		return Done, true
@@ -98,30 +118,36 @@ func Route(p Phase) (to Generation, ok bool) {
 // Action is what an old task does next.
 type Action uint8
 
-// The actions. A task that reopens commits a checkpoint that is not closed, and judges.
+// The actions.
 const (
 	Judge Action = iota
 	Close
 	Wait
-	Forward
-	Reopen
 )
 
-// OldTask returns what a task of the old generation does. closed reports that its checkpoint
-// says so, atEnd that it has judged up to the end that the row of a draining switch states.
-func OldTask(p Phase, closed, atEnd bool) Action {
-	switch {
-	case !closed && p == Draining && atEnd:
-		return Close
-	case p.HasActed():
-		return Forward
-	case !closed:
-		return Judge
-	case p == Aborted:
-		return Reopen
-	}
-	return Wait
+// Seen is what a process has read of the switches of its app. Number counts them, from 1; it is
+// 0 before the first one. A process may have read an older one than that in force.
+type Seen struct {
+	Number int64
+	Phase  Phase
 }
 
-// NewTask reports whether a task of the new generation judges.
-func NewTask(p Phase) bool { return p.HasActed() }
+// OldTask returns what a task of the old generation does. closedFor is the number of the switch
+// for which its checkpoint says that it is closed; 0 for none. A task that judges again commits
+// a checkpoint that is not closed.
+func OldTask(seen Seen, closedFor int64) Action {
+	switch {
+	case closedFor > seen.Number:
+		return Wait // the process has not read the switch yet
+	case closedFor == seen.Number && closedFor != 0:
+		if seen.Phase == Aborted {
+			return Judge
+		}
+		return Wait
+	case seen.Phase == Closing:
+		return Close
+	case seen.Phase.HasActed() && seen.Number != 0:
+		return Wait
+	}
+	return Judge
+}

@@ -41,9 +41,10 @@ type Checkpoint struct {
 	// Known has the namespaces whose window changed, ascending, as long as it matters.
 	// Checkpoints share them: they are never changed.
 	Known []KnownSince
-	// Closed reports that the task has ended for good: another generation of the app's
-	// partitions has its rows. It judges nothing more.
-	Closed bool
+	// Closed is the number of the switch for which the task has ended, so that another
+	// generation of the app's partitions goes on with its rows; 0 for none. The task judges
+	// again only if that switch was aborted, see package switchover.
+	Closed int64
 	// Rows counts the rows that the task ever wrote to the changelog, FloorRows those
 	// below Floor. A sweep begins by their difference.
 	Rows, FloorRows int64
@@ -203,7 +204,7 @@ const (
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
+//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] | [switch for which the task is closed uvarint] | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint | rows below it uvarint] |
@@ -222,6 +223,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		flags |= c.flagsSets()
 		dst = binary.AppendUvarint(dst, flags)
 		dst = binary.AppendUvarint(dst, uint64(c.Set))
+		if c.Closed > 0 {
+			dst = binary.AppendUvarint(dst, uint64(c.Closed))
+		}
 	} else {
 		dst = append(dst, byte(flags))
 	}
@@ -345,7 +349,7 @@ func (c *Checkpoint) flagsSets() (flags uint64) {
 	if len(c.Known) > 0 {
 		flags |= flagKnown
 	}
-	if c.Closed {
+	if c.Closed > 0 {
 		flags |= flagClosed
 	}
 	return flags
@@ -438,7 +442,11 @@ func (c *Checkpoint) decodeVersion(r *dedup.Cursor) (version byte, flags uint64,
 		if c.Set = int64(r.Uvarint(math.MaxInt64)); c.Set == 0 {
 			r.Fail()
 		}
-		c.Closed = flags&flagClosed != 0
+		if flags&flagClosed != 0 {
+			if c.Closed = int64(r.Uvarint(math.MaxInt64)); c.Closed == 0 {
+				r.Fail()
+			}
+		}
 	}
 	return version, flags, nil
 }

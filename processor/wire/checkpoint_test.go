@@ -32,8 +32,8 @@ func checkpointVectors() map[string]Checkpoint {
 	incomplete := Checkpoint{Next: 10, Epoch: -1, Incomplete: true}
 	recreated := Checkpoint{Next: 10, Epoch: -1, Generation: 300}
 	// What only an app at level 2 has: set 300, and two namespaces with a changed window.
-	changed := Checkpoint{Set: 300, Next: 10, Epoch: -1, Known: []KnownSince{{1, 5, -3}, {200, 0, 300}}, Closed: true, ClaimedAt: 4}
-	return map[string]Checkpoint{"07" + "801a" + "ac02" + "14010000" + "02" + "010a05" + "c800d804" + "08" + "00" + "00" + "00" + "00": changed, "038014010000ac02": recreated, "030814010009" + "ac0209": trimmed, "031014010000": incomplete, "030714010000" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "030000010000": {Epoch: -1}, "03008eda96010ec601ac020080a0abfef962ff09": plain, "0300feffffffffffffffff01feffffff0ffeffffffffffffffff01ffffffffffffffff7f01feffffffffffffffff0102ffffffffffffffffff01": limits}
+	changed := Checkpoint{Set: 300, Next: 10, Epoch: -1, Known: []KnownSince{{1, 5, -3}, {200, 0, 300}}, Closed: 2, ClaimedAt: 4}
+	return map[string]Checkpoint{"07" + "801a" + "ac02" + "02" + "14010000" + "02" + "010a05" + "c800d804" + "08" + "00" + "00" + "00" + "00": changed, "038014010000ac02": recreated, "030814010009" + "ac0209": trimmed, "031014010000": incomplete, "030714010000" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "030000010000": {Epoch: -1}, "03008eda96010ec601ac020080a0abfef962ff09": plain, "0300feffffffffffffffff01feffffff0ffeffffffffffffffff01ffffffffffffffff7f01feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
 // TestCheckpointEncoding pins every byte, because later builds read a changelog.

@@ -179,7 +179,7 @@ func FuzzPartialCheckpoint(f *testing.F) {
 // TestPartialCheckpointKeepsWhatOnlyAWholeOneStates: the set, the changed windows and the end
 // of a task are those of the whole checkpoint before.
 func TestPartialCheckpointKeepsWhatOnlyAWholeOneStates(t *testing.T) {
-	before := Checkpoint{Set: 3, Next: 10, Epoch: -1, Sequence: 1, Known: []KnownSince{{1, 5, -3}}, Closed: true}
+	before := Checkpoint{Set: 3, Next: 10, Epoch: -1, Sequence: 1, Known: []KnownSince{{1, 5, -3}}, Closed: 2}
 	after := before
 	after.Next, after.Sequence = 12, 2
 	var f Fold

@@ -1,0 +1,286 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/switchover"
+)
+
+// switchKey is the key of the newest switch in the manifest topic.
+const switchKey = "switch"
+
+// A Switch is the move of an app's keys to another generation of partitions, see package
+// switchover. Its hold and its phases are written in the same transactions.
+type Switch struct {
+	// Number is that of the new generation. Each attempt has one of its own, so the topics of
+	// an aborted one are not used again.
+	Number int64            `json:"number"`
+	Phase  switchover.Phase `json:"phase"`
+	// Leader names the run of the command that copies. A later run takes over before it
+	// copies: the act is the leader's alone.
+	Leader string `json:"leader"`
+	// From and To are the partition counts.
+	From int32 `json:"from"`
+	To   int32 `json:"to"`
+	// LimitMS is how long the input may be held, in ms, before the switch is undone.
+	LimitMS int64     `json:"limit_ms"`
+	By      string    `json:"by,omitempty"`
+	At      time.Time `json:"at"`
+	// Reason says why it was aborted.
+	Reason string `json:"reason,omitempty"`
+}
+
+// SwitchIn returns the newest switch of an app; nil for none.
+func SwitchIn(rows Rows) (*Switch, error) {
+	s, ok, err := decodeRow[Switch](rows, switchKey)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// holdID is the id of the hold of a switch.
+func (s *Switch) holdID() string { return fmt.Sprintf("switch-%d", s.Number) }
+
+// HoldID returns the id of the switch's hold.
+func (s *Switch) HoldID() string { return s.holdID() }
+
+// takeSwitch notes a switch row.
+func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
+	var s Switch
+	if rec.Value == nil {
+		return false, nil // no build writes it
+	}
+	if err := json.Unmarshal(rec.Value, &s); err != nil {
+		return false, kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if rec.Offset <= h.switchAt {
+		return false, nil // another reader was faster
+	}
+	h.switchAt, h.change = rec.Offset, switchover.Seen{Number: s.Number, Phase: s.Phase}
+	return true, nil
+}
+
+// ErrReplaced says that another run of the command leads the switch.
+var ErrReplaced = errors.New("another run of 'oncebus move' took over")
+
+// Lead begins a switch to a number of partitions, or takes over one that has begun. It must be
+// called after every earlier copier was fenced.
+func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led *Switch, err error) {
+	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		before, err := SwitchIn(rows)
+		if err != nil {
+			return nil, err
+		}
+		m := new(Manifest)
+		if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
+			return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+		}
+		if m.generation().number != t.Generation {
+			return nil, kafka.OperatorErrorf("the partitions of app %s were changed meanwhile: run the command again", t.App)
+		}
+		next := s
+		switch {
+		case before == nil:
+			next.Number = t.Generation + 1
+		case before.Phase.IsOver():
+			next.Number = max(before.Number, t.Generation) + 1
+		case before.To != s.To:
+			return nil, kafka.OperatorErrorf("a move to %d partitions has begun: go on with 'oncebus move --partitions %d', or undo it with 'oncebus abort'", before.To, before.To)
+		default:
+			next = *before
+			next.Leader = s.Leader
+		}
+		hold, err := HoldIn(rows)
+		if err == nil && hold != nil && hold.ID != next.holdID() {
+			err = kafka.OperatorErrorf("the app is held, since %s: %s; end that first: oncebus release", hold.At.Format(time.RFC3339), hold.Reason)
+		}
+		if err != nil {
+			return nil, err
+		}
+		led = &next
+		rec, err := encodeRow(switchKey, led)
+		return []*kgo.Record{rec}, err
+	})
+	return led, err
+}
+
+// An Act is what a switch puts in force: the topics of the new generation, and for each old
+// partition the offset of its closed checkpoint. Set is the route set of these checkpoints.
+type Act struct {
+	Topic, Changelog [16]byte // ids
+	Starts           []int64
+	Set              int64
+}
+
+// Advance writes the next phase of a switch, with what belongs to it, in one transaction. act
+// is needed for switchover.Acted only. It returns ErrReplaced if this is not the leader's
+// switch any more, and does nothing if the phase is in force already.
+func (s *Switch) Advance(ctx context.Context, c Conn, cfg Config, t *Topology, next switchover.Phase, act *Act) error {
+	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		now, err := SwitchIn(rows)
+		switch {
+		case err != nil:
+			return nil, err
+		case now == nil || now.Number != s.Number || now.Leader != s.Leader:
+			return nil, ErrReplaced
+		case now.Phase == next:
+			return nil, nil // an earlier attempt did it
+		case !now.Phase.May(next):
+			return nil, fmt.Errorf("%w: the switch is %v", ErrReplaced, now.Phase)
+		}
+		return now.advance(rows, t, next, act)
+	})
+}
+
+// advance returns the records of the next phase.
+func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act) ([]*kgo.Record, error) {
+	s.Phase = next
+	var records []*kgo.Record
+	switch next {
+	case switchover.Holding:
+		hold := &Hold{ID: s.holdID(), Switch: s.holdID(), Reason: fmt.Sprintf("move from %d to %d partitions", s.From, s.To), By: s.By, At: time.Now().UTC().Truncate(time.Second), LimitMS: s.LimitMS}
+		if before, err := HoldIn(rows); err != nil {
+			return nil, err
+		} else if before != nil {
+			return nil, kafka.OperatorErrorf("the app is held already: %s; end that first: oncebus release", before.Reason)
+		}
+		rec, err := encodeRow(holdKey, hold)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec)
+	case switchover.Acted:
+		rec, err := s.manifest(rows, t, act)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec)
+	case switchover.Done, switchover.Aborted:
+		hold, err := HoldIn(rows)
+		if err != nil {
+			return nil, err
+		}
+		if hold != nil && hold.ID == s.holdID() {
+			rec, err := encodeRow(holdKey, nil)
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, rec)
+		}
+	case switchover.None, switchover.Preparing, switchover.Closing:
+	}
+	rec, err := encodeRow(switchKey, s)
+	return append([]*kgo.Record{rec}, records...), err
+}
+
+// ErrSetChanged says that a route set was put in force while the tasks closed.
+var ErrSetChanged = errors.New("the routes were changed meanwhile")
+
+// manifest returns the manifest with the new generation in force.
+func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*kgo.Record, error) {
+	set, _, err := decodeRow[setInForce](rows, setKey)
+	if err != nil {
+		return nil, err
+	}
+	if set.Number != act.Set {
+		return nil, fmt.Errorf("%w: the tasks closed by set %d, and set %d is in force", ErrSetChanged, act.Set, set.Number)
+	}
+	m := new(Manifest)
+	if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
+		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+	}
+	err = m.moveTo(manifestTopic{Name: RepartitionName(t.App, s.Number), Partitions: s.To, ID: TopicIDText(act.Topic), ChangelogID: TopicIDText(act.Changelog)}, act.Starts)
+	if err != nil {
+		return nil, err
+	}
+	return encodeRow(ManifestKey, m)
+}
+
+// EndSwitch ends the switch of an app that is not over: an act is completed, anything before it
+// is undone. It returns the switch as it is then; nil if there was none to end.
+func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason string) (ended *Switch, err error) {
+	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		ended = nil
+		now, err := SwitchIn(rows)
+		if err != nil || now == nil || now.Phase.IsOver() {
+			return nil, err
+		}
+		next, ok := switchover.Decide(now.Phase, switchover.Facts{Undo: true})
+		if !ok {
+			return nil, nil
+		}
+		if next == switchover.Aborted {
+			now.Reason = reason
+		}
+		ended = now
+		return now.advance(rows, t, next, nil)
+	})
+	return ended, err
+}
+
+// CreateGeneration creates the topics of a generation that does not exist yet, and returns
+// their descriptions.
+func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, number int64, partitions int32) (topic, changelog Topic, err error) {
+	s := &setup{Conn: c, cfg: cfg}
+	name := RepartitionName(t.App, number)
+	names := []string{name, ChangelogName(t.App, name)}
+	fresh := &Topology{App: t.App, Topics: map[string]Topic{}, brokers: t.brokers}
+	maxMessage := internalMessageBytes(c.MaxDecompressedBatchBytes)
+	for {
+		if fresh.Topics, err = DescribeTopics(ctx, c.Admin, names...); err != nil {
+			return topic, changelog, err
+		}
+		topic, changelog = fresh.Topics[names[0]], fresh.Topics[names[1]]
+		if topic.Partitions > 0 && changelog.Partitions > 0 {
+			break
+		}
+		if fresh.brokers == 0 {
+			fresh.countBrokers(ctx, c.Client)
+		}
+		err := s.createTopics(ctx, fresh, []newTopic{{name, partitions, repartitionConfigs(maxMessage)}, {names[1], partitions, changelogConfigs(maxMessage)}})
+		if err != nil {
+			return topic, changelog, err
+		}
+		if err := kafka.Pause(ctx, kafka.ReadRetryPause); err != nil {
+			return topic, changelog, err
+		}
+	}
+	if topic.Partitions != partitions || changelog.Partitions != partitions {
+		return topic, changelog, kafka.OperatorErrorf("topics %s and %s exist with %d and %d partitions: run oncebus abort, and begin again", names[0], names[1], topic.Partitions, changelog.Partitions)
+	}
+	return topic, changelog, nil
+}
+
+// OpenSeeds returns the names of seeds that have begun and not ended.
+func OpenSeeds(rows Rows) (open []string, err error) {
+	for key := range rows {
+		if len(key) < len(seedPrefix) || key[:len(seedPrefix)] != seedPrefix {
+			continue
+		}
+		seed, _, err := decodeRow[struct {
+			Done bool `json:"done"`
+		}](rows, key)
+		if err != nil {
+			return nil, err
+		}
+		if !seed.Done {
+			open = append(open, key)
+		}
+	}
+	slices.Sort(open)
+	return open, nil
+}
+
+// seedPrefix begins the keys of the progress of seeds, see package transfer.
+const seedPrefix = "seed/"

@@ -1,0 +1,91 @@
+package processor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/switchover"
+	"oncebus/processor/wire"
+)
+
+// In a switch to another generation of partitions each old task closes: its checkpoint says
+// so, and it judges no more, in whichever process. It has no work from then on, and writes no
+// row, because its rows are copied up to that checkpoint. If the switch is aborted, its process
+// restores it, and its next checkpoint is an open one.
+
+// actionOf returns what a task does as far as its process has read of switches.
+func (s *taskSet) actionOf(t *task) switchover.Action {
+	seen := s.holds.Switch()
+	if !t.Repartitioned || t.Committed.Closed == 0 && seen.Number <= s.rt.Topology.Generation {
+		return switchover.Judge // of a prepartitioned topic, or a task of the newest generation
+	}
+	return switchover.OldTask(seen, t.Committed.Closed)
+}
+
+// closes reports whether a task has to write its closed checkpoint. It has all of its rows in
+// the changelog, and nothing was forwarded that it has not stored.
+func (s *taskSet) closes(t *task) bool {
+	unstored := func(p wire.BypassedOffset) bool { return p.To > t.Open.Next }
+	return t.state == running && s.actionOf(t) == switchover.Close && !t.Committed.Incomplete && !t.Open.Incomplete && !slices.ContainsFunc(t.Open.Bypassed, unstored)
+}
+
+// closing reports whether a task has to close.
+func (s *taskSet) closing() bool {
+	if s.holds.Switch().Phase != switchover.Closing {
+		return false
+	}
+	for _, t := range s.tasks {
+		if s.closes(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// joinClose closes tasks in the open transaction. What it has judged is their last input.
+func (s *taskSet) joinClose() {
+	seen := s.holds.Switch()
+	if seen.Phase != switchover.Closing {
+		return
+	}
+	for _, t := range s.sorted() {
+		if s.closes(t) {
+			t.JoinTransaction()
+			t.Open.Closed = seen.Number
+		}
+	}
+}
+
+// closeCommitted follows the commit of a transaction of a task.
+func (s *taskSet) closeCommitted(client *kgo.Client, t *task) {
+	if t.Committed.Closed != 0 && t.state == running {
+		s.pause(client, t)
+		s.awaitSwitch(t)
+	}
+}
+
+// awaitSwitch makes a closed task wait until its switch is over.
+func (s *taskSet) awaitSwitch(t *task) {
+	if t.state != running {
+		t.to(running)
+	}
+	t.to(waiting)
+	t.since = time.Now()
+	t.Log.Info("task closed for a switch", "switch", t.Committed.Closed, "next", t.Committed.Next)
+	s.readManifestNow()
+	s.published = s.published.Add(-publishInterval) // the commit publishes the state
+}
+
+// reopen restores the closed tasks whose switch was aborted.
+func (s *taskSet) reopen(client *kgo.Client) (changed bool) {
+	for _, t := range s.sorted() {
+		if t.state == waiting && t.Committed.Closed != 0 && s.actionOf(t) != switchover.Wait {
+			t.Log.Info("task opens again, its switch was aborted", "switch", t.Committed.Closed)
+			s.restoreAgain(client, t)
+			changed = true
+		}
+	}
+	return changed
+}

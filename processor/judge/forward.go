@@ -1,0 +1,40 @@
+package judge
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// forward sends what reached the repartition topic of an earlier generation after its tasks had
+// closed to the tasks of its keys, unchanged. An ingress that slept during the switch may have
+// written it. The envelope has all that the router would derive again.
+func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
+	for _, rec := range records {
+		env := &e.current.envelope
+		if err := wire.ReadEnvelope(rec, env); err != nil {
+			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		}
+		if env.IsProgress {
+			continue // the new tasks get their own
+		}
+		partition := r.App.Hasher.Partition(&env.Digest)
+		if env.Outcome != nil {
+			partition = r.App.Hasher.Partition(&env.Outcome.Token.Digest)
+		}
+		from := r.App.PositionOf(rec)
+		out := e.NewRecord()
+		out.Topic, out.Partition, out.Key, out.Value, out.Headers = r.App.Topology.Repartition, partition, rec.Key, rec.Value, rec.Headers
+		if n, limits := wire.RecordBytes(out), e.limitsOf(out.Topic); n > int(limits.MaxBytes) {
+			return kafka.OperatorErrorf("record %s/%d/%d has %d bytes, and %s of %s is %d: raise it to that of %s", rec.Topic, rec.Partition, rec.Offset, n, limits.BytesSetting, out.Topic, limits.MaxBytes, rec.Topic)
+		}
+		if reason, _ := e.refused(from, out.Topic); reason != "" {
+			return kafka.OperatorErrorf("record %s/%d/%d: topic %s refuses it: %s", rec.Topic, rec.Partition, rec.Offset, out.Topic, reason)
+		}
+		e.produce(out, from)
+	}
+	return nil
+}

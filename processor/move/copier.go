@@ -1,0 +1,341 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// TransactionalID returns the id under which rows are copied. It is fixed, so that one run
+// fences another.
+func TransactionalID(appID string) string { return appID + "-move" }
+
+// copiesKey is the record key of the progress of the copies, in the manifest topic.
+const copiesKey = "switch-copies"
+
+// copies is how far the copies of a switch are.
+type copies struct {
+	Switch    int64   `json:"switch"`
+	Positions []int64 `json:"positions"` // of the old changelogs: the offsets to read next
+	Rows      []int64 `json:"rows"`      // copied, by new partition
+	// First reports that the first checkpoints of the new tasks are written.
+	First bool `json:"first,omitempty"`
+}
+
+const (
+	// chunkBytes bounds what a transaction copies of one changelog, and copyReaders how many
+	// are read at the same time.
+	chunkBytes, copyReaders = 4 << 20, 4
+	// packBytes is the size at which a pack of copied rows is sent.
+	packBytes = 32 << 10
+	// packMark begins the number in the key of a copied pack. No offset has it, so the key
+	// differs from those of the packs of the new tasks.
+	packMark = 1 << 62
+)
+
+// copier copies the rows of all old changelogs. One goroutine uses it.
+type copier struct {
+	*Mover
+
+	client  *kgo.Client // with the transactional id
+	number  int64       // of the switch
+	to      int32
+	topic   string // the changelog of the new generation
+	limit   int    // of a pack
+	readers []*kafka.Reader
+
+	mu sync.Mutex // of p, while the changelogs are read
+	p  copies
+}
+
+// openCopier registers the transactional id, which fences another copier.
+func (m *Mover) openCopier(ctx context.Context) (*kgo.Client, error) {
+	id := TransactionalID(m.cfg.AppID)
+	client, err := kgo.NewClient(append(slices.Clone(m.options),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), kgo.TransactionTimeout(m.cfg.TransactionTimeout),
+		kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			// Sent twice, a late one could end the next transaction (C2).
+			if kmsg.Key(key) == kmsg.EndTxn {
+				return time.Nanosecond
+			}
+			return m.cfg.TransactionTimeout
+		}))...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
+	}
+	return client, nil
+}
+
+// newCopier returns the copier of a switch, whose topics exist, at its progress.
+func (m *Mover) newCopier(client *kgo.Client, sw *app.Switch, rows app.Rows) (*copier, error) {
+	from := m.app.Topology.Repartition
+	c := &copier{Mover: m, client: client, number: sw.Number, to: sw.To, topic: app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number)), limit: packBytes}
+	for p := range sw.From {
+		name := app.ChangelogName(m.cfg.AppID, from)
+		c.readers = append(c.readers, m.leaders.NewReader(name, m.app.Topology.Topics[name].ID, p))
+	}
+	if value, ok := rows[copiesKey]; ok {
+		if err := json.Unmarshal(value, &c.p); err != nil {
+			return nil, kafka.OperatorErrorf("row %s of the manifest topic: %v", copiesKey, err)
+		}
+	}
+	if c.p.Switch != sw.Number || len(c.p.Positions) != int(sw.From) || len(c.p.Rows) != int(sw.To) {
+		c.p = copies{Switch: sw.Number, Positions: make([]int64, sw.From), Rows: make([]int64, sw.To)}
+	}
+	return c, nil
+}
+
+// pass copies what the changelogs have now, and returns how many offsets that were.
+func (c *copier) pass(ctx context.Context, watch func(left int64)) (copied int64, err error) {
+	ends := make([]int64, len(c.readers))
+	for p, reader := range c.readers {
+		start, _, err := reader.Bounds(ctx)
+		if err == nil {
+			ends[p], err = reader.StableEnd(ctx)
+		}
+		if err != nil {
+			return copied, err
+		}
+		c.p.Positions[p] = max(start, c.p.Positions[p]) // what was trimmed decides nothing
+		copied += ends[p] - min(ends[p], c.p.Positions[p])
+	}
+	for {
+		left := int64(0)
+		for p, end := range ends {
+			left += max(0, end-c.p.Positions[p])
+		}
+		if watch != nil {
+			watch(left)
+		}
+		if left == 0 {
+			return copied, nil
+		}
+		if err := c.transaction(func() error { return c.chunk(ctx, ends) }); err != nil {
+			return copied, err
+		}
+	}
+}
+
+// transaction runs one transaction, which ends with the progress.
+func (c *copier) transaction(produce func() error) error {
+	before := copies{Switch: c.p.Switch, Positions: slices.Clone(c.p.Positions), Rows: slices.Clone(c.p.Rows), First: c.p.First}
+	if err := c.client.BeginTransaction(); err != nil {
+		return asReplaced(err)
+	}
+	// Not the caller's context: a cancelled record may be written (A2).
+	ctx, cancel := context.WithTimeout(context.Background(), 2*c.cfg.TransactionTimeout)
+	defer cancel()
+	err := produce()
+	if err == nil {
+		var value []byte
+		if value, err = json.Marshal(&c.p); err == nil {
+			err = c.client.ProduceSync(ctx, &kgo.Record{Topic: c.app.Topology.Manifest, Key: []byte(copiesKey), Value: value}).FirstErr()
+		}
+	}
+	if err == nil {
+		err = c.client.Flush(ctx)
+	}
+	if err != nil {
+		c.p = before
+		return errors.Join(asReplaced(err), c.client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	return asReplaced(c.client.EndTransaction(ctx, kgo.TryCommit))
+}
+
+// asReplaced wraps app.ErrReplaced around the error of a producer that was fenced.
+func asReplaced(err error) error {
+	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
+		if errors.Is(err, code) {
+			return fmt.Errorf("%w: %w", app.ErrReplaced, err)
+		}
+	}
+	return err
+}
+
+// chunk copies a part of each changelog that is left, in the open transaction.
+func (c *copier) chunk(ctx context.Context, ends []int64) error {
+	var wg sync.WaitGroup
+	var failed produceErr
+	turn := make(chan struct{}, copyReaders)
+	for p := range c.readers {
+		if c.p.Positions[p] >= ends[p] {
+			continue
+		}
+		wg.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			failed.note(c.copyFrom(ctx, int32(p), ends[p], &failed))
+		})
+	}
+	wg.Wait()
+	if err := c.client.Flush(ctx); err != nil {
+		return err
+	}
+	return failed.err()
+}
+
+// produceErr is the first error of several goroutines.
+type produceErr struct {
+	mu    sync.Mutex
+	first error
+}
+
+func (e *produceErr) note(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.first == nil {
+		e.first = err
+	}
+}
+
+func (e *produceErr) err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.first
+}
+
+// errChunk ends the reading of a changelog at the bytes of one transaction.
+var errChunk = errors.New("enough for one transaction")
+
+// copyFrom copies a part of one old changelog.
+func (c *copier) copyFrom(ctx context.Context, p int32, end int64, failed *produceErr) error {
+	part := &part{copier: c, from: p, packs: make([]dedup.Pack, c.to), rows: make([]int64, c.to), failed: failed}
+	position, bytes := c.p.Positions[p], 0
+	err := c.readers[p].Read(ctx, position, end, func(records []*kgo.Record, next int64) error {
+		for _, rec := range records {
+			if err := part.add(rec); err != nil {
+				return fmt.Errorf("%s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+			bytes += len(rec.Key) + len(rec.Value)
+		}
+		position = next
+		if bytes >= chunkBytes {
+			return errChunk
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange) && bytes == 0: // trimmed meanwhile
+		start, _, err := c.readers[p].Bounds(ctx)
+		if err != nil {
+			return err
+		}
+		position = start
+	case errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, errChunk): // the next chunk goes on
+	case err != nil:
+		return err
+	}
+	part.flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.p.Positions[p] = position
+	for to, n := range part.rows {
+		c.p.Rows[to] += n
+	}
+	return nil
+}
+
+// part copies the rows of one changelog in one transaction.
+type part struct {
+	*copier
+
+	from   int32
+	offset int64 // of the record whose rows are copied
+	sent   uint32
+	packs  []dedup.Pack // by new partition
+	rows   []int64
+	failed *produceErr
+}
+
+// add copies the rows of a changelog record. Single ones stay as they are.
+func (p *part) add(rec *kgo.Record) error {
+	if wire.IsCheckpoint(rec.Key) {
+		return nil
+	}
+	p.offset = rec.Offset
+	for row, err := range wire.RowsOf(rec) {
+		if err != nil {
+			return err
+		}
+		to := p.app.PartitionAmong(&row.Digest, p.to)
+		p.rows[to]++
+		if wire.IsPack(rec) {
+			pack := &p.packs[to]
+			pack.Add(row)
+			if len(pack.Bytes())+dedup.PackedBytesMax > p.limit {
+				p.send(to)
+			}
+			continue
+		}
+		p.send(to) // rows of one key keep their order
+		p.produce(&kgo.Record{Topic: p.topic, Partition: to, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
+	}
+	return nil
+}
+
+// send produces the pack of a new partition, if it has a row.
+func (p *part) send(to int32) {
+	pack := &p.packs[to]
+	if pack.Rows() == 0 {
+		return
+	}
+	key := wire.AppendPackKey(nil, packMark|int64(p.from)<<44|p.offset, p.sent)
+	p.produce(&kgo.Record{Topic: p.topic, Partition: to, Key: key, Value: slices.Clone(pack.Bytes())})
+	pack.Reset()
+	p.sent++
+}
+
+func (p *part) flush() {
+	for to := range p.packs {
+		p.send(int32(to))
+	}
+}
+
+func (p *part) produce(rec *kgo.Record) {
+	p.client.Produce(context.Background(), rec, func(_ *kgo.Record, err error) {
+		if err != nil {
+			p.failed.note(fmt.Errorf("copy a row to %s/%d: %w", rec.Topic, rec.Partition, err))
+		}
+	})
+}
+
+// writeFirst writes the first checkpoints of the new tasks, from the closed ones.
+func (c *copier) writeFirst(closed []wire.Checkpoint) error {
+	counts, err := wire.EventCounts(closed)
+	if err != nil {
+		return err
+	}
+	return c.transaction(func() error {
+		records := make([]*kgo.Record, 0, c.to)
+		for to := range c.to {
+			first := wire.FirstOf(closed)
+			first.Rows = c.p.Rows[to]
+			if to == 0 {
+				first.Counts = counts // the sums of the app stay the same
+			}
+			records = append(records, &kgo.Record{Topic: c.topic, Partition: to, Key: []byte(wire.CheckpointKey), Value: first.Append(nil)})
+		}
+		c.p.First = true
+		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.TransactionTimeout)
+		defer cancel()
+		return c.client.ProduceSync(ctx, records...).FirstErr()
+	})
+}

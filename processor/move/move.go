@@ -1,0 +1,393 @@
+package move
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/security"
+	"oncebus/processor/switchover"
+	"oncebus/processor/wire"
+)
+
+// Mover moves the keys of an app. It works on any machine that reaches the brokers.
+type Mover struct {
+	cfg     app.Config
+	routes  *rules.Routes
+	options []kgo.Opt // of every client
+	conn    app.Conn
+	redact  *security.Redactor
+	leaders *kafka.Leaders
+	app     *app.App
+}
+
+// New connects to the brokers and finds the app. It changes nothing. A missing app, or one at
+// level 1, is an operator error.
+func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Mover, error) {
+	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithBudget()
+	redact := security.NewRedactor(cfg.Config)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, extra...)
+	client, err := kgo.NewClient(append(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...), cfg.FetchOptions()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	m := &Mover{
+		cfg: cfg, routes: routes, options: opts, redact: redact, leaders: kafka.NewLeaders(client),
+		conn: app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.BatchBytesMax()},
+	}
+	if err := m.find(ctx); err != nil {
+		m.Close()
+		return nil, m.explain(err)
+	}
+	return m, nil
+}
+
+// Close ends the connections.
+func (m *Mover) Close() { m.conn.Client.Close() }
+
+func (m *Mover) explain(err error) error {
+	return m.redact.Err(security.ExplainCredentials(err, m.cfg.SASL))
+}
+
+// find reads the app as it is in force.
+func (m *Mover) find(ctx context.Context) error {
+	found, err := app.Find(ctx, m.conn.Client, m.cfg.AppID, m.routes)
+	if err == nil {
+		err = found.Ran()
+	}
+	if err != nil {
+		return err
+	}
+	if m.app = found.App(); m.app.Level < wire.LevelNewest {
+		return kafka.OperatorErrorf("app %s is at level %d, and a move needs level %d: run 'oncebus finalize' once all processes have this build", m.cfg.AppID, m.app.Level, wire.LevelNewest)
+	}
+	return nil
+}
+
+// Options are what an operator says about a move.
+type Options struct {
+	Partitions int32
+	Limit      time.Duration // how long the input may be held; then the move is undone
+	By         string        // for people
+	// Progress gets how far the move is, several times a second; nil for nobody.
+	Progress func(*State)
+	// StopBefore ends the run before it writes a phase, as a kill would; for tests.
+	StopBefore switchover.Phase
+}
+
+// State is how far a move is.
+type State struct {
+	Switch app.Switch
+	// Left is how many changelog offsets are to be copied. NotHeld are partitions that a
+	// process may still read, Undrained tasks with records to judge, and Open ones that have
+	// not closed, each as far as the phase needs it.
+	Left                     int64
+	NotHeld, Undrained, Open []app.TaskID
+	// HeldFor is how long the input is held, or was.
+	HeldFor time.Duration
+}
+
+// run is one run of the command. It leads the switch.
+type run struct {
+	*Mover
+
+	o      *Options
+	sw     *app.Switch
+	client *kgo.Client // of the copier
+	copier *copier
+	act    *app.Act
+	state  State
+	held   time.Time // when this run saw the hold begin; zero before
+	reason string    // why the switch is undone
+}
+
+// ErrStopped ends a run at Options.StopBefore.
+var ErrStopped = errors.New("stopped by a test")
+
+// Move moves the keys to another number of partitions, or goes on with a move that has begun.
+// It returns the state at the end.
+func (m *Mover) Move(ctx context.Context, o Options) (*State, error) {
+	s, err := m.move(ctx, &o)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: run it again, it goes on where it stopped, or undo it with 'oncebus abort': %w", err)
+	}
+	return s, m.explain(err)
+}
+
+func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
+	rows, err := app.ReadRows(ctx, m.conn.Client, m.app.Topology)
+	if err != nil {
+		return nil, err
+	}
+	before, err := app.SwitchIn(rows)
+	if err != nil {
+		return nil, err
+	}
+	if before == nil || before.Phase.IsOver() {
+		if err := m.refuse(rows, o); err != nil {
+			return nil, err
+		}
+	}
+	client, err := m.openCopier(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var leader [8]byte
+	_, _ = rand.Read(leader[:]) // never fails
+	t := m.app.Topology
+	r := &run{Mover: m, o: o, client: client}
+	r.sw, err = app.Switch{
+		Phase: switchover.Preparing, Leader: hex.EncodeToString(leader[:]), From: t.Topics[t.Repartition].Partitions, To: o.Partitions,
+		LimitMS: o.Limit.Milliseconds(), By: o.By, At: time.Now().UTC().Truncate(time.Second),
+	}.Lead(ctx, m.conn, m.cfg, t)
+	if err != nil {
+		return nil, err
+	}
+	return r.lead(ctx)
+}
+
+// leadPoll is the time between two looks at the facts.
+const leadPoll = 50 * time.Millisecond
+
+// lead takes the switch through its phases.
+func (r *run) lead(ctx context.Context) (*State, error) {
+	for {
+		rows, err := app.ReadRows(ctx, r.conn.Client, r.app.Topology)
+		if err != nil {
+			return nil, err
+		}
+		now, err := app.SwitchIn(rows)
+		switch {
+		case err != nil:
+			return nil, err
+		case now == nil || now.Number != r.sw.Number || now.Leader != r.sw.Leader:
+			return nil, app.ErrReplaced
+		}
+		r.sw, r.state.Switch = now, *now
+		r.observeHold(rows)
+		switch now.Phase {
+		case switchover.Done:
+			return &r.state, nil
+		case switchover.Aborted:
+			return &r.state, kafka.OperatorErrorf("the move was undone: %s; nothing has changed, run it again", now.Reason)
+		case switchover.None, switchover.Preparing, switchover.Holding, switchover.Closing, switchover.Acted:
+		}
+		facts, err := r.gather(ctx, rows)
+		if err != nil {
+			return nil, err
+		}
+		if r.o.Progress != nil {
+			r.o.Progress(&r.state)
+		}
+		next, ok := switchover.Decide(now.Phase, facts)
+		switch {
+		case !ok:
+			if err := kafka.Pause(ctx, leadPoll); err != nil {
+				return nil, err
+			}
+		case next == r.o.StopBefore:
+			return nil, ErrStopped
+		case next == switchover.Aborted:
+			_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, r.reason)
+		default:
+			err = r.sw.Advance(ctx, r.conn, r.cfg, r.app.Topology, next, r.act)
+			if errors.Is(err, app.ErrSetChanged) {
+				_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, err.Error())
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// observeHold notes for how long the input is held.
+func (r *run) observeHold(rows app.Rows) {
+	if hold, err := app.HoldIn(rows); err == nil && hold != nil && hold.ID == r.sw.HoldID() && r.held.IsZero() {
+		r.held = time.Now()
+	}
+	if !r.held.IsZero() {
+		r.state.HeldFor = time.Since(r.held)
+	}
+}
+
+// preparedMax is how long the last copies before the hold may have taken.
+const preparedMax = 2 * time.Second
+
+// gather finds out the facts that the next phase needs.
+func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, err error) {
+	if r.sw.Phase == switchover.Acted {
+		return f, nil
+	}
+	topic, changelog, err := app.CreateGeneration(ctx, r.conn, r.cfg, r.app.Topology, r.sw.Number, r.sw.To)
+	if err != nil {
+		return f, err
+	}
+	if r.copier == nil {
+		if r.copier, err = r.newCopier(r.client, r.sw, rows); err != nil {
+			return f, err
+		}
+	}
+	f.Undo = r.undo()
+	if r.sw.Phase == switchover.Closing {
+		return f, r.gatherClosing(ctx, &f, topic.ID, changelog.ID)
+	}
+	began := time.Now()
+	if _, err = r.copier.pass(ctx, r.watch); err != nil {
+		return f, err
+	}
+	f.Prepared = time.Since(began) < preparedMax
+	if r.sw.Phase != switchover.Holding {
+		return f, nil
+	}
+	held, err := app.HeldIn(rows, r.sw.HoldID())
+	if err != nil {
+		return f, err
+	}
+	if r.state.NotHeld, err = app.NotHeld(ctx, r.conn.Admin, r.app.Topology, held); err != nil {
+		return f, err
+	}
+	if f.Held = len(r.state.NotHeld) == 0; !f.Held {
+		return f, nil
+	}
+	ends, err := app.Ends(ctx, r.conn, r.app.Topology.Repartition) // after the last held row
+	if err == nil {
+		r.state.Undrained, err = app.Undrained(ctx, r.conn, r.app.Topology, r.app.Topology.Repartition, ends)
+	}
+	f.Drained = len(r.state.Undrained) == 0
+	return f, err
+}
+
+// watch notes how much is to be copied.
+func (r *run) watch(left int64) {
+	r.state.Left = left
+	if r.o.Progress != nil {
+		r.o.Progress(&r.state)
+	}
+}
+
+// undo reports whether the input was held for too long.
+func (r *run) undo() bool {
+	limit := time.Duration(r.sw.LimitMS) * time.Millisecond
+	if r.held.IsZero() || limit == 0 || time.Since(r.held) < limit {
+		return false
+	}
+	r.reason = fmt.Sprintf("the input was held for more than %v; %s", limit, r.state.waits())
+	return true
+}
+
+// waits says what a move waits for.
+func (s *State) waits() string {
+	for _, w := range []struct {
+		ids  []app.TaskID
+		what string
+	}{
+		{s.NotHeld, "not held yet, so no process has it, or it waits for a decision (oncebus accept)"},
+		{s.Undrained, "has records to judge"},
+		{s.Open, "has not closed, so no process has it, or it cannot use its local state"},
+	} {
+		if len(w.ids) > 0 {
+			return fmt.Sprintf("%v and %d more: %s", w.ids[0], len(w.ids)-1, w.what)
+		}
+	}
+	return "the rows were not copied in time"
+}
+
+// gatherClosing finds out whether all old tasks have closed and all of their rows are copied.
+func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, changelog [16]byte) error {
+	act := &app.Act{Topic: topic, Changelog: changelog, Set: r.app.Set}
+	var closed []wire.Checkpoint
+	r.state.Open = nil
+	for p, reader := range r.copier.readers {
+		last, start, err := app.LastCheckpoint(ctx, reader)
+		if err != nil {
+			return err
+		}
+		c := last.Newest()
+		if !last.IsWhole() || c.Closed != r.sw.Number {
+			r.state.Open = append(r.state.Open, app.TaskID{Topic: r.app.Topology.Repartition, Partition: int32(p)})
+			continue
+		}
+		if c.Incomplete || start > c.Floor {
+			return kafka.OperatorErrorf("the changelog of %s/%d has lost rows, it begins at offset %d and states the floor %d: run oncebus abort, and see 'oncebus accept'", r.app.Topology.Repartition, p, start, c.Floor)
+		}
+		if c.Set != r.app.Set {
+			f.Undo, r.reason = true, fmt.Sprintf("the routes were changed meanwhile, from set %d to %d", r.app.Set, c.Set)
+		}
+		closed = append(closed, c)
+		act.Starts = append(act.Starts, c.Next)
+	}
+	if _, err := r.copier.pass(ctx, r.watch); err != nil { // after the closed checkpoints were read
+		return err
+	}
+	if f.Closed = len(r.state.Open) == 0; !f.Closed || f.Undo {
+		return nil
+	}
+	if !r.copier.p.First {
+		if err := r.copier.writeFirst(closed); err != nil {
+			return err
+		}
+	}
+	f.Copied, r.act = true, act
+	return nil
+}
+
+// refuse returns why a move cannot begin, with the way out; nil if it can.
+func (m *Mover) refuse(rows app.Rows, o *Options) error {
+	t := m.app.Topology
+	switch have := t.Topics[t.Repartition].Partitions; {
+	case t.Repartition == "":
+		return kafka.OperatorErrorf("all routes are prepartitioned: their producers choose the partition of a key, so the app has no partitions of its own")
+	case o.Partitions < 1 || o.Partitions > app.PartitionsMax:
+		return kafka.OperatorErrorf("--partitions %d is out of range, want 1 to %d", o.Partitions, app.PartitionsMax)
+	case o.Partitions == have:
+		return kafka.OperatorErrorf("app %s has %d partitions already", m.cfg.AppID, have)
+	}
+	var orders []string
+	for _, route := range m.app.Routes {
+		if !route.Prepartitioned && route.HasOrder() {
+			orders = append(orders, route.Name)
+		}
+	}
+	if len(orders) > 0 {
+		return kafka.OperatorErrorf("the rows of an `order` key do not say in which partition they belong, so these routes cannot move: %v; use another ONCEBUS_APP_ID for them", slices.Compact(orders))
+	}
+	if seeds, err := app.OpenSeeds(rows); err != nil {
+		return err
+	} else if len(seeds) > 0 {
+		return kafka.OperatorErrorf("seeds have begun and not ended (%v): let 'oncebus seed' end first", seeds)
+	}
+	hold, err := app.HoldIn(rows)
+	if err == nil && hold != nil {
+		err = kafka.OperatorErrorf("the app is held, since %s: %s; end that first: oncebus release", hold.At.Format(time.RFC3339), hold.Reason)
+	}
+	return err
+}
+
+// Abort undoes a move that has not acted, and completes one that has. It returns the switch as
+// it is then; nil if there was none.
+func (m *Mover) Abort(ctx context.Context, by string) (*app.Switch, error) {
+	ended, err := app.EndSwitch(ctx, m.conn, m.cfg, m.app.Topology, "oncebus abort by "+by)
+	return ended, m.explain(err)
+}

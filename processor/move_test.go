@@ -1,0 +1,281 @@
+package processor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/move"
+	"oncebus/processor/switchover"
+)
+
+// mover returns an operator's connection that moves the app.
+func (b *bench) mover() *move.Mover {
+	b.t.Helper()
+	m, err := move.New(b.t.Context(), b.config("operator").Config, b.routes, slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	b.t.Cleanup(m.Close)
+	return m
+}
+
+// move runs 'oncebus move' to its end.
+func (b *bench) move(o move.Options) *move.State {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 60*time.Second)
+	defer cancel()
+	s, err := b.mover().Move(ctx, o)
+	must(b.t, err)
+	return s
+}
+
+// awaitGeneration waits until a process runs the tasks of a generation.
+func (b *bench) awaitGeneration(i *instance, number int64) {
+	b.t.Helper()
+	b.wait(fmt.Sprintf("generation %d", number), func() bool {
+		if i.App().Topology.Generation != number || i.Ready() != nil {
+			return false
+		}
+		for _, t := range i.State().Tasks {
+			if !strings.HasPrefix(t.Task, app.RepartitionName("app", number)+"/") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// movedEvents are the events of n keys, in random places, each several times.
+func movedEvents(seed uint64, from, n int) (records []*kgo.Record) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	for i := range n {
+		for range 1 + random.IntN(3) {
+			records = append(records, signal(fmt.Sprint("key-", from+i), int32(random.IntN(4)), testTime+int64(from+i)))
+		}
+	}
+	random.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
+	return records
+}
+
+// checkOnce checks that each of n keys was emitted once.
+func (b *bench) checkOnce(n int) {
+	b.t.Helper()
+	times := map[string]int{}
+	for _, rec := range b.read("signals.unique") {
+		times[string(rec.Key)]++
+	}
+	lost, doubled := 0, 0
+	for i := range n {
+		switch times[fmt.Sprint("k-key-", i)] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			doubled++
+		}
+	}
+	if lost+doubled > 0 || len(times) != n {
+		b.t.Errorf("of %d keys %d were lost and %d emitted twice; %d are in the output", n, lost, doubled, len(times))
+	}
+}
+
+// TestMove: the keys move to more and to fewer partitions while events arrive, and each is
+// emitted once, also copies of events from before the move, in whichever process.
+func TestMove(t *testing.T) {
+	for _, to := range []int32{7, 2} {
+		t.Run(fmt.Sprint("to ", to), func(t *testing.T) {
+			b := newBench(t, benchRoutes)
+			b.createTopic("signals.raw", 4)
+			one, two := b.start(b.config("one")), b.start(b.config("two"))
+			b.ready(one)
+			b.ready(two)
+			b.produce(movedEvents(1, 0, 1000)...)
+			b.drain(one, "signals.raw")
+			b.produce(movedEvents(2, 500, 1000)...)
+			s := b.move(move.Options{Partitions: to, Limit: time.Minute, By: "tester"})
+			if s.Switch.Phase != switchover.Done || s.Switch.From != 4 || s.Switch.To != to || s.Switch.Number != 2 {
+				t.Errorf("moved: %+v", s.Switch)
+			}
+			b.awaitGeneration(one, 2)
+			b.awaitGeneration(two, 2)
+			b.produce(movedEvents(3, 0, 2000)...)
+			b.drain(one, "signals.raw")
+			b.checkOnce(2000)
+			tasks := map[string]bool{}
+			for _, i := range []*instance{one, two} {
+				for _, task := range i.State().Tasks {
+					tasks[task.Task] = true
+				}
+			}
+			if len(tasks) != int(to) {
+				t.Errorf("%d tasks, expected %d", len(tasks), to)
+			}
+			must(t, one.stop())
+			three := b.ready(b.start(b.config("three"))) // ONCEBUS_PARTITIONS is 4
+			b.produce(movedEvents(4, 0, 2000)...)
+			b.drain(three, "signals.raw")
+			b.checkOnce(2000)
+		})
+	}
+}
+
+// TestMoveGoesOn: a run of the command that ends before it writes a phase is repeated, and goes
+// on, while the processes run.
+func TestMoveGoesOn(t *testing.T) {
+	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted, switchover.Done} {
+		t.Run("before "+phase.String(), func(t *testing.T) {
+			b := newBench(t, benchRoutes)
+			b.createTopic("signals.raw", 4)
+			i := b.ready(b.start(b.config("one")))
+			b.produce(movedEvents(1, 0, 500)...)
+			b.drain(i, "signals.raw")
+			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 6, Limit: time.Minute, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
+				t.Fatalf("stopped run: %v", err)
+			}
+			b.produce(movedEvents(2, 250, 500)...)
+			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 8, Limit: time.Minute}); phase != switchover.Done && (!errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "6 partitions has begun")) {
+				t.Errorf("another count: %v", err)
+			}
+			if phase != switchover.Done {
+				b.move(move.Options{Partitions: 6, Limit: time.Minute})
+			}
+			b.wait("the move to end", func() bool {
+				g := i.App().Topology.Generation
+				return g >= 2
+			})
+			b.produce(movedEvents(3, 0, 1000)...)
+			b.drain(i, "signals.raw")
+			b.checkOnce(1000)
+		})
+	}
+}
+
+// TestMoveUndone: a move that is aborted, or whose hold lasts too long, before each phase
+// changes nothing, and can be begun again.
+func TestMoveUndone(t *testing.T) {
+	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted} {
+		for _, byLimit := range []bool{false, true} {
+			if byLimit && phase == switchover.Holding {
+				continue // the input is not held yet
+			}
+			t.Run(fmt.Sprintf("before %v, by its limit %v", phase, byLimit), func(t *testing.T) {
+				b := newBench(t, benchRoutes)
+				b.createTopic("signals.raw", 4)
+				i := b.ready(b.start(b.config("one")))
+				b.produce(movedEvents(1, 0, 500)...)
+				b.drain(i, "signals.raw")
+				o := move.Options{Partitions: 6, Limit: time.Minute, StopBefore: phase}
+				if byLimit {
+					o.Limit = 2 * time.Second
+				}
+				if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
+					t.Fatalf("stopped run: %v", err)
+				}
+				if !byLimit {
+					if s, err := b.mover().Abort(t.Context(), "tester"); err != nil || s == nil || s.Phase != switchover.Aborted {
+						t.Fatalf("aborted %+v, %v", s, err)
+					}
+				}
+				b.wait("the hold to end", func() bool { return i.State().Hold == nil })
+				b.produce(movedEvents(2, 250, 500)...)
+				b.drain(i, "signals.raw")
+				b.checkOnce(750)
+				if g := i.App().Topology.Generation; g != 1 {
+					t.Errorf("generation %d", g)
+				}
+				must(t, i.stop())
+				i = b.ready(b.start(b.config("two"))) // restores the tasks from their changelogs
+				b.produce(movedEvents(3, 0, 1000)...)
+				b.drain(i, "signals.raw")
+				b.move(move.Options{Partitions: 3, Limit: time.Minute})
+				b.awaitGeneration(i, 3)
+				b.produce(movedEvents(4, 0, 1000)...)
+				b.drain(i, "signals.raw")
+				b.checkOnce(1000)
+			})
+		}
+	}
+}
+
+// TestSleepingFrontIsForwarded: what reaches the old repartition topic after its tasks have
+// closed is judged by the new ones, once.
+func TestSleepingFrontIsForwarded(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	b.produce(movedEvents(1, 0, 200)...)
+	b.drain(i, "signals.raw")
+	var envelopes []*kgo.Record
+	for _, rec := range b.read("app-repartition") {
+		envelopes = append(envelopes, &kgo.Record{Topic: rec.Topic, Partition: rec.Partition, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
+	}
+	if len(envelopes) < 200 {
+		t.Skipf("%d records are left of the repartition topic", len(envelopes))
+	}
+	if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 5, Limit: time.Minute, StopBefore: switchover.Acted}); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("stopped run: %v", err)
+	}
+	b.produce(envelopes[:100]...) // after the closed checkpoints
+	b.move(move.Options{Partitions: 5, Limit: time.Minute})
+	b.produce(envelopes[100:]...) // after the act
+	b.awaitGeneration(i, 2)
+	b.drain(i, "signals.raw", "app-repartition")
+	forwarded := 0
+	for _, rec := range b.read("app-repartition-2") {
+		if slices.ContainsFunc(envelopes, func(e *kgo.Record) bool { return string(e.Key) == string(rec.Key) }) {
+			forwarded++
+		}
+	}
+	if forwarded != len(envelopes) {
+		t.Errorf("%d records forwarded, expected %d", forwarded, len(envelopes))
+	}
+	b.checkOnce(200)
+}
+
+// TestMoveRefused: a move that is not possible is refused before anything is written.
+func TestMoveRefused(t *testing.T) {
+	for _, c := range []struct {
+		name, routes, want string
+		to                 int32
+		hold               bool
+	}{
+		{name: "the same count", routes: benchRoutes, to: 4, want: "has 4 partitions already"},
+		{name: "no partitions", routes: benchRoutes, to: 0, want: "out of range"},
+		{name: "prepartitioned", routes: keyedRoutes, to: 8, want: "prepartitioned"},
+		{name: "held", routes: benchRoutes, to: 8, hold: true, want: "oncebus release"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.routes)
+			b.createTopic("signals.raw", 4)
+			b.ready(b.start(b.config("one")))
+			if c.hold {
+				b.hold(b.decider(), 0)
+			}
+			_, err := b.mover().Move(t.Context(), move.Options{Partitions: c.to, Limit: time.Minute})
+			if !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("refused with %v, expected %q", err, c.want)
+			}
+			rows, err := app.ReadRows(t.Context(), b.client, &app.Topology{Manifest: "app-manifest", Topics: b.topicsOf("app-manifest")})
+			must(t, err)
+			if s, err := app.SwitchIn(rows); s != nil || err != nil {
+				t.Errorf("switch %+v, %v", s, err)
+			}
+		})
+	}
+}
+
+func (b *bench) topicsOf(names ...string) map[string]app.Topic {
+	b.t.Helper()
+	topics, err := app.DescribeTopics(b.t.Context(), b.admin, names...)
+	must(b.t, err)
+	return topics
+}

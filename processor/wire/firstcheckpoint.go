@@ -1,0 +1,63 @@
+package wire
+
+import "slices"
+
+// FirstOf returns the first checkpoint of the tasks of a generation, from the closed ones of the
+// generation before. Their input begins at offset 0, and each may get rows of any old task: so
+// what one of these knew of time holds for all. A restore counts the rows. Sequence is 0, which
+// no task writes.
+func FirstOf(closed []Checkpoint) Checkpoint {
+	first := Checkpoint{Epoch: -1, Counted: true}
+	for i := range closed {
+		c := &closed[i]
+		first.Set = max(first.Set, c.Set)
+		first.ClaimedAt = max(first.ClaimedAt, c.ClaimedAt)
+		first.SteppedAt = max(first.SteppedAt, c.SteppedAt)
+		for id, has := range c.StreamTimes.Has {
+			if has && (!first.StreamTimes.Has[id] || c.StreamTimes.At[id] > first.StreamTimes.At[id]) {
+				first.StreamTimes.Has[id], first.StreamTimes.At[id] = true, c.StreamTimes.At[id]
+			}
+		}
+		for _, a := range c.Ahead {
+			first.SetAhead(a.NamespaceID, a.At)
+		}
+		for _, k := range c.Known {
+			first.addKnown(k)
+		}
+	}
+	first.DropAhead()
+	return first
+}
+
+// addKnown adds an entry of another task, of which the later times hold.
+func (c *Checkpoint) addKnown(k KnownSince) {
+	at, has := slices.BinarySearchFunc(c.Known, k, func(a, b KnownSince) int { return int(a.NamespaceID) - int(b.NamespaceID) })
+	if !has {
+		c.Known = slices.Insert(c.Known, at, k)
+		return
+	}
+	c.Known[at].Since, c.Known[at].LateBefore = max(c.Known[at].Since, k.Since), max(c.Known[at].LateBefore, k.LateBefore)
+}
+
+// EventCounts returns the encoded counts of judged events and their duplicates, summed over
+// checkpoints: the part of Counts that does not count rows.
+func EventCounts(all []Checkpoint) (string, error) {
+	sum := keyCounts{}
+	for i := range all {
+		counts, err := decodeKeyCounts(all[i].Counts)
+		if err != nil {
+			return "", err
+		}
+		for key, one := range counts {
+			if key.status != CountsOfEvents {
+				continue
+			}
+			if sum[key] == nil {
+				sum[key] = &keyCount{}
+			}
+			sum[key].judged += one.judged
+			sum[key].duplicates += one.duplicates
+		}
+	}
+	return sum.encode(), nil
+}
