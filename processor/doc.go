@@ -46,6 +46,8 @@
 //	judge      judges and routes records; no client, no goroutine
 //	assign     which worker gets which task: a former owner first
 //	restore    a process's stores, and their restores from the changelog
+//	move       moves the keys of an app to other partitions
+//	switchover the phases of such a move, pure
 //	front      submits events and waits; looks keys up, requests their erasure
 //	deadletter lists dead letters, and sends them back to their inputs
 //	ingress    the HTTP server
@@ -137,6 +139,16 @@
 // with the offset: so its writer still owned the partition. A later owner reads the manifest
 // topic before it fetches, and finds the hold. So a partition with a held row is read no
 // further until the release, whichever process has it. The ingress refuses events.
+//
+// # Moves
+//
+// The command move (package move) puts another generation of partitions in force: a repartition
+// topic with its changelog. Package switchover has the phases. While the input is held each old
+// task writes a closed checkpoint and judges no more (closing.go). The act rewrites the
+// manifest, and every process goes over to an edition with the new topics. The old
+// repartition topic becomes an input of the routing stage, from the closed checkpoints on: the
+// router forwards its records as they are (judge/forward.go). A process that has not read of
+// the act routes nothing (app.Holds.For).
 //
 // # Life of a changelog
 //

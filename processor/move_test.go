@@ -241,6 +241,38 @@ func TestSleepingFrontIsForwarded(t *testing.T) {
 	b.checkOnce(200)
 }
 
+// TestReplacedRunMayNotAct: once another run of the command has taken over, the earlier one writes
+// no phase.
+func TestReplacedRunMayNotAct(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	cfg, topology := b.config("operator").Config, i.App().Topology
+	conn := app.Conn{Client: b.client, Admin: b.admin, Options: []kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...)}, Log: slog.New(slog.DiscardHandler)}
+	newest := func() *app.Switch {
+		rows, err := app.ReadRows(t.Context(), b.client, topology)
+		must(t, err)
+		s, err := app.SwitchIn(rows)
+		must(t, err)
+		return s
+	}
+	o := move.Options{Partitions: 6, Limit: time.Minute, StopBefore: switchover.Acted}
+	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("first run: %v", err)
+	}
+	first := newest()
+	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("second run: %v", err)
+	}
+	act := &app.Act{Starts: make([]int64, 4), Set: 1}
+	if err := first.Advance(t.Context(), conn, cfg, topology, switchover.Acted, act); !errors.Is(err, app.ErrReplaced) {
+		t.Errorf("the first run acts: %v", err)
+	}
+	if s := newest(); s.Phase != switchover.Closing || s.Leader == first.Leader {
+		t.Errorf("the switch is %+v", s)
+	}
+}
+
 // TestMoveRefused: a move that is not possible is refused before anything is written.
 func TestMoveRefused(t *testing.T) {
 	for _, c := range []struct {

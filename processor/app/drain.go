@@ -32,12 +32,28 @@ var errRecord = errors.New("a record")
 // Undrained returns the tasks of a topic that have not committed all records below an end,
 // by partition. Offsets of control records and aborted records do not count.
 func Undrained(ctx context.Context, c Conn, t *Topology, topic string, ends map[int32]int64) ([]TaskID, error) {
-	committed, err := c.Admin.FetchOffsets(ctx, GroupName(t.App, StageDedup))
+	return unread(ctx, c, t, GroupName(t.App, StageDedup), topic, ends, func(int32) int64 { return 0 })
+}
+
+// Unrouted returns the partitions of an input of the routing stage that have committed records
+// below an end which the stage has not committed.
+func Unrouted(ctx context.Context, c Conn, rt *App, topic string, ends map[int32]int64) ([]TaskID, error) {
+	t := rt.Topology
+	return unread(ctx, c, t, GroupName(t.App, StageRoute), topic, ends, func(p int32) int64 {
+		first, _ := rt.Manifest.Start(topic, t.Topics[topic].ID, p)
+		return first
+	})
+}
+
+// unread returns the partitions of a topic with committed records below an end that a group has
+// not committed. A group without an offset begins at first.
+func unread(ctx context.Context, c Conn, t *Topology, group, topic string, ends map[int32]int64, first func(int32) int64) ([]TaskID, error) {
+	committed, err := c.Admin.FetchOffsets(ctx, group)
 	if err == nil {
 		err = committed.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the offsets of group %s: %w", GroupName(t.App, StageDedup), err)
+		return nil, fmt.Errorf("read the offsets of group %s: %w", group, err)
 	}
 	bounds, err := c.Admin.ListStartOffsets(ctx, topic)
 	if err == nil {
@@ -49,7 +65,7 @@ func Undrained(ctx context.Context, c Conn, t *Topology, topic string, ends map[
 	var left []TaskID
 	for partition := range int32(len(ends)) {
 		id := TaskID{Topic: topic, Partition: partition}
-		from := bounds[topic][partition].Offset
+		from := max(first(partition), bounds[topic][partition].Offset)
 		if o, ok := committed.Lookup(topic, partition); ok {
 			from = max(from, o.At)
 		}

@@ -56,7 +56,7 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.sets.inForce <= than.Set && m.generation().number <= than.Topology.Generation {
+	if f.sets.inForce <= than.Set && m.generation().number <= than.Topology.Generation && len(m.generation().forwarded) == len(than.Topology.Forwarded) {
 		f.changed = false
 		return nil, nil
 	}

@@ -229,6 +229,28 @@ func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason stri
 	return ended, err
 }
 
+// FinishGenerations notes that no topic of an earlier generation gets records any more, so that
+// the processes read none.
+func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) error {
+	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
+		m := new(Manifest)
+		if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
+			return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+		}
+		changed := false
+		for i := range m.Topics {
+			if one := &m.Topics[i]; one.Role == roleForwarded && slices.Contains(t.Forwarded, one.Name) {
+				one.Role, one.Starts, changed = roleFinished, nil, true
+			}
+		}
+		if !changed {
+			return nil, nil
+		}
+		rec, err := encodeRow(ManifestKey, m)
+		return []*kgo.Record{rec}, err
+	})
+}
+
 // CreateGeneration creates the topics of a generation that does not exist yet, and returns
 // their descriptions.
 func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, number int64, partitions int32) (topic, changelog Topic, err error) {

@@ -75,7 +75,7 @@ func (s *setup) refuseMissing(t *Topology) error {
 func (s *setup) refuseCounts(t *Topology) error {
 	var mistakes []error
 	if have, ok := t.Topics[t.Repartition]; ok && t.Generation == 1 && have.Partitions != s.cfg.Partitions {
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so only 'oncebus move' changes the count; set ONCEBUS_PARTITIONS=%d",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so only 'oncebus move' changes the count; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
 			t.Repartition, have.Partitions, s.cfg.Partitions, have.Partitions))
 	}
 	for _, name := range t.TaskTopics() {

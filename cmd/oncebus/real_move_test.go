@@ -1,0 +1,176 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/processor/kafkatest/program"
+)
+
+// moveSettings end a session soon, so that a killed process delays no hold for long.
+var moveSettings = []string{"SESSION_TIMEOUT=6s", "LEAVE_ON_STOP=false"}
+
+// movePhases are what the command prints when it begins a phase.
+var movePhases = []string{"preparing:", "holding:", "closing:", "acted:"}
+
+// moves starts 'oncebus move' as a process.
+func (w *world) moves(name string, to int) *program.Process {
+	w.t.Helper()
+	return w.command(name, "move", "--partitions", fmt.Sprint(to))
+}
+
+// awaitPhase waits until the command has printed a text, or has ended.
+func awaitPhase(t *testing.T, p *program.Process, text string) {
+	t.Helper()
+	eventually(t, "the command prints "+text, func(context.Context) error {
+		if got, err := p.Log.Text(); err != nil || p.Ended() != nil || strings.Contains(got, text) {
+			return err
+		}
+		return errNotYet
+	})
+}
+
+// moved waits for the end of a command, which must have moved the keys.
+func (w *world) moved(p *program.Process) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
+	defer cancel()
+	code, err := p.ExitCode(ctx)
+	text, _ := p.Log.Text()
+	if err != nil || code != cli.ExitStopped {
+		w.t.Fatalf("the move ended with %d, %v:\n%s", code, err, text)
+	}
+	w.t.Logf("%s:\n%s", p.Name, text)
+}
+
+// awaitTasks waits until the processes have the tasks of so many partitions, and all run.
+func awaitTasks(t *testing.T, partitions int, services ...*service) {
+	t.Helper()
+	for _, s := range services {
+		s.awaitReady()
+	}
+	awaitSharing(t, partitions, services...)
+}
+
+// TestRealMove moves the keys of two processes to other partitions while events and duplicates
+// arrive: once without a fault, once with the command killed in each phase, and once with a
+// process killed. A further move is undone. Every event is emitted once.
+func TestRealMove(t *testing.T) {
+	rate := int(loadRate)
+	w := newWorld(t, seedRoutes)
+	w.createTopics(nil, seedInputs...)
+	a, b := w.start("a", moveSettings...), w.start("b", moveSettings...)
+	awaitTasks(t, realPartitions, a, b)
+	watching, stopWatching := context.WithCancel(t.Context())
+	pauses := &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
+	var watchers, senders sync.WaitGroup
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.ConsumeTopics(w.topic("signals.unique")), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer consumer.Close()
+	watchers.Go(func() { pauses.watch(watching, consumer) })
+	traffic := &seedTraffic{w: w, keys: seedKeys}
+	sending, stopSending := context.WithCancel(t.Context())
+	senders.Go(func() { traffic.run(sending, rate) })
+	w.awaitOutputs(pauses)
+	pauses.begin("no move")
+	w.awaitSeeds(b.Process, int64(2*rate))
+
+	pauses.begin("6 to 12, nothing killed")
+	w.moved(w.moves("move-12", 12))
+	awaitTasks(t, 12, a, b)
+
+	pauses.begin("12 to 18, command killed in each phase")
+	for _, phase := range movePhases {
+		p := w.moves("move-18-"+strings.TrimSuffix(phase, ":"), 18)
+		awaitPhase(t, p, phase)
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr, code := w.oncebus("", "abort") // completes a move that has acted
+	t.Logf("abort after the last kill: %d\n%s%s", code, stdout, stderr)
+	awaitTasks(t, 18, a, b)
+
+	pauses.begin("18 to 5, process killed")
+	p := w.moves("move-5", 5)
+	awaitPhase(t, p, "holding:")
+	a.kill()
+	a = w.start("a", moveSettings...)
+	w.moved(p)
+	awaitTasks(t, 5, a, b)
+
+	pauses.begin("5 to 9, undone")
+	p = w.moves("move-9", 9)
+	awaitPhase(t, p, "closing:")
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code = w.oncebus("", "abort")
+	t.Logf("abort: %d\n%s%s", code, stdout, stderr)
+	partitions := 5
+	if !strings.Contains(stdout, "undone") {
+		partitions = 9 // the command had acted before it was killed
+	}
+	awaitTasks(t, partitions, a, b)
+	pauses.begin("")
+	stopSending()
+	senders.Wait()
+	if traffic.err != nil {
+		t.Fatal(traffic.err)
+	}
+	w.drained(seedInputs, seedOutputs)
+	for n := 2; n <= 5; n++ {
+		if topic := fmt.Sprintf("%s-repartition-%d", w.app, n); w.exists(topic) {
+			eventually(t, topic+" is processed", func(ctx context.Context) error { return w.repartitionDone(ctx, topic) })
+		}
+	}
+	w.drained(nil, seedOutputs)
+	stopWatching()
+	watchers.Wait()
+	w.checkMoved(traffic)
+	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
+		t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", rate, phase, pauses.most[phase].Round(time.Millisecond))
+	}
+	a.stop()
+	b.stop()
+}
+
+// checkMoved compares the output with what was sent: each id once.
+func (w *world) checkMoved(traffic *seedTraffic) {
+	w.t.Helper()
+	emitted := map[string]int{}
+	for _, r := range w.output("signals.unique") {
+		emitted[string(r.Key)]++
+	}
+	lost, doubled := 0, 0
+	for i := range traffic.next {
+		if emitted[fmt.Sprintf("t-%d", i)] == 0 {
+			lost++
+		}
+	}
+	for _, n := range emitted {
+		if n > 1 {
+			doubled++
+		}
+	}
+	w.t.Logf("%d ids, each sent twice: %d lost; %d keys emitted, %d twice", traffic.next, lost, len(emitted), doubled)
+	if lost+doubled > 0 {
+		w.t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+	if dead := w.output("dead-letter"); len(dead) > 0 {
+		w.t.Errorf("%d dead letters", len(dead))
+	}
+}

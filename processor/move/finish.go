@@ -1,0 +1,158 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// Finished says what Finish deleted.
+type Finished struct {
+	Deleted []string `json:"deleted"` // topics
+}
+
+// Finish deletes the topics of earlier generations, and of moves that were undone. First it makes
+// an old repartition topic refuse records: an ingress that slept may still have one to send,
+// which its client then sends again. It waits until all other records are forwarded, and the
+// processes read the topic no more.
+func (m *Mover) Finish(ctx context.Context) (*Finished, error) {
+	f, err := m.finish(ctx)
+	return f, m.explain(err)
+}
+
+func (m *Mover) finish(ctx context.Context) (*Finished, error) {
+	t := m.app.Topology
+	rows, err := app.ReadRows(ctx, m.conn.Client, t)
+	if err != nil {
+		return nil, err
+	}
+	sw, err := app.SwitchIn(rows)
+	if err == nil && sw != nil && !sw.Phase.IsOver() {
+		err = kafka.OperatorErrorf("a move to %d partitions is in progress: go on with 'oncebus move --partitions %d', or undo it with 'oncebus abort'", sw.To, sw.To)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range t.Forwarded {
+		if err := m.seal(ctx, topic); err != nil {
+			return nil, err
+		}
+		if err := m.awaitForwarded(ctx, topic); err != nil {
+			return nil, err
+		}
+	}
+	if err := app.FinishGenerations(ctx, m.conn, m.cfg, t); err != nil {
+		return nil, err
+	}
+	newest := t.Generation
+	if sw != nil {
+		newest = max(newest, sw.Number)
+	}
+	return m.deleteTopics(ctx, newest)
+}
+
+// seal makes a topic refuse all records, and returns once each partition does.
+func (m *Mover) seal(ctx context.Context, topic string) error {
+	value := "1"
+	altered, err := m.conn.Admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
+	for _, one := range altered {
+		err = errors.Join(err, one.Err)
+	}
+	if err != nil {
+		return fmt.Errorf("make topic %s refuse records: %w", topic, kafka.Denied(err, "AlterConfigs", kafka.ResourceTopic, topic))
+	}
+	probe := wire.Envelope{IsProgress: true} // the routing stage skips it
+	for partition := range m.app.Topology.Topics[topic].Partitions {
+		for {
+			err := m.conn.Client.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: partition, Key: probe.Append(nil)}).FirstErr()
+			if errors.Is(err, kerr.MessageTooLarge) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("write to %s/%d: %w", topic, partition, kafka.Denied(err, "Write", kafka.ResourceTopic, topic))
+			}
+			if err := kafka.Pause(ctx, leadPoll); err != nil {
+				return fmt.Errorf("topic %s/%d goes on accepting records: %w", topic, partition, err)
+			}
+		}
+	}
+	return nil
+}
+
+// awaitForwarded waits until the routing stage has committed all records of a topic.
+func (m *Mover) awaitForwarded(ctx context.Context, topic string) error {
+	ends, err := app.Ends(ctx, m.conn, topic)
+	for err == nil {
+		var left []app.TaskID
+		if left, err = app.Unrouted(ctx, m.conn, m.app, topic, ends); err == nil && len(left) == 0 {
+			return nil
+		}
+		if err == nil {
+			if err = kafka.Pause(ctx, leadPoll); err != nil {
+				return fmt.Errorf("records of %v and %d more partitions are not forwarded yet; is 'oncebus run' up?: %w", left[0], len(left)-1, err)
+			}
+		}
+	}
+	return err
+}
+
+// deleteTopics deletes the topics of all generations but the one in force.
+func (m *Mover) deleteTopics(ctx context.Context, newest int64) (*Finished, error) {
+	var names []string
+	for number := int64(1); number <= newest; number++ {
+		if name := app.RepartitionName(m.cfg.AppID, number); number != m.app.Topology.Generation {
+			names = append(names, name, app.ChangelogName(m.cfg.AppID, name))
+		}
+	}
+	finished := &Finished{Deleted: []string{}}
+	if len(names) == 0 {
+		return finished, nil
+	}
+	existing, err := app.DescribeTopics(ctx, m.conn.Admin, names...)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return existing[name].Partitions == 0 })
+	if err := m.awaitUnread(ctx, names); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		deleted, err := m.conn.Admin.DeleteTopic(ctx, name)
+		if err = errors.Join(err, deleted.Err); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil, fmt.Errorf("delete topic %s: %w", name, kafka.Denied(err, "Delete", kafka.ResourceTopic, name))
+		}
+		finished.Deleted = append(finished.Deleted, name)
+	}
+	return finished, nil
+}
+
+// awaitUnread waits until no process reads a topic.
+func (m *Mover) awaitUnread(ctx context.Context, names []string) error {
+	for {
+		groups, err := m.conn.Admin.DescribeGroups(ctx, app.GroupName(m.cfg.AppID, app.StageRoute), app.GroupName(m.cfg.AppID, app.StageDedup))
+		if err != nil {
+			return err
+		}
+		read := ""
+		for _, topic := range groups.AssignedPartitions().Topics() {
+			if slices.Contains(names, topic) {
+				read = topic
+			}
+		}
+		if read == "" {
+			return nil
+		}
+		if err := kafka.Pause(ctx, leadPoll); err != nil {
+			return fmt.Errorf("a process still reads %s: %w", read, err)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package processor_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/move"
+	"oncebus/processor/switchover"
+	"oncebus/processor/wire"
+)
+
+// TestClaimsMove: claims that are open when the keys move take their outcomes afterwards, with
+// the token of before, and those that are done are replayed as they were.
+func TestClaimsMove(t *testing.T) {
+	const n = 20
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	for k := range n {
+		b.produce(operation(fmt.Sprint(k), fmt.Sprint("first-", k), int32(k%4)))
+	}
+	b.drainClaims(i)
+	run := b.read("ops.run")
+	if len(run) != n {
+		t.Fatalf("%d events went to the executor", len(run))
+	}
+	for _, event := range run[:n/2] {
+		b.produce(outcomeOf(event, "completed", []byte("the result of "+string(event.Key))))
+	}
+	b.drainClaims(i)
+	for _, to := range []int32{9, 3} {
+		b.move(move.Options{Partitions: to, Limit: time.Minute})
+		b.wait("the new partitions", func() bool {
+			return i.App().Topology.Topics[i.App().Topology.Repartition].Partitions == to && i.Ready() == nil
+		})
+	}
+	for _, event := range run[n/2:] {
+		b.produce(outcomeOf(event, "completed", []byte("the result of "+string(event.Key))))
+	}
+	b.drainClaims(i)
+	for k := range n {
+		b.produce(operation(fmt.Sprint(k), fmt.Sprint("again-", k), int32(k%4)))
+	}
+	b.drainClaims(i)
+	if again := len(b.read("ops.run")); again != n {
+		t.Errorf("%d events went to the executor, expected %d", again, n)
+	}
+	if dead := b.read("dead"); len(dead) > 0 {
+		t.Errorf("%d dead letters, the first with %v", len(dead), dead[0].Headers)
+	}
+	replayed := 0
+	for _, r := range b.read("ops.replies") {
+		if header(r, wire.HeaderVerdict) == "replayed" && string(r.Value) == "the result of k-"+header(r, wire.HeaderFirstRequest) {
+			replayed++
+		}
+	}
+	if replayed != n {
+		t.Errorf("%d results replayed, expected %d", replayed, n)
+	}
+}
+
+// TestRoutesChangedDuringMove: a route set that is put in force while the tasks close undoes the
+// move: the closed checkpoints do not know its windows.
+func TestRoutesChangedDuringMove(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	b.produce(movedEvents(1, 0, 100)...)
+	b.drain(i, "signals.raw")
+	first := b.mover()
+	if _, err := first.Move(t.Context(), move.Options{Partitions: 6, Limit: time.Minute, StopBefore: switchover.Acted}); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("stopped run: %v", err)
+	}
+	b.useRoutes(benchRoutes + "    limits: {live_keys: 100000}\n")
+	two := b.start(b.config("two")) // applies the harmless change
+	b.wait("the new set", func() bool { return i.App().Set == 2 })
+	if _, err := first.Move(t.Context(), move.Options{Partitions: 6, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) {
+		t.Errorf("moved with an older set: %v", err)
+	}
+	b.wait("the hold to end", func() bool { return i.State().Hold == nil && two.Ready() == nil && i.Ready() == nil })
+	b.produce(movedEvents(2, 0, 200)...)
+	b.drain(i, "signals.raw")
+	b.checkOnce(200)
+}
+
+// TestMoveFinished: the topics of earlier generations are deleted once nothing of them is left
+// to forward, and those of moves that were undone. The app goes on, also after a restart.
+func TestMoveFinished(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	b.produce(movedEvents(1, 0, 100)...)
+	b.drain(i, "signals.raw")
+	_, err := b.mover().Move(t.Context(), move.Options{Partitions: 6, Limit: time.Minute, StopBefore: switchover.Holding})
+	if _, err2 := b.mover().Abort(t.Context(), "tester"); !errors.Is(err, move.ErrStopped) || err2 != nil {
+		t.Fatalf("stopped run: %v, abort: %v", err, err2)
+	}
+	b.move(move.Options{Partitions: 5, Limit: time.Minute})
+	b.awaitGeneration(i, 3)
+	finished, err := b.mover().Finish(t.Context())
+	must(t, err)
+	want := []string{"app-repartition", "app-repartition-changelog", "app-repartition-2", "app-repartition-2-changelog"}
+	if !slices.Equal(finished.Deleted, want) {
+		t.Errorf("deleted %v", finished.Deleted)
+	}
+	if left := b.topicsOf(want...); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	b.produce(movedEvents(2, 0, 200)...)
+	b.drain(i, "signals.raw")
+	b.checkOnce(200)
+	must(t, i.stop())
+	i = b.ready(b.start(b.config("one")))
+	b.produce(movedEvents(3, 0, 300)...)
+	b.drain(i, "signals.raw")
+	b.checkOnce(300)
+	if again, err := b.mover().Finish(t.Context()); err != nil || len(again.Deleted) > 0 {
+		t.Errorf("finished again: %v, %v", again, err)
+	}
+}
