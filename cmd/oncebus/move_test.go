@@ -19,7 +19,10 @@ func TestPartitionsPage(t *testing.T) {
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_PARTITIONS=12", "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
 	s := serveCommand(t, "run", environ...)
-	defer s.stop()
+	defer func() {
+		s.stop()
+		<-s.code // it may be opening the stores of the new partitions
+	}()
 	s.ready()
 	for _, step := range pageSteps(t, "changing-partitions.md") {
 		got := execute(t.Context(), environ, "", step.args()...)

@@ -131,13 +131,13 @@ func TestRealMove(t *testing.T) {
 	if traffic.err != nil {
 		t.Fatal(traffic.err)
 	}
-	w.drained(seedInputs, seedOutputs)
+	w.taken(w.topicsOf(seedInputs))
 	for n := 2; n <= 5; n++ {
 		if topic := fmt.Sprintf("%s-repartition-%d", w.app, n); w.exists(topic) {
 			eventually(t, topic+" is processed", func(ctx context.Context) error { return w.repartitionDone(ctx, topic) })
 		}
 	}
-	w.drained(nil, seedOutputs)
+	w.drained(seedInputs, seedOutputs)
 	stopWatching()
 	watchers.Wait()
 	w.checkMoved(traffic)
