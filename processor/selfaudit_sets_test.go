@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/move"
 )
 
 const auditedRoutes = `routes:
@@ -92,4 +94,35 @@ func TestSelfAuditOverChangedRoutes(t *testing.T) {
 	again := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}
 	b.produce(again)
 	a.finds("K1", place(again))
+}
+
+// TestSelfAuditOverAMove: a range across a move is not checked, and the next one is, with the
+// copies of events from before it.
+func TestSelfAuditOverAMove(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("a")
+	i := b.ready(b.start(cfg))
+	a := &audits{b: b, cfg: cfg}
+	b.produce(movedEvents(1, 0, 300)...)
+	b.drain(i, "signals.raw")
+	a.holds()
+	b.move(move.Options{Partitions: 3, Limit: time.Minute, By: "tester"})
+	b.awaitGeneration(i, 2)
+	b.produce(movedEvents(2, 100, 300)...)
+	b.drain(i, "signals.raw")
+	want := []string{"the keys were moved to topic app-repartition-2"}
+	if r := a.next(); !r.Begins || !slices.Equal(r.Since, want) {
+		t.Fatalf("a range across a move: %+v", r)
+	}
+	b.produce(movedEvents(3, 200, 300)...)
+	b.drain(i, "signals.raw")
+	if r := a.holds(); r.Report.Routes[0].Unique == 0 || r.Report.Routes[0].Duplicates == 0 {
+		t.Errorf("%+v", r.Report.Routes[0])
+	}
+	a.last = nil
+	if r := a.next(); !r.Begins || !slices.Equal(r.Since, want) {
+		t.Errorf("an audit from the start: %+v", r)
+	}
 }

@@ -28,10 +28,10 @@ func RepartitionName(app string, number int64) string {
 
 // GenerationOf returns the generation whose repartition topic has a name; 0 for another topic.
 func GenerationOf(app, topic string) int64 {
-	rest, ok := strings.CutPrefix(topic, app+"-repartition")
-	if !ok || rest == "" {
-		return map[bool]int64{true: 1}[ok]
+	if topic == RepartitionName(app, 1) {
+		return 1
 	}
+	rest, _ := strings.CutPrefix(topic, RepartitionName(app, 1))
 	number, err := strconv.ParseInt(strings.TrimPrefix(rest, "-"), 10, 64)
 	if err != nil || number < 2 || RepartitionName(app, number) != topic {
 		return 0

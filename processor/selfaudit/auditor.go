@@ -223,7 +223,7 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 		if err := a.continues(ctx, from); err != nil {
 			return nil, err
 		}
-		result.Since = a.changedSince(from.Set)
+		result.Since = append(a.movedSince(from), a.changedSince(from.Set)...)
 	}
 	if len(result.Since) > 0 {
 		return a.begin(ctx, result, o)

@@ -84,6 +84,9 @@ func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err err
 		return nil, nil, err
 	}
 	p.ledger = oracle.NewLedger(a.ledgerConfig(p.Set, Options{})).AppendState(nil, &[256]int64{})
+	if topic := a.app.Topology.Repartition; app.GenerationOf(a.cfg.AppID, topic) > 1 {
+		why = append(why, moved(topic))
+	}
 	return p, append(why, a.changedSince(p.Set)...), nil
 }
 

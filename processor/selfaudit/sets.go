@@ -94,6 +94,23 @@ func (a *Auditor) changedSince(number int64) (changes []string) {
 	return changes
 }
 
+// movedSince says that the keys were moved to other partitions since a position. The changelogs of
+// the new ones have the rows of that moment only.
+func (a *Auditor) movedSince(p *Position) []string {
+	topic := a.app.Topology.Repartition
+	if _, known := p.Topics[topic]; known || topic == "" {
+		return nil
+	}
+	for earlier := range p.Topics {
+		if app.GenerationOf(a.cfg.AppID, earlier) > 0 {
+			return []string{moved(topic)}
+		}
+	}
+	return nil
+}
+
+func moved(topic string) string { return "the keys were moved to topic " + topic }
+
 // isFollowed reports whether a range across a change can be checked.
 func isFollowed(c *routesets.Change) bool {
 	switch c.Field {
