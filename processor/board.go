@@ -92,6 +92,8 @@ type TaskState struct {
 	Store *state.Stats `json:"store,omitempty"`
 	// Senders has the duplicates by sender, for the metrics.
 	Senders []wire.RouteSenders `json:"-"`
+	// Shadows has the counts of the shadows in force, for the metrics.
+	Shadows []wire.ShadowCounts `json:"-"`
 
 	id    app.TaskID
 	clock *lagClock
@@ -111,6 +113,7 @@ func (t *task) describe(worker string) TaskState {
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 		d.floor = t.TrimTo()
 		d.Senders = t.Counts.ListSenders()
+		d.Shadows = t.Committed.Shadows
 	}
 	return d
 }

@@ -39,6 +39,10 @@ func (f *holdFollower) take(rec *kgo.Record) bool {
 func (f *holdFollower) caughtUp(ctx context.Context) error {
 	hold := f.holds.InForce()
 	f.metrics.observeHold(hold, f.clock.Now())
+	if hold.IsSwitch() && hold.Set > 0 && hold.Set <= f.takenSet() {
+		_, err := app.EndPromotion(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, hold)
+		return err
+	}
 	if hold == nil || !hold.Expired(time.UnixMilli(f.clock.Now())) {
 		return nil
 	}
@@ -148,10 +152,11 @@ func (w *worker) logHold(hold *app.Hold) {
 }
 
 // holdAssigned pauses newly assigned inputs if a hold is in force. The routing stage has read
-// the manifest topic already; a task with an input reads it here.
+// the manifest topic already; a task with an input reads it here, and so does one that may get
+// records of a rule before a promotion.
 func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
 	for topic := range offsets {
-		if w.stage == app.StageDedup && slices.Contains(w.rt.Topology.Prepartitioned, topic) {
+		if w.stage == app.StageDedup && (slices.Contains(w.rt.Topology.Prepartitioned, topic) || w.rt.HasPromoted()) {
 			if err := w.holds.Read(ctx, w.source.Client, w.rt.Topology); err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ type taskSet struct {
 func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
 		shared: s, edition: on, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.rt.InForce.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging)},
+		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.rt.InForce.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging), Shadows: judge.NewShadows(on.rt, s.cfg.KeySecret.Bytes())},
 	}
 }
 
@@ -152,6 +152,10 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		t.startRestore(s.ctx, s.source, s.wake)
 	}
 	changed := len(inbox) > 0
+	for _, t := range s.released() {
+		s.restoreAgain(client, t)
+		changed = true
+	}
 	for _, t := range s.sorted() {
 		if t.restore == nil || !t.restore.Finished() || s.ctx.Err() != nil {
 			continue // at a stop restores end early
@@ -249,6 +253,7 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		return err
 	}
 	t.processes(fetched.Records)
+	s.judging.Held = s.holds.InForce().IsSwitch()
 	err := t.Process(s.judging, fetched.Records)
 	var unknown *judge.UnknownRouteError
 	if errors.As(err, &unknown) {
@@ -288,7 +293,9 @@ func (s *taskSet) sweeping() (first *task) {
 }
 
 // due reports whether a transaction has work without input.
-func (s *taskSet) due() bool { return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() }
+func (s *taskSet) due() bool {
+	return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() || s.joining()
+}
 
 // flushAged lets the stores of tasks without events write their rows to disk.
 func (s *taskSet) flushAged() {

@@ -140,7 +140,7 @@ func (x *transactions) during(fn func() error) error {
 		case x.router != nil:
 			x.router.Keys.Release()
 		case x.tasks != nil:
-			x.tasks.judging.Keys.Release()
+			x.tasks.judging.Release()
 		}
 		x.recycle()
 	}
@@ -247,6 +247,7 @@ func (x *transactions) end() error {
 	if x.tasks != nil {
 		x.tasks.joinHold(x.produced.sendBatched, hold)
 		x.tasks.joinClose()
+		x.tasks.joinSwitch(hold)
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
 		}

@@ -285,6 +285,7 @@ var routeObjects = []struct{ def, heading string }{
 	{"limits", "Keys of `limits`"},
 	{"request", "Keys of `request`"},
 	{"sender", "Keys of `sender`"},
+	{"shadow", "Keys of `shadow`"},
 	{"http", "Keys of `http`"},
 	{"signature", "Keys of `signature`"},
 	{"httpOutcomes", "Keys of `outcomes` in `http`"},

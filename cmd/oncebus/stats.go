@@ -43,7 +43,7 @@ func statsCommand() cli.Command {
 			"last transaction of each task. JSON has the numbers of each task, too.\n\n" +
 			"Then it shows the duplicates of each route: by UTC day of broker time, by delay after the first\n" +
 			"event in event time, and by sender if the route has sender. A sender's number may be too high,\n" +
-			"by at most the error next to it.",
+			"by at most the error next to it. Last it has a line for each shadow, a key rule on trial.",
 		Example: "oncebus stats --days 30",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
@@ -64,9 +64,9 @@ func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
 		return cli.ExitWrong
 	}
-	tasks, err := readStats(ctx, s.Processor, routes, p, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	tasks, shadows, err := readStats(ctx, s.Processor, routes, p, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Duplicates: sumDuplicates(tasks, o.days), Tasks: tasks}, o.json)
+		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Duplicates: sumDuplicates(tasks, o.days), Shadows: shadows, Tasks: tasks}, o.json)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
@@ -75,23 +75,28 @@ func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, p cli.Process, log *slog.Logger) ([]front.TaskKeys, error) {
+func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, p cli.Process, log *slog.Logger) ([]front.TaskKeys, []app.ShadowState, error) {
 	inspector, err := front.NewInspector(ctx, cfg.Config, routes, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	defer inspector.Close()
 	progress := cli.NewProgress(p, "tasks")
 	inspector.OnProgress(progress.Set)
 	tasks, err := inspector.Stats(ctx)
 	progress.End()
-	inspector.Close()
-	return tasks, err
+	if err != nil {
+		return nil, nil, err
+	}
+	shadows, err := inspector.Shadows(ctx)
+	return tasks, shadows, err
 }
 
 // shownStats is printed as JSON. Its JSON names are an interface.
 type shownStats struct {
 	Namespaces []namespaceKeys   `json:"namespaces"`
 	Duplicates []routeDuplicates `json:"duplicates"`
+	Shadows    []app.ShadowState `json:"shadows"` // key rules on trial
 	Tasks      []front.TaskKeys  `json:"tasks"`
 }
 
@@ -169,5 +174,9 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("write standard output: %w", err)
 	}
-	return writeDuplicates(to, s.Duplicates)
+	if err := writeDuplicates(to, s.Duplicates); err != nil || len(s.Shadows) == 0 {
+		return err
+	}
+	cli.Printf(to, "\n")
+	return writeShadows(to, s.Shadows, false)
 }

@@ -43,6 +43,9 @@ type Change struct {
 	What  string   `json:"what"`
 	Why   string   `json:"why,omitempty"`
 	Steps []string `json:"steps,omitempty"`
+	// Promotes is the shadow's namespace if the change puts a shadow in force. Only the
+	// command promote makes it.
+	Promotes string `json:"promotes,omitempty"`
 }
 
 // Worst returns the highest kind of changes; Harmless for none.

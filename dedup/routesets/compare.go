@@ -87,6 +87,8 @@ func (c *comparison) changed(old, r *rules.Route) {
 		c.reused(r)
 	}
 	switch {
+	case r.IsPromotionOf(old):
+		c.promotes(old, r)
 	case old.Namespace != r.Namespace:
 		c.add(Confirm, r.Name, "namespace", "the keys of its events are looked up in the new namespace only", nil, "namespace %s -> %s", old.Namespace, r.Namespace)
 		c.returns(r)
@@ -101,7 +103,10 @@ func (c *comparison) changed(old, r *rules.Route) {
 	if old.Prepartitioned != r.Prepartitioned {
 		c.add(Refused, r.Name, "prepartitioned", "the rows of its keys are in another changelog", stepsPartition, "prepartitioned %v -> %v", old.Prepartitioned, r.Prepartitioned)
 	}
-	c.windows(old, r)
+	if !r.IsPromotionOf(old) {
+		c.windows(old, r)
+	}
+	c.shadows(old, r)
 	for _, topic := range r.Topics {
 		if !slices.Contains(old.Topics, topic) {
 			c.newTopic(r, topic)
@@ -253,7 +258,7 @@ func (c *comparison) vanished() {
 	for _, old := range c.before.Routes {
 		gone := !slices.ContainsFunc(c.after.Routes, func(r *rules.Route) bool { return r.Namespace == old.Namespace })
 		stays := slices.IndexFunc(old.Topics, func(topic string) bool { return c.inputsAfter[topic] })
-		if !gone || stays < 0 || slices.Contains(done, old.Namespace) {
+		if !gone || stays < 0 || c.isPromoted(old) || slices.Contains(done, old.Namespace) {
 			continue
 		}
 		done = append(done, old.Namespace)

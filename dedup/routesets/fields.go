@@ -38,15 +38,17 @@ var fieldKinds = map[string]fieldKind{
 }
 
 // comparedApart are the fields that identify a route, or whose values are compared.
-var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "secret", "window", "grace", "skew"}
+var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "secret", "window", "grace", "skew", "shadow"}
 
 // The steps that do what apply refuses.
 var (
 	stepsKey = []string{
-		"give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted",
+		"try it out first: leave `key` as it was and write the new rule as `shadow: {sample: 100%, key: ...}`; apply that; oncebus shadow shows where it differs, and when it can be promoted",
+		"or give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted",
 		"or leave `key` as it was",
 	}
 	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
 	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
+	stepsPromote   = []string{"oncebus promote"}
 	stepsPartition = []string{"leave `prepartitioned` as it was", "or add a route with another name, namespace and topics"}
 )

@@ -28,6 +28,7 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 	var file routesFile
 	decodeObject(d, root, "", &file, fileFields)
 	d.validate(file.drafts)
+	d.completeShadows(file.drafts)
 	if err := d.err(); err != nil {
 		return nil, err
 	}

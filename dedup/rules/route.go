@@ -56,6 +56,9 @@ type Route struct {
 	HTTP  *HTTP  // nil: the ingress has no endpoint for it
 
 	Sender *Sender // nil: duplicates are not counted by sender
+	Shadow *Shadow // nil: no other key rule is tried out
+
+	shadowOf string // see ShadowOf
 
 	written map[string]string // see Written
 }
@@ -184,6 +187,7 @@ var routeFields = []fieldOf[Route]{
 	{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
 	{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
 	{"sender", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Sender = d.sender(n, at) }},
+	{"shadow", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Shadow = d.shadow(n, at) }},
 	{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
 			d.require(n, at, nodes, "live_keys")
@@ -240,6 +244,12 @@ func (d *decoder) validateRoute(r *draft) {
 		value := r.Name
 		if field == "namespace" {
 			value = r.Namespace
+		}
+		if field == "namespace" {
+			base, shadow, promoted := strings.Cut(value, ShadowMark)
+			if promoted && base != "" && shadow != "" && len(value) <= nameBytesMax {
+				value = base + shadow // of a promoted shadow
+			}
 		}
 		if r.nodes[field] != nil && value != "" && !validName(value) {
 			d.failAt(r, field, "%q: want 1 to %d of a-z, 0-9, dot, dash and underscore", value, nameBytesMax)

@@ -121,6 +121,7 @@ func (d *decoder) validate(drafts []*draft) {
 	for _, r := range drafts {
 		if r.nodes != nil {
 			d.validateRoute(r)
+			d.validateShadow(r, drafts)
 		}
 	}
 	d.validateNames(drafts)

@@ -46,6 +46,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
 		{"sender", read(schema.Defs["sender"]), names(senderFields), nil},
+		{"shadow", read(schema.Defs["shadow"]), names(shadowFields), []string{"key"}},
 		{"request", read(schema.Defs["request"]), names(requestFields), nil},
 		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path", "signature"}},
 		{"signature", read(schema.Defs["signature"]), names(signatureFields), []string{"scheme"}},

@@ -40,8 +40,8 @@ type App struct {
 	// of claims end by them. An app of an earlier build has them together with tokens
 	// that name the app.
 	WritesProgress bool
-	Routes         []*Route // by route index; those in force first
-	ByName         map[string]*Route
+	Routes         []*Route          // by route index; those in force first
+	ByName         map[string]*Route // also by the names in envelopes, those of older sets included
 	// topicNames are by topic number. TopicNumbers has the inputs of the
 	// routes and the repartition topic.
 	topicNames []string
@@ -74,11 +74,14 @@ type Route struct {
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
 	NameBytes      []byte
-	bits           int64 // see routeBits
+	WireName       []byte // in envelopes, see rules.Route.WireName
+	bits           int64  // see routeBits
 	// Shared reports that other routes in claim mode have the namespace too.
 	Shared bool
 	// Retired reports that the route is one of an older set.
 	Retired bool
+	// Shadow is the route of its shadow in force, which is a route of the app too; nil for none.
+	Shadow *Route
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
@@ -95,6 +98,9 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		if topic := t.TaskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.NamespaceID) {
 			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.NamespaceID)
 		}
+	}
+	for _, r := range routes.Routes {
+		rt.addShadow(r)
 	}
 	rt.addRetired()
 	for _, route := range rt.Routes {
@@ -124,9 +130,9 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 
 // addRoute adds a route with its numbers. The manifest must have its namespace.
 func (rt *App) addRoute(r *rules.Route) {
-	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), bits: routeBits(r.Name)}
+	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), WireName: []byte(r.WireName()), bits: routeBits(r.Name)}
 	rt.Routes = append(rt.Routes, info)
-	rt.ByName[r.Name] = info
+	rt.ByName[r.Name], rt.ByName[r.WireName()] = info, info
 	rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
 	rt.Packed[info.NamespaceID] = r.Mode != rules.ClaimMode && info.AdjacentStepMS == 0
 }
@@ -147,6 +153,7 @@ func (rt *App) addRetired() {
 		info.Retired = true
 		info.Span, _ = sets.spanOf(rt.Set, r.Namespace)
 	}
+	rt.addWireNames(sets)
 	for _, f := range sets.formerOutcomes() {
 		if route := rt.ByName[f.Route]; route != nil && route.Mode == rules.ClaimMode && !slices.Contains(rt.Outcomes[f.Topic], route) {
 			rt.Outcomes[f.Topic] = append(rt.Outcomes[f.Topic], route)

@@ -36,6 +36,8 @@ type Hold struct {
 	// Switch is the id of the switch that the hold is a part of; "" for none. Only the
 	// switch ends it.
 	Switch string `json:"switch,omitempty"`
+	// Set is the route set that the switch has put in force; 0 before its act.
+	Set int64 `json:"set,omitempty"`
 	// Leaving reports that the app leaves the cluster: only TakeBack ends the hold. Left
 	// reports that it runs elsewhere: nothing does. Arriving reports that the app comes from
 	// another cluster: the hold ends once its keys are here.

@@ -182,6 +182,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		refuse("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", t.App, m.Level, wire.LevelNewest)
 		return false, errors.Join(mistakes...)
 	}
+	if err := refuseShadows(m, routes); err != nil {
+		mistakes = append(mistakes, err)
+	}
 	if m.Cluster != t.Cluster {
 		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster are not valid here; use another ONCEBUS_APP_ID",
 			t.Manifest, m.Cluster, t.Cluster)
@@ -194,7 +197,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		}
 		mistakes = append(mistakes, m.Topics[at].compare(want, ChangelogName(t.App, want.Name))...)
 	}
-	for _, route := range routes.Routes {
+	for _, route := range withShadows(routes) {
 		at := slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == route.Namespace })
 		if at < 0 {
 			m.Namespaces, changed = append(m.Namespaces, manifestNamespace{route.Namespace, route.KeyRule(), route.Mode.String()}), true

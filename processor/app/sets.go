@@ -31,6 +31,8 @@ type RouteSet struct {
 	// Outcomes are the outcomes topics of routes that the set has no more, of which claims
 	// are open. They are read as before.
 	Outcomes []FormerOutcomes `json:"outcomes,omitempty"`
+	// Promoted are the shadows whose key rules the set put in force.
+	Promoted []Promoted `json:"promoted,omitempty"`
 
 	routes *rules.Routes
 }
@@ -154,6 +156,17 @@ func (s *Sets) with(next *RouteSet) *Sets {
 // clone returns a copy that take may change.
 func (s *Sets) clone() *Sets { return &Sets{inForce: s.inForce, all: maps.Clone(s.all)} }
 
+// withShadows returns the routes of a set, and after them those of their shadows.
+func withShadows(routes *rules.Routes) []*rules.Route {
+	all := slices.Clone(routes.Routes)
+	for _, r := range routes.Routes {
+		if r.Shadow != nil {
+			all = append(all, r.Shadow.Route)
+		}
+	}
+	return all
+}
+
 // retired returns the routes of older sets whose names the set in force has not, each as the
 // newest older set has it. Their records may still come.
 func (s *Sets) retired() (routes []*rules.Route) {
@@ -162,15 +175,16 @@ func (s *Sets) retired() (routes []*rules.Route) {
 		return nil
 	}
 	has := map[string]bool{}
-	for _, r := range current.routes.Routes {
-		has[r.Name] = true
+	for _, r := range withShadows(current.routes) {
+		has[r.Name], has[r.WireName()] = true, true
 	}
 	for _, set := range s.olderThan(current.Number) {
-		for _, r := range set.routes.Routes {
+		for _, r := range withShadows(set.routes) {
 			if !has[r.Name] {
 				has[r.Name] = true
 				routes = append(routes, r)
 			}
+			has[r.WireName()] = true // a shadow of this name came before
 		}
 	}
 	return routes
@@ -188,7 +202,7 @@ func (s *Sets) formerOutcomes() []FormerOutcomes {
 // has the namespace.
 func (s *Sets) spanOf(number int64, namespace string) (dedup.Window, bool) {
 	for _, set := range s.olderThan(number + 1) {
-		for _, r := range set.routes.Routes {
+		for _, r := range withShadows(set.routes) {
 			if r.Namespace == namespace {
 				return r.Span(), true
 			}

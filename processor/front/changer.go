@@ -65,6 +65,29 @@ func (c *Changer) plan(ctx context.Context, forget []string) (*app.Applied, erro
 	return a, err
 }
 
+// Shadows returns the states of the shadows in force, as of the last transactions.
+func (c *Changer) Shadows(ctx context.Context) ([]app.ShadowState, error) {
+	rt, tasks, err := c.readTasks(ctx)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	return rt.Shadows(tasks), nil
+}
+
+// readTasks reads the app as it is in force, and the newest checkpoints of its tasks.
+func (c *Changer) readTasks(ctx context.Context) (*app.App, []app.TaskCheckpoint, error) {
+	found, err := app.Find(ctx, c.conn.Client, c.cfg.AppID, c.routes)
+	if err == nil {
+		err = found.Ran()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	rt := found.App()
+	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, nil)
+	return rt, tasks, err
+}
+
 // Apply puts the file in force, see app.Apply.
 func (c *Changer) Apply(ctx context.Context, o app.ApplyOptions) (*app.Applied, error) {
 	a, err := app.Apply(ctx, c.conn, c.cfg, c.routes, c.options(o))

@@ -324,6 +324,18 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	return i.readStats(ctx)
 }
 
+// Shadows returns the states of the shadows in force, as of the last transactions.
+func (i *Inspector) Shadows(ctx context.Context) ([]app.ShadowState, error) {
+	if !i.rt.HasShadows() {
+		return []app.ShadowState{}, nil
+	}
+	tasks, err := readCheckpoints(ctx, i.client, i.rt, nil)
+	if err != nil {
+		return nil, err
+	}
+	return i.rt.Shadows(tasks), nil
+}
+
 func (i *Inspector) readStats(ctx context.Context) ([]TaskKeys, error) {
 	tasks, err := readCheckpoints(ctx, i.client, i.rt, i.progress.show)
 	if err != nil {

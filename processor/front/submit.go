@@ -220,7 +220,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	switch {
 	case enveloped:
 		env := wire.Envelope{
-			Route: []byte(d.Route.Name), Digest: d.Digest, Hashed: d.Hashed, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
+			Route: []byte(d.Route.WireName()), Digest: d.Digest, Hashed: d.Hashed, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
 			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces,
 		}
 		if d.Route.Sender.Travels() && d.Route.Sender.Kind == rules.SenderHTTPSource {

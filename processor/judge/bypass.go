@@ -43,6 +43,7 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 		return nil
 	}
 	t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
+	t.shadow(j, ev, c, true)
 	return nil
 }
 

@@ -34,11 +34,22 @@ type Judge struct {
 type Judging struct {
 	*Emitter
 	Keys    *Keys
+	Shadows *Shadows // of the dedup stage
+	// Held reports that the hold of a promotion is in force.
+	Held    bool
 	senders rules.SenderReader
 	// now and certain are broker time, and app.BrokerClock.Certain, read once for the
 	// records of a poll, ms: to read a clock for each costs 4 % of the path of a record.
 	now, certain int64
 	topic        uint16 // number of the topic of these records; 0 for the repartition topic
+}
+
+// Release drops what was kept of the last record.
+func (j *Judging) Release() {
+	j.Keys.Release()
+	if j.Shadows != nil {
+		j.Shadows.release()
+	}
 }
 
 // UnknownRouteError reports a record of a route that the routes file does not have.
@@ -47,10 +58,16 @@ type UnknownRouteError struct {
 	Route  string
 	Offset int64 // of the record
 	Set    int64 // that the process has; 0 at level 1
+	// Held reports that the route is known, and that the record has a key of its rule before a
+	// promotion: it waits until the hold of the promotion ends.
+	Held bool
 }
 
 // Error implements error. The text is what an operator reads in /readyz.
 func (e *UnknownRouteError) Error() string {
+	if e.Held {
+		return fmt.Sprintf("the record at offset %d has a key of the rule that route %s had before its promotion: it waits until the hold of the promotion ends", e.Offset, e.Route)
+	}
 	if e.Set > 0 {
 		return fmt.Sprintf("the record at offset %d has route %s, which no route set up to %d has: it waits, and all after it, until the process has read a newer set", e.Offset, e.Route, e.Set)
 	}
@@ -176,6 +193,18 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if env.FromIngress {
 		ev.from = t.App.PositionOf(rec)
 	}
+	if env.Shadow != 0 {
+		if t.Blind {
+			return nil // the task applies it after the restore
+		}
+		return t.judgeShadow(j, route, env)
+	}
+	if route.IsShadow() { // the set of the record has promoted it
+		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
+	}
+	if string(route.WireName) != string(env.Route) {
+		return t.forwardFormer(j, &ev, env)
+	}
 	if env.Outcome != nil {
 		if t.Blind {
 			return nil // the task applies it after the restore
@@ -236,6 +265,7 @@ func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 type candidate struct {
 	event      dedup.Event
 	digest     dedup.Digest // of its first key
+	clamped    bool         // its event time, which then moves no stream time
 	window     dedup.Window // by which the task judges its namespace
 	streamTime int64        // of its namespace, ms
 	prior      dedup.Row
@@ -327,7 +357,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	*c = candidate{streamTime: t.streamTime(route.NamespaceID), window: t.window(route)}
 	verdict, admitted := c.window.Admit(eventTime, c.streamTime, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
-	c.digest = digest
+	c.digest, c.clamped = digest, admitted != eventTime
 	if ev.HasAdjacent {
 		c.event.Shift = ev.Shift + eventTime - admitted // eventTime may have been clamped
 	}
@@ -398,11 +428,13 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
+			t.shadow(j, ev, c, true)
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:
 		ev.verdict, ev.first = verdict, &c.prior
 		j.applyDuplicatePolicy(ev, c.event.Time)
+		t.shadow(j, ev, c, false)
 	case dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.prior)
 	case dedup.Late:

@@ -55,7 +55,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	}
 	env := &e.current.envelope
 	*env = wire.Envelope{
-		Route: route.NameBytes, Digest: derived.Digest, Hashed: derived.Hashed, Key: derived.Key, RecordKey: rec.Key,
+		Route: route.WireName, Digest: derived.Digest, Hashed: derived.Hashed, Key: derived.Key, RecordKey: rec.Key,
 		EventTime: derived.Time, Timestamp: rec.Timestamp.UnixMilli(), From: from, Details: wire.DetailsOf(derived),
 		ReplyTo: route.ReplyAddress(rec),
 	}

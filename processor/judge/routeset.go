@@ -9,8 +9,7 @@ func (t *State) joinSet() {
 	if set <= before {
 		return
 	}
-	t.Open.Known = t.App.KnownUnder(&t.Open, set)
-	t.Open.Set = set
+	t.App.GoOver(&t.Open)
 	if before > 0 { // else a task without a transaction, or of an app that was at level 1
 		t.Log.Info("task judges by a newer route set", "set", set, "before", before)
 	}

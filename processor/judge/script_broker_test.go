@@ -142,7 +142,7 @@ func (w *world) start() {
 	w.metrics = judge.NewMetrics(w.registry, w.routes)
 	w.emitter = judge.NewEmitter(w.app, w.send)
 	w.router = &judge.Router{App: w.app, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics)}
-	w.judging = &judge.Judging{Emitter: w.emitter, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics)}
+	w.judging = &judge.Judging{Emitter: w.emitter, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics), Shadows: judge.NewShadows(w.app, nil)}
 	w.tasks = map[app.TaskID]*scriptTask{}
 	w.lives++
 }

@@ -24,6 +24,8 @@ type checkpoint struct {
 	set    int64
 	known  []knownSince
 	closed int64 // the switch for which the task is closed; 0 for none
+	// shadows are the counts of other key rules, as they are encoded.
+	shadows string
 
 	// Only the comparison of a local store with the changelog needs these.
 	flags                   uint64
@@ -46,7 +48,7 @@ type offsetRange struct{ from, to int64 }
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
 // Further ones of version 7.
-const flagClaims, flagSenders, flagKnown, flagClosed = 256, 512, 1024, 2048
+const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows = 256, 512, 1024, 2048, 4096
 
 // openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, from version 7 on a uvarint, after which the set follows | next, leader epoch, sequence, varints |
 // rows ever written, uvarint | generation of the input, uvarint | number
@@ -56,7 +58,7 @@ const flagClaims, flagSenders, flagKnown, flagClosed = 256, 512, 1024, 2048
 // namespaces with a changed window 1, and for each: namespace id 1, two varints |
 // length of the counts of keys, uvarint, and these | from version 4 on, in version 7 by a flag: when the newest lease
 // began, and the last step of broker time, varints, and what progress records said | in version
-// 6: the duplicates by sender | for each namespace that has one:
+// 6: the duplicates by sender | by a flag the counts of shadows | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
@@ -109,6 +111,9 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if version == 6 || flags&flagSenders != 0 {
 		c.senders = f.senders()
 	}
+	if flags&flagShadows != 0 {
+		c.shadows = f.shadows()
+	}
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
@@ -124,7 +129,7 @@ func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 	if version < 7 {
 		return uint64(f.byte())
 	}
-	flags := f.unsigned(1 << 12)
+	flags := f.unsigned(1 << 13)
 	c.set = int64(f.unsigned(math.MaxInt64))
 	if flags&flagClosed != 0 {
 		c.closed = int64(f.unsigned(math.MaxInt64))
@@ -138,6 +143,29 @@ func (f *fields) known() (all []knownSince) {
 		all = append(all, knownSince{namespaceID: f.byte(), since: f.signed(), lateBefore: f.signed()})
 	}
 	return all
+}
+
+// shadows reads the counts of shadows: their number 1, and for each: namespace id 1, begin
+// varint, 5 counts uvarint, and three times a number of samples 1, each of 6 uvarints and a
+// varint.
+func (f *fields) shadows() string {
+	rest := f.rest
+	for n := f.byte(); n > 0 && !f.bad; n-- {
+		f.byte()
+		f.signed()
+		for range 5 {
+			f.unsigned(1 << 63)
+		}
+		for range 3 {
+			for samples := f.byte(); samples > 0 && !f.bad; samples-- {
+				for range 6 {
+					f.unsigned(1 << 63)
+				}
+				f.signed()
+			}
+		}
+	}
+	return string(rest[:len(rest)-len(f.rest)])
 }
 
 // skipFences skips the fences, if the flags say that there are any.

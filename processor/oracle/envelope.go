@@ -25,6 +25,7 @@ type envelope struct {
 	sender          string // "" for none
 	seed            bool   // no event: a key that another system knew
 	streamTime      bool   // a seed without a key: the stream time of the task in another cluster
+	shadow          bool   // no event: the verdict on one, for the task of another key
 	recordKey       []byte // the original one; nil for none
 }
 
@@ -42,6 +43,7 @@ const (
 	flagSender
 	flagSeed
 	flagTime
+	flagShadow
 )
 
 const envelopeVersion = 2
@@ -93,7 +95,7 @@ func isSeed(r *Record) bool { return flagsOf(r)&flagSeed != 0 }
 // An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
 // and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
 // place of that key start and length, uvarints, of a part of the value: the key is its
-// SHA-256; or in a seed its run 8. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
+// SHA-256; or in a seed its run 8; or in a record for a shadow the verdict 1. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
 // 1 and two digests, length of the request id, uvarint, request id.
 //
 // A flag says whether there is each of the fields from address on. repartition is the number
@@ -103,7 +105,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		return e, errors.New("has no record key, so no envelope")
 	}
 	flags := flagsOf(r)
-	if flags&flagProgress != 0 || flags >= flagTime<<1 || r.envelope[0] != envelopeVersion {
+	if flags&flagProgress != 0 || flags >= flagShadow<<1 || r.envelope[0] != envelopeVersion {
 		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	f := fields{rest: r.envelope[1:]}
@@ -116,6 +118,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		e.readOutcome(&f)
 	} else {
 		e.seed, e.streamTime = flags&flagSeed != 0, flags&flagTime != 0
+		e.shadow = flags&flagShadow != 0
 		e.readEvent(&f, flags&flagHashed != 0, r.Value)
 	}
 	if flags&flagReplyTo != 0 {
@@ -165,6 +168,10 @@ func (e *envelope) readEvent(f *fields, hashed bool, value []byte) {
 	copy(e.digest[:], f.bytes(len(e.digest)))
 	if e.seed {
 		f.bytes(8)
+		return
+	}
+	if e.shadow {
+		f.byte()
 		return
 	}
 	if !hashed {

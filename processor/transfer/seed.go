@@ -370,7 +370,7 @@ func (d *delivery) done(rec *kgo.Record, err error) {
 // record returns the record of a seed.
 func (s *seeding) record(one *Seed, run wire.SeedRun, partition int32) *kgo.Record {
 	env := wire.Envelope{
-		IsSeed: true, Seed: run, Route: one.Route.NameBytes, Digest: one.Digest, EventTime: one.First, Timestamp: one.First,
+		IsSeed: true, Seed: run, Route: one.Route.WireName, Digest: one.Digest, EventTime: one.First, Timestamp: one.First,
 		From: dedup.Position{Topic: dedup.SeedTopic, Offset: one.Number}, Details: one.details,
 	}
 	return &kgo.Record{Topic: s.app.Topology.Repartition, Partition: partition, Key: env.Append(make([]byte, 0, env.Size())), Value: one.value}

@@ -56,6 +56,9 @@ type Checkpoint struct {
 	// Senders has the duplicates by sender, of each route that counts them. Checkpoints share
 	// them: they are never changed.
 	Senders []RouteSenders
+	// Shadows has the counts of each shadow of the route set. Checkpoints share them: they are
+	// never changed.
+	Shadows []ShadowCounts
 	// Bypassed has, for each namespace id, the input offset beyond Next before
 	// which its events were forwarded unchecked. The task must not emit them again.
 	Bypassed []BypassedOffset
@@ -83,33 +86,6 @@ type Checkpoint struct {
 	// ProgressAt is the broker time, in ms, of the last progress record, SteppedAt that of
 	// the last step of broker time; 0 for none.
 	ProgressAt, SteppedAt int64
-}
-
-// KnownSince says from when on the rows of a namespace are complete after a change of its
-// window. Rows first seen before Since count as absent, even those that are stored. Events
-// before LateBefore are late. Both are in ms of event time.
-type KnownSince struct {
-	NamespaceID       uint8
-	Since, LateBefore int64
-}
-
-// KnownOf returns the entry of a namespace id; false for a window that has not changed.
-func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
-	for _, k := range c.Known {
-		if k.NamespaceID == namespaceID {
-			return k, true
-		}
-	}
-	return KnownSince{}, false
-}
-
-// Window returns the window of a namespace id with what its rows are known to have. rule is
-// that of the checkpoint's route set.
-func (c *Checkpoint) Window(namespaceID uint8, rule dedup.Window) dedup.Window {
-	if k, ok := c.KnownOf(namespaceID); ok {
-		return rule.Known(k.Since, k.LateBefore)
-	}
-	return rule
 }
 
 // hasClaims reports whether the encoding has Progress and the times of claims.
@@ -199,7 +175,8 @@ const (
 	flagSenders         = flagGeneration << 2
 	flagKnown           = flagGeneration << 3
 	flagClosed          = flagGeneration << 4
-	checkpointFlagsSets = flagClosed<<1 - 1
+	flagShadows         = flagGeneration << 5
+	checkpointFlagsSets = flagShadows<<1 - 1
 )
 
 // Append appends the encoding of c:
@@ -212,7 +189,7 @@ const (
 //	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
-//	[senders: with senders only] |
+//	[senders: with senders only] | [shadows] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -266,6 +243,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if version == checkpointVersionSenders || flags&flagSenders != 0 {
 		dst = appendSenders(dst, c.Senders)
+	}
+	if flags&flagShadows != 0 {
+		dst = appendShadows(dst, c.Shadows)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
@@ -351,6 +331,9 @@ func (c *Checkpoint) flagsSets() (flags uint64) {
 	}
 	if c.Closed > 0 {
 		flags |= flagClosed
+	}
+	if len(c.Shadows) > 0 {
+		flags |= flagShadows
 	}
 	return flags
 }
@@ -460,19 +443,8 @@ func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte, flags uint64
 	if version == checkpointVersionSenders || flags&flagSenders != 0 {
 		c.Senders = decodeSenders(r)
 	}
-}
-
-func (c *Checkpoint) decodeKnown(r *dedup.Cursor) {
-	n := r.Byte()
-	if n == 0 {
-		r.Fail()
-	}
-	for ; n > 0 && !r.Bad(); n-- {
-		k := KnownSince{NamespaceID: r.Byte(), Since: r.Varint(), LateBefore: r.Varint()}
-		if last := len(c.Known) - 1; last >= 0 && c.Known[last].NamespaceID >= k.NamespaceID {
-			r.Fail()
-		}
-		c.Known = append(c.Known, k)
+	if flags&flagShadows != 0 {
+		c.Shadows = decodeShadows(r)
 	}
 }
 

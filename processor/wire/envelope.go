@@ -59,6 +59,10 @@ type Envelope struct {
 	// the stream time EventTime for the namespace of the route. The value is null, or an
 	// encoded KnownSince. Only an app that came from another cluster has such records.
 	IsTime bool
+	// Shadow is set in a record that the task of an event sends to the task of its new key,
+	// which a shadow derives. Route is the name of the shadow's route, Digest that of the new
+	// key, and From the place of the event. Only an app at level 2 has such records.
+	Shadow ShadowVerdict
 }
 
 // Details are the fields that only some routes need.
@@ -122,6 +126,9 @@ func (e *Envelope) Size() int {
 	if e.IsSeed {
 		n += len(e.Seed)
 	}
+	if e.Shadow != 0 {
+		n++
+	}
 	return n
 }
 
@@ -141,9 +148,11 @@ const (
 	flagSender
 	flagSeed        // in place of the key
 	flagTime        // without a field, of a seed
-	flagsKnown      = flagTime<<1 - 1
+	flagShadow      // in place of the key
+	flagsKnown      = flagShadow<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
+	flagsOfShadows  = flagShadow | flagDetails
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -163,6 +172,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagSender, len(e.Sender) > 0},
 		{flagSeed, e.IsSeed},
 		{flagTime, e.IsTime},
+		{flagShadow, e.Shadow != 0},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -181,7 +191,7 @@ func (e *Envelope) flags() (flags uint64) {
 // An outcome is its kind 1, the length of its token 1 and the token. A kind that asks has
 // the length 1 of its start id and the id as well. An event is its time as a difference to the
 // timestamp, a varint, the digest 16, and the key 32, or start and length uvarint of the part
-// that is hashed. A progress record ends after the flags.
+// that is hashed, or of a shadow the verdict 1. A progress record ends after the flags.
 //
 // What neighbours have in common comes first, up to the high bytes of the timestamp, so that
 // a compressor finds it in one piece.
@@ -225,20 +235,29 @@ func (e *Envelope) appendEvent(dst []byte) []byte {
 	if e.IsSeed {
 		return append(dst, e.Seed[:]...)
 	}
+	if e.Shadow != 0 {
+		return append(dst, byte(e.Shadow))
+	}
 	if !e.Hashed.IsSet() {
 		return append(dst, e.Key[:]...)
 	}
 	return binary.AppendUvarint(binary.AppendUvarint(dst, uint64(e.Hashed.Start)), uint64(e.Hashed.Length))
 }
 
-func (e *Envelope) decodeEvent(c *dedup.Cursor, hashed bool) {
+func (e *Envelope) decodeEvent(c *dedup.Cursor, flags uint64) {
 	e.EventTime = e.Timestamp + c.Varint()
 	copy(e.Digest[:], c.Bytes(len(e.Digest)))
+	if flags&flagShadow != 0 {
+		if e.Shadow = ShadowVerdict(c.Byte()); e.Shadow&ShadowSent == 0 || e.Shadow > shadowBitsKnown {
+			c.Fail()
+		}
+		return
+	}
 	if e.IsSeed {
 		copy(e.Seed[:], c.Bytes(len(e.Seed)))
 		return
 	}
-	if !hashed {
+	if flags&flagHashed == 0 {
 		copy(e.Key[:], c.Bytes(len(e.Key)))
 		return
 	}
@@ -328,7 +347,8 @@ func (e *Envelope) decode(b []byte) error {
 	case flags&^flagsKnown != 0:
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
 	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0,
-		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0, flags&flagTime != 0 && flags != flagTime|flagSeed:
+		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0, flags&flagTime != 0 && flags != flagTime|flagSeed,
+		flags&flagShadow != 0 && flags&^flagsOfShadows != 0:
 		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
 	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0, IsTime: flags&flagTime != 0}
@@ -349,7 +369,7 @@ func (e *Envelope) decodeFields(c *dedup.Cursor, flags uint64) error {
 	e.Timestamp = int64(c.BigUint64())
 	e.From.Offset = int64(c.Uvarint(math.MaxInt64))
 	if flags&flagOutcome == 0 {
-		e.decodeEvent(c, flags&flagHashed != 0)
+		e.decodeEvent(c, flags)
 	} else {
 		e.Outcome = new(OutcomeEnvelope)
 		if err := e.Outcome.decode(c); err != nil {

@@ -84,6 +84,9 @@ func (f *Fold) apply(p *partial) error {
 	}
 	c.Set, c.Known, c.Closed = before.Set, before.Known, before.Closed
 	c.StreamTimes, c.Counts, c.Counted = before.StreamTimes, before.Counts, before.Counted
+	if p.marks&markShadows == 0 {
+		c.Shadows = before.Shadows
+	}
 	r := p.rest
 	if c.Senders = before.Senders; len(p.senders) > 0 {
 		c.applySenders(p.senders, &r)

@@ -49,7 +49,8 @@ const (
 	markClaims
 	markProgress
 	markSenders
-	partialMarks = markFences | markClaims | markProgress | markSenders
+	markShadows
+	partialMarks = markFences | markClaims | markProgress | markSenders | markShadows
 )
 
 // AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
@@ -58,13 +59,14 @@ const (
 //
 //	version 1 | marks 1 | length uvarint | c without stream times, counts and claims, and
 //	without fences unless they changed | [claimed at, progress at, stepped at varints] |
-//	[length uvarint, progress] | [length uvarint, changes of the senders] | changed stream times uvarint | for each: namespace id 1,
+//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | changed stream times uvarint | for each: namespace id 1,
 //	difference to the time before varint | changes of the counts
 func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byte) []byte {
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
 	small.Progress, small.ClaimedAt, small.Senders = Progress{}, 0, nil
 	small.Set, small.Known = 0, nil // they only change with a whole one
+	small.Shadows = nil
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
 	} else {
@@ -79,6 +81,9 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byt
 	if len(senders) > 0 {
 		marks |= markSenders
 	}
+	if !sameSlice(c.Shadows, before.Shadows) {
+		marks |= markShadows
+	}
 	dst = append(dst, partialVersion, marks)
 	dst = appendSized(dst, small.Append)
 	if marks&markClaims != 0 {
@@ -92,6 +97,9 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byt
 	if marks&markSenders != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(senders)))
 		dst = append(dst, senders...)
+	}
+	if marks&markShadows != 0 {
+		dst = appendShadows(dst, c.Shadows)
 	}
 	return c.appendStreamTimes(dst, before)
 }
@@ -171,6 +179,9 @@ func decodePartial(b []byte) (p partial, err error) {
 		if p.senders = r.Bytes(int(r.Uvarint(uint64(r.Left())))); len(p.senders) == 0 {
 			r.Fail()
 		}
+	}
+	if p.marks&markShadows != 0 {
+		p.small.Shadows = decodeShadows(&r)
 	}
 	if r.Bad() {
 		return p, errPartial(b)

@@ -18,7 +18,7 @@ func (p *Page) compute(now, before, minute *reading) *Snapshot {
 	s := &Snapshot{
 		Time: now.at, Role: p.source.Role, Version: p.source.Version, App: p.source.App, Instance: p.source.Instance,
 		Started: time.UnixMilli(int64(now.started * 1000)), Ready: true, BrokerUp: now.brokerUp,
-		Lag: now.lag(), Tasks: p.tasks(now, before), Commits: []Commit{}, Senders: senders(now, before), Log: p.source.Log.Entries(),
+		Lag: now.lag(), Tasks: p.tasks(now, before), Commits: []Commit{}, Senders: senders(now, before), Shadows: shadows(now), Log: p.source.Log.Entries(),
 	}
 	if now.started == 0 {
 		s.Started = p.began
@@ -198,4 +198,20 @@ func httpOf(now, before, minute *reading) *HTTP {
 		h.Codes = append(h.Codes, Code{Code: code, Total: now.codes[code], PerSecond: perSecond(now.codes[code], before.codes[code], seconds)})
 	}
 	return h
+}
+
+// shadows returns the key rules on trial, by route.
+func shadows(now *reading) (all []Shadow) {
+	for k := range now.shadows {
+		if k[1] != dedup.ShadowBothEmit.String() {
+			continue
+		}
+		of := func(fate dedup.ShadowFate) float64 { return now.shadows[[2]string{k[0], fate.String()}] }
+		all = append(all, Shadow{
+			Route: k[0], BothEmit: of(dedup.ShadowBothEmit), BothDrop: of(dedup.ShadowBothDrop),
+			WouldDrop: of(dedup.ShadowWouldDrop), WouldEmit: of(dedup.ShadowWouldEmit), NoKey: of(dedup.ShadowNoKey),
+		})
+	}
+	slices.SortFunc(all, func(a, b Shadow) int { return strings.Compare(a.Route, b.Route) })
+	return all
 }

@@ -23,6 +23,7 @@ type reading struct {
 	responses  histogram
 	senders    map[[2]string]float64 // duplicates by route and sender
 	hasSenders bool
+	shadows    map[[2]string]float64 // events by route and fate
 	hasHTTP    bool
 	inFlight   float64
 	brokerUp   *bool
@@ -97,7 +98,7 @@ func read(from prometheus.Gatherer, at time.Time) (*reading, error) {
 	}
 	r := &reading{
 		at: at, events: map[string]*counts{}, tasks: map[taskKey]taskReading{}, commits: map[string]histogram{},
-		codes: map[string]float64{}, senders: map[[2]string]float64{},
+		codes: map[string]float64{}, senders: map[[2]string]float64{}, shadows: map[[2]string]float64{},
 	}
 	for _, f := range families {
 		if take := takers[f.GetName()]; take != nil {
@@ -145,6 +146,9 @@ var takers = map[string]func(*reading, *dto.Metric){
 	"oncebus_http_requests_in_flight": func(r *reading, m *dto.Metric) {
 		r.hasHTTP = true
 		r.inFlight += value(m)
+	},
+	"oncebus_shadow_events": func(r *reading, m *dto.Metric) {
+		r.shadows[[2]string{Label(m, "route"), Label(m, "fate")}] += value(m)
 	},
 	"oncebus_sender_duplicates": func(r *reading, m *dto.Metric) {
 		r.hasSenders = true

@@ -27,6 +27,8 @@ type Snapshot struct {
 	// Senders are those with the most duplicates, first the one with most, and "other" for
 	// the rest of each route; absent if no route says what identifies a sender.
 	Senders []Sender `json:"senders,omitempty"`
+	// Shadows compares each key rule on trial with the one in force; absent without any.
+	Shadows []Shadow `json:"shadows,omitempty"`
 	Process Process  `json:"process"`
 	// Log has the last warnings and errors, the newest first.
 	Log []Entry `json:"log"`
@@ -136,6 +138,17 @@ type Code struct {
 	Code      string  `json:"code"`
 	Total     float64 `json:"total"`
 	PerSecond float64 `json:"per_second"`
+}
+
+// Shadow counts the events of a shadow's route in the tasks of this process, see
+// dedup.ShadowFate.
+type Shadow struct {
+	Route     string  `json:"route"`
+	BothEmit  float64 `json:"both_emit"`
+	BothDrop  float64 `json:"both_drop"`
+	WouldDrop float64 `json:"would_drop"`
+	WouldEmit float64 `json:"would_emit"`
+	NoKey     float64 `json:"no_key"`
 }
 
 // Sender counts the duplicates of one sender of a route.

@@ -261,6 +261,7 @@
     showTasks(s);
     showVerdicts(s);
     showSenders(s);
+    showShadows(s);
     rows($("commits").tBodies[0], s.commits.map((c) => [words(c.stage), number(count(c.total)), number(rate(c.per_second), !c.per_second), number(duration(c.p50_seconds)), number(duration(c.p99_seconds))]));
     $("http").hidden = !s.http;
     if (s.http) {
@@ -350,6 +351,12 @@
     const list = s.routes.map((r) => line(r.name, r.events));
     if (s.routes.length > 1) list.push(line("all routes", s.events));
     rows(table.tBodies[0], list);
+  };
+
+  const showShadows = (s) => {
+    $("no-shadows").hidden = !!s.shadows;
+    $("shadows-scroll").hidden = !s.shadows;
+    rows($("shadows").tBodies[0], (s.shadows || []).map((x) => [x.route, number(count(x.would_drop), !x.would_drop), number(count(x.would_emit), !x.would_emit), number(count(x.both_emit)), number(count(x.both_drop)), number(count(x.no_key), !x.no_key)]));
   };
 
   const showSenders = (s) => {

@@ -1,0 +1,179 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+)
+
+// Shadow is a key rule that is tried out on the events of a route. It emits nothing and drops
+// nothing: it counts where its verdict differs. One on all events can be promoted.
+type Shadow struct {
+	Name   string // distinguishes the shadows of a route; a digest of the rule unless set
+	Keys   []Source
+	Window time.Duration
+	Grace  time.Duration
+	// Sample is the share of keys that are looked at, above 0 and up to 1.
+	Sample float64
+
+	// Route is the route with the shadow's rule: its keys, and a namespace of its own. Its name
+	// is that of the route and of the shadow. It is in no Routes.
+	Route  *Route
+	routes *Routes // with Route alone
+}
+
+// ShadowMark separates the name of a shadow from that of its route or namespace. No other name
+// of the file has it.
+const ShadowMark = "~"
+
+// DefaultSample is the share of keys of a shadow that names none. A hundredth of the rows of a
+// route adds little to those of the route itself.
+const DefaultSample = 0.01
+
+// IsFull reports whether the shadow looks at all events.
+func (s *Shadow) IsFull() bool { return s.Sample == 1 }
+
+// Samples reports whether the shadow looks at a key. It goes by bits of the digest that the
+// repartition hash mixes with a secret, so the sampled keys are in all partitions.
+func (s *Shadow) Samples(digest *dedup.Digest) bool {
+	return s.IsFull() || float64(binary.LittleEndian.Uint64(digest[8:])) < s.Sample*math.MaxUint64
+}
+
+// NewDeriver returns a deriver of the new key. It takes the topics of the route.
+func (s *Shadow) NewDeriver(secret []byte) *Deriver { return s.routes.NewDeriver(secret) }
+
+// WireName returns the name of the route in envelopes. A route whose key rule was promoted has
+// the name of its shadow too, because an envelope has a key of one rule.
+func (r *Route) WireName() string {
+	if _, shadow, promoted := strings.Cut(r.Namespace, ShadowMark); promoted && r.shadowOf == "" {
+		return r.Name + ShadowMark + shadow
+	}
+	return r.Name
+}
+
+// ShadowOf returns the name of the route of which r is the shadow's route; "" for any other.
+func (r *Route) ShadowOf() string { return r.shadowOf }
+
+// IsPromotionOf reports whether r has the key rule of the shadow in force as its own.
+func (r *Route) IsPromotionOf(old *Route) bool {
+	return old != nil && old.Shadow != nil && r.Name == old.Name && r.Namespace == old.Shadow.Route.Namespace && old.Namespace != r.Namespace
+}
+
+var shadowFields = []fieldOf[Shadow]{
+	{"key", func(d *decoder, s *Shadow, n *yaml.Node, at string) { s.Keys = d.sources(n, at) }},
+	{"window", func(d *decoder, s *Shadow, n *yaml.Node, at string) { s.Window = d.duration(n, at, shortestWindow) }},
+	{"grace", func(d *decoder, s *Shadow, n *yaml.Node, at string) { s.Grace = d.duration(n, at, 0) }},
+	{"sample", func(d *decoder, s *Shadow, n *yaml.Node, at string) { s.Sample = d.share(n, at) }},
+	{"name", func(d *decoder, s *Shadow, n *yaml.Node, at string) {
+		if s.Name, _ = d.text(n, at); s.Name != "" && (!validName(s.Name) || len(s.Name) > shadowNameMax) {
+			d.fail(n, at, "%q: want 1 to %d of a-z, 0-9, dot, dash and underscore", s.Name, shadowNameMax)
+		}
+	}},
+}
+
+// shadowNameMax bounds the name of a shadow, in bytes.
+const shadowNameMax = 16
+
+// shadow reads the shadow of a route.
+func (d *decoder) shadow(n *yaml.Node, at string) *Shadow {
+	s := &Shadow{Sample: DefaultSample, Window: -1, Grace: -1}
+	nodes := decodeObject(d, n, at, s, shadowFields)
+	if nodes == nil {
+		return nil
+	}
+	d.require(n, at, nodes, "key")
+	return s
+}
+
+// share reads a share such as 1% or 0.5%.
+func (d *decoder) share(n *yaml.Node, at string) float64 {
+	number, isPercent := strings.CutSuffix(n.Value, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if n.Kind != yaml.ScalarNode || !isPercent || err != nil || !(v >= 0.001 && v <= 100) {
+		d.fail(n, at, "want a share from 0.001%% to 100%%, such as 1%%, found %s", describe(n))
+		return DefaultSample
+	}
+	return v / 100
+}
+
+// validateShadow refuses a shadow where its rows would not be complete, or mean another thing.
+func (d *decoder) validateShadow(r *draft, drafts []*draft) {
+	if r.Shadow == nil {
+		return
+	}
+	for _, c := range []struct {
+		refused bool
+		problem string
+	}{
+		{r.Prepartitioned, "is not possible with prepartitioned: a copy by the new key may be in another partition of the topic, which another task reads; leave prepartitioned out, with another name, namespace and topics"},
+		{r.Mode == ClaimMode, "is not possible in claim mode: a claim has one key; try the new key on a plain route with the same topics in another app"},
+		{(&Route{Keys: r.Shadow.Keys}).AdjacentStep() > 0, "is not possible with adjacent_buckets: leave them out of the key of the shadow"},
+		{r.AdjacentStep() > 0, "is not possible on a route with adjacent_buckets: leave them out of its key, with another namespace"},
+	} {
+		if c.refused {
+			d.failAt(r, "shadow", "%s", c.problem)
+		}
+	}
+	for _, other := range drafts {
+		if other != r && other.Namespace == r.Namespace {
+			d.failAt(r, "shadow", "namespace %q is shared with the route in line %d, whose events the shadow would not see: give both a namespace of their own", r.Namespace, other.node.Line)
+		}
+	}
+}
+
+// completeShadows makes the routes of the shadows of a file without mistakes.
+func (d *decoder) completeShadows(drafts []*draft) {
+	if len(d.mistakes) > 0 {
+		return
+	}
+	for _, r := range drafts {
+		if r.Shadow == nil {
+			continue
+		}
+		d.completeShadow(r)
+		for _, other := range drafts {
+			if other.Namespace == r.Shadow.Route.Namespace {
+				d.failAt(r, "shadow", "its namespace %s is that of the route in line %d: give the shadow another name, such as {name: next, key: ...}", other.Namespace, other.node.Line)
+			}
+		}
+		if n := len(r.Shadow.Route.Namespace); n > nameBytesMax {
+			d.failAt(r, "shadow", "its namespace %s has %d bytes, at most %d: give the route a shorter namespace", r.Shadow.Route.Namespace, n, nameBytesMax)
+		}
+	}
+}
+
+// completeShadow makes the route of a shadow. It reads the route's node again: the index of a
+// Routes is part of its routes.
+func (d *decoder) completeShadow(r *draft) {
+	s := r.Shadow
+	again := (&decoder{file: d.file, data: d.data}).route(r.node, r.at)
+	p := &again.Route
+	p.Keys, p.Window, p.Grace = p.Shadow.Keys, r.Window, r.Grace
+	if s.Window >= 0 {
+		p.Window = s.Window
+	}
+	if s.Grace >= 0 {
+		p.Grace = s.Grace
+	}
+	s.Window, s.Grace = p.Window, p.Grace
+	p.Skew = min(r.Skew, p.Window+p.Grace)
+	p.Match, p.HTTP, p.Sender, p.Shadow, p.Limits, p.FailOpen, p.shadowOf = nil, nil, nil, nil, Limits{}, false, r.Name
+	base, _, _ := strings.Cut(r.Namespace, ShadowMark)
+	p.Namespace = base
+	if s.Name == "" {
+		rule := p.KeyRule() + " window=" + p.Window.String() + " grace=" + p.Grace.String() + " sample=" + strconv.FormatFloat(s.Sample, 'g', -1, 64)
+		sum := sha256.Sum256([]byte(rule))
+		s.Name = hex.EncodeToString(sum[:4])
+	}
+	p.Namespace, p.Name = base+ShadowMark+s.Name, r.Name+ShadowMark+s.Name
+	s.Route, s.routes = p, &Routes{Routes: []*Route{p}}
+	s.routes.index()
+}

@@ -1,0 +1,127 @@
+package app
+
+import (
+	"math"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
+)
+
+// addShadow adds the route of a route's shadow, with a namespace of its own. No event has it:
+// only the tasks of the repartition topic send records to it.
+func (rt *App) addShadow(r *rules.Route) {
+	if r.Shadow == nil {
+		return
+	}
+	s := *r.Shadow.Route
+	s.Index = len(rt.Routes)
+	rt.addRoute(&s)
+	rt.ByName[r.Name].Shadow = rt.ByName[s.Name]
+}
+
+// addWireNames adds the names that routes of older sets have in envelopes. Such a record has a
+// key of an older rule, which its task derives again by the route in force.
+func (rt *App) addWireNames(sets *Sets) {
+	for _, set := range sets.olderThan(rt.Set) {
+		for _, r := range set.routes.Routes {
+			if _, has := rt.ByName[r.WireName()]; !has {
+				rt.ByName[r.WireName()] = rt.ByName[r.Name]
+			}
+		}
+	}
+}
+
+// IsShadow reports whether the route is that of a shadow, in force or of an older set.
+func (r *Route) IsShadow() bool { return r.ShadowOf() != "" }
+
+// HasShadows reports whether a route in force has a shadow.
+func (rt *App) HasShadows() bool {
+	for _, r := range rt.Routes {
+		if r.Shadow != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// HasPromoted reports whether a route in force has the key rule of a former shadow.
+func (rt *App) HasPromoted() bool {
+	for _, r := range rt.Routes {
+		if string(r.WireName) != r.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// shadowsUnder returns the counts of a checkpoint's shadows once its task judges by the set of
+// the app. Those of shadows that are not in force end. Those of a new one begin: no event of
+// the route that the task has judged so far is later than its begin.
+func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
+	for _, r := range rt.Routes {
+		if r.Shadow == nil {
+			continue
+		}
+		if known := c.ShadowOf(r.Shadow.NamespaceID); known != nil {
+			all = append(all, *known)
+			continue
+		}
+		begin, ok := c.Latest(r.NamespaceID)
+		if !ok {
+			begin = dedup.NoStreamTime
+		}
+		all = append(all, wire.ShadowCounts{NamespaceID: r.Shadow.NamespaceID, Begin: begin})
+	}
+	return all
+}
+
+// GoOver changes an open checkpoint to the set of the app, which is newer. Where the window of a
+// namespace changes, it notes what is known of the rows.
+func (rt *App) GoOver(c *wire.Checkpoint) {
+	known, before := rt.KnownUnder(c, rt.Set), c.Set
+	c.Shadows = rt.shadowsUnder(c)
+	c.Known, c.Set = rt.knownOfPromoted(known, before), rt.Set
+}
+
+// Promoted is a shadow whose key rule a set put in force.
+type Promoted struct {
+	Namespace string `json:"namespace"`
+	// LateBefore is the event time, in ms, before which an event is late: an event that was
+	// emitted before the shadow began may have its new key.
+	LateBefore int64 `json:"late_before"`
+}
+
+// knownOfPromoted returns the entries of a checkpoint with those of the shadows that were
+// promoted since a set.
+func (rt *App) knownOfPromoted(known []wire.KnownSince, since int64) []wire.KnownSince {
+	for n := range rt.Set - since {
+		set := rt.Manifest.sets.all[since+1+n]
+		if set == nil {
+			continue
+		}
+		for _, p := range set.Promoted {
+			known = withKnown(known, wire.KnownSince{NamespaceID: rt.Manifest.NamespaceID(p.Namespace), Since: math.MinInt64, LateBefore: p.LateBefore})
+		}
+	}
+	return known
+}
+
+// withKnown returns entries with one more, by namespace id. Of two of a namespace the later
+// times hold.
+func withKnown(known []wire.KnownSince, more wire.KnownSince) (all []wire.KnownSince) {
+	added := false
+	for _, k := range known {
+		switch {
+		case k.NamespaceID == more.NamespaceID:
+			k.Since, k.LateBefore, added = max(k.Since, more.Since), max(k.LateBefore, more.LateBefore), true
+		case k.NamespaceID > more.NamespaceID && !added:
+			all, added = append(all, more), true
+		}
+		all = append(all, k)
+	}
+	if !added {
+		all = append(all, more)
+	}
+	return all
+}

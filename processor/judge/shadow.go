@@ -1,0 +1,140 @@
+package judge
+
+import (
+	"slices"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// A shadow tries out another key rule. A copy by the new rule may be in another partition, so
+// no task can look up both keys. The task of an event sends its verdict to the task of the new
+// key, in its own transaction and after the verdict: only then it is known that the event was
+// emitted, and only an emitted event makes a row. The router must not send it. A copy that the
+// rule in force drops would then make a row.
+
+// Shadows has the derivers of a worker for the shadows in force, by route index.
+type Shadows struct {
+	derivers []*rules.Deriver // nil for a route without a shadow
+	// What is read and written of one event.
+	input    rules.Input
+	derived  rules.Derived
+	envelope wire.Envelope
+}
+
+// NewShadows returns the derivers of one worker. Routes with secret: true use secret.
+func NewShadows(rt *app.App, secret []byte) *Shadows {
+	s := &Shadows{derivers: make([]*rules.Deriver, len(rt.Routes))}
+	for i, r := range rt.Routes {
+		if r.Shadow != nil {
+			s.derivers[i] = r.Route.Shadow.NewDeriver(secret)
+		}
+	}
+	return s
+}
+
+// release drops what the derivers have of the last record.
+func (s *Shadows) release() {
+	s.input, s.envelope = rules.Input{}, wire.Envelope{}
+	for _, d := range s.derivers {
+		if d != nil {
+			d.Release()
+		}
+	}
+}
+
+// setOriginal sets the input of a key derivation to a record of the repartition topic, as its
+// producer wrote it.
+func (t *Judge) setOriginal(in *rules.Input, ev *event) {
+	wire.SetInput(in, ev.rec)
+	in.Topic, in.Key, in.Timestamp = t.App.TopicName(ev.from.Topic), ev.recordKey, ev.timestamp
+	if !slices.Contains(ev.route.Topics, in.Topic) { // the ingress wrote it
+		in.Topic = ev.route.Topics[0]
+		if ev.route.HTTP != nil {
+			in.Topic = ev.route.HTTP.Topic
+		}
+	}
+}
+
+// shadow sends the verdict on an event to the task of its new key.
+func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
+	if ev.route.Shadow == nil || j.Shadows == nil || !t.Repartitioned {
+		return
+	}
+	rule := ev.route.Route.Shadow
+	t.setOriginal(&j.Shadows.input, ev)
+	derived := &j.Shadows.derived
+	j.Shadows.derivers[ev.route.Index].DeriveTo(derived, &j.Shadows.input)
+	if derived.Finding != rules.Keyed {
+		t.countShadow(ev.route.Shadow, dedup.ShadowNoKey, wire.ShadowSample{At: ev.from, Time: c.event.Time})
+		return
+	}
+	if !rule.Samples(&derived.Digest) {
+		return
+	}
+	env := &j.Shadows.envelope
+	*env = wire.Envelope{Route: ev.route.Shadow.WireName, Digest: derived.Digest, EventTime: c.event.Time, Timestamp: ev.timestamp, From: ev.from}
+	env.Fingerprint = derived.Fingerprint
+	env.Shadow = wire.ShadowSent
+	if emitted {
+		env.Shadow |= wire.ShadowEmitted
+	}
+	if c.clamped {
+		env.Shadow |= wire.ShadowClamped
+	}
+	out := j.NewRecord()
+	out.Topic, out.Partition = t.App.Topology.Repartition, t.App.Hasher.Partition(&derived.Routing)
+	out.Key = env.Append(j.bytes.take(env.Size())[:0])
+	j.produce(out, dedup.Position{})
+}
+
+// judgeShadow compares the verdict on an event with that of a shadow, whose key the task has.
+// It emits nothing.
+func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) error {
+	if string(route.WireName) != string(env.Route) {
+		return nil // a shadow that came before the one that was promoted
+	}
+	id := route.NamespaceID
+	streamTime, window := t.streamTime(id), t.window(route)
+	ev := dedup.Event{Digest: env.Digest, Time: env.EventTime, At: env.From, NamespaceID: id, Fingerprint: env.Fingerprint}
+	prior, found, err := t.Store.Get(env.Digest)
+	if err != nil {
+		return err
+	}
+	fate, row, store := dedup.DecideShadow(ev, env.Shadow&wire.ShadowEmitted != 0, prior, found, window, streamTime)
+	if store {
+		var replaced *dedup.Row
+		if found && window.Decides(&prior, streamTime) {
+			replaced = &prior
+		}
+		t.put(j.Emitter, &change{row: &row, replaced: replaced})
+	}
+	if env.Shadow&wire.ShadowClamped == 0 {
+		next := dedup.NextStreamTime(streamTime, env.EventTime, env.EventTime)
+		t.Open.StreamTimes.At[id], t.Open.StreamTimes.Has[id] = next, true
+		t.OpenCounts.Advance(id, next)
+	}
+	if store && row.First > t.streamTime(id) {
+		t.Open.SetAhead(id, row.First)
+	}
+	sample := wire.ShadowSample{At: env.From, Time: env.EventTime}
+	if fate == dedup.ShadowWouldDrop {
+		sample.First = prior.At
+	}
+	t.countShadow(route, fate, sample)
+	return nil
+}
+
+// countShadow counts an event of a shadow in the open transaction. A shadow that is not in
+// force is not counted.
+func (t *State) countShadow(route *app.Route, fate dedup.ShadowFate, sample wire.ShadowSample) {
+	if t.Open.ShadowOf(route.NamespaceID) == nil {
+		return
+	}
+	if len(t.Committed.Shadows) > 0 && &t.Open.Shadows[0] == &t.Committed.Shadows[0] {
+		t.Open.Shadows = slices.Clone(t.Open.Shadows)
+	}
+	t.Open.ShadowOf(route.NamespaceID).Count(fate, sample)
+}

@@ -1,0 +1,203 @@
+package processor_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/front"
+)
+
+// Routes of a promotion: with the old key, with it and a shadow, and with the new key.
+var (
+	beforeRoutes   = strings.NewReplacer("window: 1h", "window: 10s", "grace: 10m", "grace: 2s").Replace(benchRoutes) + "    headers: [key]\n"
+	trialRoutes    = beforeRoutes + "    shadow: {name: by-number, sample: 100%, key: [{field: number}]}\n"
+	promotedRoutes = strings.Replace(beforeRoutes, "field: id", "field: number", 1) + "    namespace: signals~by-number\n"
+)
+
+// changer returns the changer of a command.
+func (b *bench) changer(routes string) *front.Changer {
+	b.t.Helper()
+	b.useRoutes(routes)
+	cfg := b.config("operator").Config
+	cfg.Partitions = 4
+	c, err := front.NewChanger(cfg, b.routes, slog.New(slog.DiscardHandler), kgo.SeedBrokers(b.cluster.ListenAddrs()...))
+	must(b.t, err)
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+// numberedTraffic produces events a step apart, some of them copies by one or both keys, until
+// stopped.
+type numberedTraffic struct {
+	b      *bench
+	random *rand.Rand
+	at     int64
+	step   int64 // ms of event time between two events
+	n      int
+	sent   []*kgo.Record
+}
+
+// send produces so many events.
+func (x *numberedTraffic) send(n int) {
+	for range n {
+		x.n++
+		x.at += x.step
+		id, number := x.n, x.n
+		switch x.random.IntN(4) {
+		case 0: // a copy by both keys
+			if old := x.sent; len(old) > 0 {
+				r := old[max(0, len(old)-1-x.random.IntN(300))]
+				x.sent = append(x.sent, &kgo.Record{Topic: r.Topic, Partition: x.random.Int32N(4), Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(x.at)})
+				continue
+			}
+		case 1: // by the new key alone
+			number = max(1, x.n-x.random.IntN(300))
+		case 2: // by the old key alone
+			id = max(1, x.n-x.random.IntN(300))
+		}
+		x.sent = append(x.sent, numbered(id, number, x.random.Int32N(4), x.at))
+	}
+	x.b.produce(x.sent[len(x.sent)-n:]...)
+}
+
+// assertPromoted compares the output with the promise: no event that the new rule emitted is
+// within the window of another emitted event with its number, none that the old rule emitted
+// within that of one with its id; and every event that is not emitted has such a one, or is a
+// dead letter.
+func (b *bench) assertPromoted(sent []*kgo.Record) (byOld, byNew int) {
+	b.t.Helper()
+	const window = 10_000
+	type emitted struct {
+		at    int64
+		isNew bool
+	}
+	numbers, ids := map[string][]emitted{}, map[string][]emitted{}
+	rule, err := rules.ParseRoutes("routes.yaml", []byte(promotedRoutes))
+	must(b.t, err)
+	deriver := rule.NewDeriver(nil)
+	for _, r := range b.read("signals.unique") {
+		id, number := keysOf(b.t, r)
+		derived := deriver.Derive(&rules.Input{Topic: "signals.raw", Value: r.Value})
+		one := emitted{r.Timestamp.UnixMilli(), header(r, "oncebus-key") == hex.EncodeToString(derived.Key[:])}
+		if one.isNew {
+			byNew++
+		} else {
+			byOld++
+		}
+		for _, other := range numbers[number] {
+			if (one.isNew || other.isNew) && abs(one.at-other.at) <= window {
+				b.t.Errorf("number %s is emitted at %d (new rule %v) and at %d (%v)", number, other.at, other.isNew, one.at, one.isNew)
+			}
+		}
+		for _, other := range ids[id] {
+			if !one.isNew && !other.isNew && abs(one.at-other.at) <= window {
+				b.t.Errorf("id %s is emitted twice by the old rule, at %d and %d", id, other.at, one.at)
+			}
+		}
+		numbers[number], ids[id] = append(numbers[number], one), append(ids[id], one)
+	}
+	dead := map[string]bool{}
+	for _, r := range b.read("dead") {
+		dead[string(r.Value)] = true
+	}
+	for _, r := range sent {
+		id, number := keysOf(b.t, r)
+		has := func(all []emitted) bool {
+			return slices.ContainsFunc(all, func(e emitted) bool { return abs(e.at-r.Timestamp.UnixMilli()) <= window })
+		}
+		if !has(numbers[number]) && !has(ids[id]) && !dead[string(r.Value)] {
+			b.t.Errorf("event %s at %d is lost", r.Value, r.Timestamp.UnixMilli())
+		}
+	}
+	b.t.Logf("%d events: %d emitted by the old rule, %d by the new one, %d dead letters", len(sent), byOld, byNew, len(dead))
+	return byOld, byNew
+}
+
+func abs(n int64) int64 { return int64(math.Abs(float64(n))) }
+
+func keysOf(t *testing.T, r *kgo.Record) (id, number string) {
+	t.Helper()
+	var keys struct{ ID, Number string }
+	must(t, json.Unmarshal(r.Value, &keys))
+	return keys.ID, keys.Number
+}
+
+// sendAll produces so many events, and waits until all are judged. No partition is far behind
+// another, so few are late.
+func (x *numberedTraffic) sendAll(i *instance, n int) {
+	x.b.t.Helper()
+	for ; n > 0; n -= 200 {
+		x.send(min(n, 200))
+		x.b.drain(i, "signals.raw")
+	}
+}
+
+// tried starts two processes, and a shadow that has seen enough.
+func (b *bench) tried(x *numberedTraffic) (one, two *instance) {
+	b.t.Helper()
+	b.useRoutes(beforeRoutes)
+	b.createTopic("signals.raw", 4)
+	one, two = b.ready(b.start(b.config("one"))), b.ready(b.start(b.config("two")))
+	x.sendAll(one, 300)
+	b.apply(trialRoutes)
+	b.taken(2, one, two)
+	return one, two
+}
+
+// TestPromotionUnderTraffic: with events before, while and after a shadow is promoted, and copies
+// across, no event is lost, and each new key is emitted once.
+func TestPromotionUnderTraffic(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, beforeRoutes)
+	x := &numberedTraffic{b: b, random: rand.New(rand.NewPCG(1, 2)), at: testTime, step: 20}
+	one, two := b.tried(x)
+	x.sendAll(one, 200)
+	c := b.changer(promotedRoutes)
+	if _, err := c.Promote(t.Context(), "ada", time.Minute, func(front.PromotionStep) {}); err == nil || !strings.Contains(err.Error(), "promote in") {
+		t.Errorf("promoted too early: %v", err)
+	}
+	x.sendAll(one, 1300)
+	x.step = 2
+	b.wait("the shadow to be promotable", func() bool { return b.shadows()[0].Promotable })
+
+	ctx, stop := context.WithCancel(t.Context())
+	var traffic sync.WaitGroup
+	traffic.Go(func() {
+		pace := time.NewTicker(20 * time.Millisecond)
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			x.send(10)
+			<-pace.C
+		}
+	})
+	var steps []front.PromotionStep
+	p, err := c.Promote(t.Context(), "ada", time.Minute, func(s front.PromotionStep) { steps = append(steps, s) })
+	stop()
+	traffic.Wait()
+	must(t, err)
+	if p.Set != 3 || p.Namespace != "signals~by-number" || p.Route != "signals" || len(steps) != 5 {
+		t.Errorf("promoted %+v in steps %v", p, steps)
+	}
+	t.Logf("held for %d ms", p.HeldMS)
+	b.taken(3, one, two)
+	x.sendAll(one, 1000)
+	if byOld, byNew := b.assertPromoted(x.sent); byOld < 500 || byNew < 500 {
+		t.Errorf("%d events emitted by the old rule, %d by the new one", byOld, byNew)
+	}
+	again, err := c.Promote(t.Context(), "ada", time.Minute, func(front.PromotionStep) {})
+	if err == nil {
+		t.Errorf("promoted again: %+v", again)
+	}
+}

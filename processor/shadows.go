@@ -1,0 +1,49 @@
+package processor
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/dedup"
+)
+
+// shadowEvents are the events of the shadows in force, in the tasks of this process.
+type shadowEvents struct {
+	shared *shared
+	desc   *prometheus.Desc
+}
+
+func newShadowEvents(s *shared) *shadowEvents {
+	return &shadowEvents{shared: s, desc: prometheus.NewDesc("oncebus_shadow_events",
+		"Events that a shadow key rule has looked at since it began, in the tasks of this process, by route and fate: both_emit, both_drop, would_drop (emitted, and a duplicate by the new rule), would_emit (the reverse) and no_key (it derives none). A gauge, as a task may move to another process. Of a sampled shadow they are those of the sampled keys, but no_key of all events.",
+		[]string{"route", "fate"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (s *shadowEvents) Describe(to chan<- *prometheus.Desc) { to <- s.desc }
+
+// Collect implements prometheus.Collector.
+func (s *shadowEvents) Collect(to chan<- prometheus.Metric) {
+	e := s.shared.newest()
+	if e == nil || !e.rt.HasShadows() {
+		return
+	}
+	tasks := s.shared.board.allTasks()
+	for _, r := range e.rt.Routes {
+		if r.Shadow == nil {
+			continue
+		}
+		var fates [dedup.ShadowFates]uint64
+		for i := range tasks {
+			for k := range tasks[i].Shadows {
+				if c := &tasks[i].Shadows[k]; c.NamespaceID == r.Shadow.NamespaceID {
+					for fate, n := range c.Fates {
+						fates[fate] += n
+					}
+				}
+			}
+		}
+		for fate, n := range fates {
+			to <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(n), r.Name, dedup.ShadowFate(fate).String())
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package wire
+
+import "oncebus/dedup"
+
+// KnownSince says from when on the rows of a namespace are complete after a change of its
+// window. Rows first seen before Since count as absent, even those that are stored. Events
+// before LateBefore are late. Both are in ms of event time.
+type KnownSince struct {
+	NamespaceID       uint8
+	Since, LateBefore int64
+}
+
+// KnownOf returns the entry of a namespace id; false for a window that has not changed.
+func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
+	for _, k := range c.Known {
+		if k.NamespaceID == namespaceID {
+			return k, true
+		}
+	}
+	return KnownSince{}, false
+}
+
+// Window returns the window of a namespace id with what its rows are known to have. rule is
+// that of the checkpoint's route set.
+func (c *Checkpoint) Window(namespaceID uint8, rule dedup.Window) dedup.Window {
+	if k, ok := c.KnownOf(namespaceID); ok {
+		return rule.Known(k.Since, k.LateBefore)
+	}
+	return rule
+}
+
+func (c *Checkpoint) decodeKnown(r *dedup.Cursor) {
+	n := r.Byte()
+	if n == 0 {
+		r.Fail()
+	}
+	for ; n > 0 && !r.Bad(); n-- {
+		k := KnownSince{NamespaceID: r.Byte(), Since: r.Varint(), LateBefore: r.Varint()}
+		if last := len(c.Known) - 1; last >= 0 && c.Known[last].NamespaceID >= k.NamespaceID {
+			r.Fail()
+		}
+		c.Known = append(c.Known, k)
+	}
+}
