@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +20,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
+	"oncebus/processor/wire"
 )
 
 // Routes of a promotion: with the old key, with it and a shadow, and with the new key.
@@ -197,7 +201,90 @@ func TestPromotionUnderTraffic(t *testing.T) {
 		t.Errorf("%d events emitted by the old rule, %d by the new one", byOld, byNew)
 	}
 	again, err := c.Promote(t.Context(), "ada", time.Minute, func(front.PromotionStep) {})
-	if err == nil {
-		t.Errorf("promoted again: %+v", again)
+	if err != nil || again.Set != 3 {
+		t.Errorf("promoted again: %+v, %v", again, err)
+	}
+	b.assertFormerForwarded(one)
+}
+
+// assertFormerForwarded sends records with old keys after a promotion, as a front does that
+// slept: copies of events, and an event of its own. Their keys are derived again.
+func (b *bench) assertFormerForwarded(i *instance) {
+	b.t.Helper()
+	before, emitted := 0, map[string]bool{}
+	for _, r := range b.read("signals.unique") {
+		before++
+		emitted[string(r.Value)] = true
+	}
+	var copies []*kgo.Record
+	for _, r := range b.read("app-repartition") {
+		var env wire.Envelope
+		must(b.t, wire.ReadEnvelope(r, &env))
+		if env.Shadow == 0 && string(env.Route) == "signals" && emitted[string(r.Value)] {
+			copies = append(copies, &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value})
+		}
+	}
+	copies = copies[len(copies)-20:]
+	digits := regexp.MustCompile(`[0-9]`)
+	fresh := *copies[0]
+	fresh.Value = digits.ReplaceAll(fresh.Value, []byte("z"))
+	b.produce(append(copies, &fresh)...)
+	b.wait("the event of the front to be emitted", func() bool { return len(b.read("signals.unique")) > before })
+	b.drain(i, "signals.raw")
+	if n := len(b.read("signals.unique")) - before; n != 1 {
+		b.t.Errorf("%d of 20 copies and an event were emitted, want the event", n)
+	}
+}
+
+// TestPromotionKilledAtEachStep: the command ends without a word after each of its steps, under
+// traffic. Repeated it promotes; not repeated, the hold ends and nothing has changed, or after the
+// act the processes end it.
+func TestPromotionKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		after    front.PromotionStep
+		repeated bool
+	}{{front.StepHeld, true}, {front.StepJudged, true}, {front.StepJoined, false}, {front.StepActed, true}, {front.StepActed, false}} {
+		t.Run(fmt.Sprint(c.after, c.repeated), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, beforeRoutes)
+			x := &numberedTraffic{b: b, random: rand.New(rand.NewPCG(3, 4)), at: testTime, step: 20}
+			one, two := b.tried(x)
+			x.sendAll(one, 1400)
+			x.step = 2
+			b.wait("the shadow to be promotable", func() bool { return b.shadows()[0].Promotable })
+			changer := b.changer(promotedRoutes)
+			limit := time.Minute
+			if c.after == front.StepJoined {
+				limit = 5 * time.Second
+			}
+			var command sync.WaitGroup
+			command.Go(func() {
+				_, err := changer.Promote(t.Context(), "ada", limit, func(s front.PromotionStep) {
+					if s == c.after {
+						runtime.Goexit()
+					}
+				})
+				t.Errorf("the promotion went on: %v", err)
+			})
+			x.send(100)
+			command.Wait()
+			x.send(100)
+			if !c.repeated {
+				b.wait("the hold to end", func() bool { return one.State().Hold == nil && two.State().Hold == nil })
+			}
+			if set := one.State().Routes.InForce; c.after == front.StepJoined && set != 2 {
+				t.Errorf("set %d is in force after a promotion that did not act", set)
+			}
+			p, err := changer.Promote(t.Context(), "ada", time.Minute, func(front.PromotionStep) {})
+			if err != nil || p.Set != 3 {
+				t.Fatalf("promoted %+v, %v", p, err)
+			}
+			b.taken(3, one, two)
+			x.sendAll(one, 600)
+			if byOld, byNew := b.assertPromoted(x.sent); byOld < 500 || byNew < 300 {
+				t.Errorf("%d events emitted by the old rule, %d by the new one", byOld, byNew)
+			}
+		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"oncebus/dedup/routesets"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
@@ -53,10 +52,8 @@ func (c *Changer) promote(ctx context.Context, by string, limit time.Duration, d
 	if err != nil {
 		return nil, err
 	}
-	if len(plan.Changes) == 0 || plan.Worst() < routesets.Refused && plan.Behind == 0 {
-		if p, err := c.finish(ctx, d, did); p != nil || err != nil {
-			return p, err
-		}
+	if len(plan.Changes) == 0 {
+		return c.finish(ctx, d, plan.Set, did)
 	}
 	namespace, err := plan.PromotionOf()
 	if err != nil {
@@ -151,21 +148,23 @@ func (c *Changer) end(ctx context.Context, d *Decider, hold *app.Hold) error {
 	}
 }
 
-// finish ends a promotion that has acted. It returns nil without one.
-func (c *Changer) finish(ctx context.Context, d *Decider, did func(PromotionStep)) (*Promoted, error) {
+// finish ends a promotion that has acted, if the processes have not: the file is the set in force.
+func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(PromotionStep)) (*Promoted, error) {
 	rows, err := app.ReadRows(ctx, c.conn.Client, d.topology)
 	if err != nil {
 		return nil, err
 	}
 	hold, err := app.HoldIn(rows)
-	if err != nil || !hold.IsSwitch() || hold.Set == 0 {
+	if err != nil {
 		return nil, err
 	}
-	if err := c.end(ctx, d, hold); err != nil {
-		return nil, err
+	if hold.IsSwitch() && hold.Set > 0 {
+		if err := c.end(ctx, d, hold); err != nil {
+			return nil, err
+		}
 	}
 	did(StepDone)
-	return &Promoted{Namespace: hold.Reason, Set: hold.Set}, nil
+	return &Promoted{Set: set}, nil
 }
 
 // giveUp ends the hold of a promotion that has not acted.
