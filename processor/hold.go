@@ -39,14 +39,14 @@ func (f *holdFollower) take(rec *kgo.Record) bool {
 func (f *holdFollower) caughtUp(ctx context.Context) error {
 	hold := f.holds.InForce()
 	f.metrics.observeHold(hold, f.clock.Now())
-	if hold.IsSwitch() && hold.Set > 0 && hold.Set <= f.takenSet() {
+	if hold.IsPromotion() && hold.Set > 0 && hold.Set <= f.takenSet() {
 		_, err := app.EndPromotion(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, hold)
 		return err
 	}
 	if hold == nil || !hold.Expired(time.UnixMilli(f.clock.Now())) {
 		return nil
 	}
-	if hold.Switch != "" {
+	if hold.Switch != "" && !hold.IsPromotion() {
 		ended, err := app.EndSwitch(ctx, f.conn, f.cfg.Config, f.newest().rt.Topology, "the limit of its hold passed")
 		if err == nil && ended != nil {
 			f.log.Warn("switch ended, the limit of its hold has passed", "switch", ended.Number, "phase", ended.Phase.String())

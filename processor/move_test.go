@@ -311,3 +311,13 @@ func (b *bench) topicsOf(names ...string) map[string]app.Topic {
 	must(b.t, err)
 	return topics
 }
+
+// TestMoveWithAShadowIsRefused: it names the route and the ways out.
+func TestMoveWithAShadowIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(benchRoutes, "    window:", "    shadow: {key: [{field: other}]}\n    window:", 1))
+	b.ready(b.start(b.config("one")))
+	if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 7, Limit: time.Minute, By: "tester"}); err == nil || !strings.Contains(err.Error(), "route signals has a shadow, and ") {
+		t.Errorf("moved: %v", err)
+	}
+}

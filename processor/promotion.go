@@ -14,7 +14,7 @@ func (t *task) unjoined() bool {
 
 // joining reports whether a task has to join the set under the hold in force.
 func (s *taskSet) joining() bool {
-	if !s.holds.InForce().IsSwitch() {
+	if !s.holds.InForce().IsPromotion() {
 		return false
 	}
 	for _, t := range s.tasks {
@@ -27,7 +27,7 @@ func (s *taskSet) joining() bool {
 
 // joinSwitch adds the tasks that have to join the set to the open transaction.
 func (s *taskSet) joinSwitch(hold *app.Hold) {
-	if !hold.IsSwitch() {
+	if !hold.IsPromotion() {
 		return
 	}
 	for _, t := range s.sorted() {
@@ -40,7 +40,7 @@ func (s *taskSet) joinSwitch(hold *app.Hold) {
 // released returns the tasks that may go on: they wait with a record of the rule before a
 // promotion, and its hold has ended.
 func (s *taskSet) released() (held []*task) {
-	if s.holds.InForce().IsSwitch() {
+	if s.holds.InForce().IsPromotion() {
 		return nil
 	}
 	for _, t := range s.sorted() {

@@ -253,7 +253,7 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		return err
 	}
 	t.processes(fetched.Records)
-	s.judging.Held = s.holds.InForce().IsSwitch()
+	s.judging.Held = s.holds.InForce().IsPromotion()
 	err := t.Process(s.judging, fetched.Records)
 	var unknown *judge.UnknownRouteError
 	if errors.As(err, &unknown) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -176,4 +177,14 @@ func (d *decoder) completeShadow(r *draft) {
 	p.Namespace, p.Name = base+ShadowMark+s.Name, r.Name+ShadowMark+s.Name
 	s.Route, s.routes = p, &Routes{Routes: []*Route{p}}
 	s.routes.index()
+}
+
+// RefuseShadows returns an error for routes with a shadow, with the way out. why is the reason.
+func (rs *Routes) RefuseShadows(why string) error {
+	for _, r := range rs.Routes {
+		if r.Shadow != nil {
+			return fmt.Errorf("route %s has a shadow, and %s: promote it by 'oncebus promote', or remove it and run 'oncebus apply'", r.Name, why)
+		}
+	}
+	return nil
 }

@@ -158,7 +158,7 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 		case err != nil, h == nil, id != "" && h.ID != id:
 			return nil, err
 		case h.Switch != "" && id == "":
-			return nil, kafka.OperatorErrorf("the hold is part of %s (%s), which ends it; to undo that: oncebus abort", h.Switch, h.Reason)
+			return nil, kafka.OperatorErrorf("the hold is part of %s (%s), which ends it; a move is undone by 'oncebus abort', and a promotion that has not acted by its limit", h.Switch, h.Reason)
 		case h.Leaving:
 			return nil, h.refuseRelease()
 		}

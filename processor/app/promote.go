@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,13 +33,16 @@ import (
 //
 // After the act any process ends the hold once all tasks have joined.
 
-// IsSwitch reports whether the hold is part of a promotion, which ends it.
-func (h *Hold) IsSwitch() bool { return h != nil && h.Switch != "" }
+// IsPromotion reports whether the hold is part of a promotion, which ends it.
+func (h *Hold) IsPromotion() bool { return h != nil && strings.HasPrefix(h.Switch, promotionPrefix) }
+
+// promotionPrefix begins the Switch of a promotion's hold. That of a move has another one.
+const promotionPrefix = "promote/"
 
 // NewPromotionHold returns a hold for the promotion of a shadow's namespace.
 func NewPromotionHold(namespace, by string, limit time.Duration) *Hold {
 	h := NewHold("promotion of shadow "+namespace, by, limit)
-	h.Switch = "promote/" + namespace
+	h.Switch = promotionPrefix + namespace
 	return h
 }
 

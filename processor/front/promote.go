@@ -158,7 +158,7 @@ func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(Pr
 	if err != nil {
 		return nil, err
 	}
-	if hold.IsSwitch() && hold.Set > 0 {
+	if hold.IsPromotion() && hold.Set > 0 {
 		if err := c.end(ctx, d, hold); err != nil {
 			return nil, err
 		}

@@ -373,6 +373,9 @@ func (m *Mover) refuse(rows app.Rows, o *Options) error {
 	if len(orders) > 0 {
 		return kafka.OperatorErrorf("the rows of an `order` key do not say in which partition they belong, so these routes cannot move: %v; use another ONCEBUS_APP_ID for them", slices.Compact(orders))
 	}
+	if err := m.app.InForce.RefuseShadows("their counts say in which partitions a shadow has begun"); err != nil {
+		return kafka.OperatorErrorf("%v", err)
+	}
 	if seeds, err := app.OpenSeeds(rows); err != nil {
 		return err
 	} else if len(seeds) > 0 {

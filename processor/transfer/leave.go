@@ -73,6 +73,9 @@ func (c *Client) leavingHold(ctx context.Context) (*app.Hold, map[app.TaskID]int
 	if err := c.seedableLevel(); err != nil {
 		return nil, nil, err
 	}
+	if err := c.app.InForce.RefuseShadows("the rows of a shadow stay here"); err != nil {
+		return nil, nil, kafka.OperatorErrorf("%v", err)
+	}
 	held, err := app.HeldIn(rows, hold.ID)
 	if err != nil {
 		return nil, nil, err
