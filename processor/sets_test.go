@@ -18,7 +18,7 @@ import (
 
 // conn is a connection of a command.
 func (b *bench) conn() app.Conn {
-	return app.Conn{Client: b.client, Admin: b.admin, Log: slog.New(slog.NewTextHandler(b.logs, nil)), Options: []kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...)}, MaxDecompressedBatchBytes: app.DecompressedBatchBytesDefault}
+	return app.Conn{Client: b.client, Admin: b.admin, Log: slog.New(slog.NewTextHandler(b.logs, nil)), Options: append([]kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...)}, b.clientOpts...), MaxDecompressedBatchBytes: app.DecompressedBatchBytesDefault}
 }
 
 // apply puts routes in force, as 'oncebus apply --yes --forget-keys' does.

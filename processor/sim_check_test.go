@@ -37,6 +37,9 @@ func (s *sim) check(h *oracle.History) {
 	if s.set.http > 0 {
 		cfg.Verdicts = simVerdicts
 	}
+	if s.set.changes {
+		cfg.Sets = s.routeSets(manifest.NamespaceID)
+	}
 	began := time.Now()
 	report, violations := oracle.Check(cfg, h)
 	s.note("checked in %v: %+v", time.Since(began), report)

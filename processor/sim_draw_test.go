@@ -38,6 +38,10 @@ type simSettings struct {
 	claims         *oracle.Claims  // of a seed with claims, which has no plain routes
 	http           float64         // share of bursts with events by HTTP, of plain routes; 0: no ingress
 	failOpen       bool            // the first route fails open, and disks fill
+	level1         bool            // an earlier build began the app
+	changes        bool            // windows change, and a route comes and goes
+	inForce        []oracle.Route  // as the operator last put them in force
+	extra          bool            // with extraRoute
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -75,6 +79,7 @@ func drawSettings(r *rand.Rand) *simSettings {
 	if r.IntN(claimsShare) == 0 {
 		s.claims, s.routes, s.inputs = drawClaims(r), nil, []string{"ops.raw", "ops.outcomes"}
 		s.failOpen = r.IntN(edgesShare) == 0
+		s.level1 = r.IntN(2) == 0
 		return s
 	}
 	s.http = pick(r, 0, 0.3, 0.6)
@@ -89,6 +94,10 @@ func drawSettings(r *rand.Rand) *simSettings {
 		s.routes[n].Sender = pick(r, "", "traceparent")
 		s.routes[n].Headers = pick(r, oracle.Headers{}, oracle.Headers{Key: true}, oracle.Headers{Route: true, Verdict: true}, oracle.Headers{Route: true, Key: true, Verdict: true})
 	}
+	s.level1 = r.IntN(2) == 0
+	// The oracle does not know how many keys count towards a limit after a change.
+	s.changes = r.IntN(3) > 0 && !s.failOpen
+	s.inForce = s.routes
 	return s
 }
 
@@ -134,6 +143,9 @@ func (s *simSettings) routesFile() string {
     on_future: %s
     dead_letter: %s
 %s`, route.Name, s.inputs[n], [...]string{"field: id", "record_key"}[n], route.Window, route.Grace, route.Skew, route.Output, duplicates, route.Late, route.Future, route.DeadLetter, s.edges(n))
+	}
+	if s.extra {
+		file += extraRoute
 	}
 	return file
 }

@@ -41,6 +41,12 @@ func (s *sim) faultKinds() []simFault {
 	if s.set.failOpen {
 		kinds = append(kinds, simFault{6, s.fillDisk})
 	}
+	if s.set.level1 {
+		kinds = append(kinds, simFault{8, s.finalize})
+	}
+	if s.set.changes {
+		kinds = append(kinds, simFault{12, s.changeRoutes})
+	}
 	return kinds
 }
 

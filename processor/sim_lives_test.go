@@ -61,12 +61,15 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	cfg.Partitions, cfg.SessionTimeout, cfg.TransactionTimeout = s.set.partitions, s.set.session, s.set.txn
 	cfg.StopTimeout, cfg.State = noStopTimeout, s.set.state
 	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
-	n, disk := newSimNet(s.vn.DialContext, s.set.latency), new(fakeDisk)
+	n, disk, sleepy := newSimNet(s.vn.DialContext, s.set.latency), new(fakeDisk), s.sleepy()
 	disk.free.Store(diskFree)
 	place := func(p *processor.Processor) {
 		p.Stores().Disk.Space = disk.space
 		if s.seed%2 == 0 { // pauses each input that is polled while the tasks have anything to do
 			p.SetPacing(int64(s.seed/2%2), 1, time.Nanosecond, 20*time.Millisecond)
+		}
+		if sleepy {
+			p.SetManifestInterval(10 * time.Minute)
 		}
 	}
 	l := &simLife{instance: s.startWith(cfg, place, kgo.Dialer(n.dial), kgo.DisableClientMetrics()), slot: slot, net: n, dir: dir, disk: disk}

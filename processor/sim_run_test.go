@@ -121,6 +121,13 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		}
 		s.createTopic(topic, s.set.partitions, "retention.ms", "-1", "message.timestamp.after.max.ms", strconv.Itoa(app.Forever))
 	}
+	if s.set.changes {
+		s.createTopic("extra.raw", s.set.rawPartitions, "retention.ms", "-1")
+		s.createTopic("extra.unique", s.set.partitions, "retention.ms", "-1")
+	}
+	if s.set.level1 {
+		s.beginAtLevel1()
+	}
 	s.slots = make([]*simLife, s.set.slots)
 	s.traffic = newTraffic(s.set, stream(2), s.client)
 	s.note("seed %d, settings %+v\n%s", seed, *s.set, s.set.routesFile())

@@ -2,7 +2,7 @@
 
 package mutants
 
-const noSetInSim = "the simulation changes no routes"
+const noSetInSim = "its sets change only windows, and a route without events"
 
 // setList has the defects of route sets and levels.
 var setList = []mutant{

@@ -66,6 +66,7 @@ func (f *fold) adopt(sets []Set, number int64) {
 		f.spans.known[id] = entry
 	}
 	f.spans.set, f.spans.of = number, after
+	f.dropWhole()
 }
 
 // windowIn returns the window of a namespace in a set. A task that judged without a set did so by the
