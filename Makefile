@@ -84,6 +84,8 @@ tools-note:
 		echo 'test: no prometheus and promtool: alert rules and dashboard are not tested'
 	@GOPROXY="file://$$($(GO) env GOMODCACHE)/cache/download" $(GO) run $(HELM) version >/dev/null 2>&1 || \
 		echo 'test: no helm in the module cache (make check-deployments): the chart is not rendered, and its roll not tested'
+	@git -c safe.directory='*' cat-file -e "$$(sed -n 's/^const PreviousCommit = "\(.*\)"/\1/p' processor/kafkatest/program/commit.go)^{commit}" 2>/dev/null || \
+		echo 'test: the history here lacks the commit before this state (git fetch --unshallow): its program is not run in one app with this one'
 	@command -v redis-server >/dev/null || \
 		echo 'test: no redis-server: the server of a peer in the benchmarks is not tested'
 	@{ command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || \
