@@ -144,3 +144,27 @@ func TestSelfAuditRefusesWhatIsNoPosition(t *testing.T) {
 		}
 	}
 }
+
+// TestSelfAuditNamesTheRoutesInForce: the caller has the file of an older route set. The result has a
+// line for each route in force.
+func TestSelfAuditNamesTheRoutesInForce(t *testing.T) {
+	cluster := embedded.Start(t)
+	for _, topic := range []string{"signals.raw", "alerts.raw"} {
+		cluster.CreateTopic(topic, 2)
+	}
+	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
+	s := serveCommand(t, "run", environ...)
+	defer func() {
+		s.stop()
+		<-s.code
+	}()
+	s.ready()
+	both := keyRoutes + strings.NewReplacer("routes:\n", "", "signals", "alerts").Replace(keyRoutes)
+	if got := execute(t.Context(), environ, "", "apply", clitest.WriteFile(t, "both.yaml", both)); got.Code != cli.ExitStopped {
+		t.Fatalf("%+v", got)
+	}
+	got := execute(t.Context(), environ, "", "self-audit", "-o", "json")
+	if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, `"route":"signals"`) || !strings.Contains(got.Stdout, `"route":"alerts"`) {
+		t.Errorf("exit code %d\n%s%s", got.Code, got.Stdout, got.Stderr)
+	}
+}
