@@ -158,7 +158,7 @@ func TestRealCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer consumer.Close()
+		t.Cleanup(consumer.Close)
 		all.Go(func() { pauses.watch(running, consumer) })
 	}
 	traffic := &seedTraffic{w: old, keys: 1}

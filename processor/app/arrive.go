@@ -87,19 +87,18 @@ type Arriving struct {
 
 // CheckArrival returns the arrival of an app that came with a file; nil for an app that does not
 // exist. An app that exists and did not come with it is an operator error.
-func CheckArrival(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, file string) (*Arrival, error) {
-	s := &setup{Conn: c, cfg: cfg, routes: routes}
-	t := newTopology(cfg.AppID, routes)
+func CheckArrival(ctx context.Context, c Conn, app string, routes *rules.Routes, file string) (*Arrival, error) {
+	t := newTopology(app, routes)
 	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
 	if err != nil || topics[t.Manifest].Partitions == 0 {
 		return nil, err
 	}
 	t.Topics[t.Manifest] = topics[t.Manifest]
-	rows, err := ReadRows(ctx, s.Client, t)
+	rows, err := ReadRows(ctx, c.Client, t)
 	if err != nil {
 		return nil, err
 	}
-	return arrivedWith(rows, cfg.AppID, file)
+	return arrivedWith(rows, app, file)
 }
 
 // arrivedWith returns the arrival with a file from the rows of the manifest topic.
@@ -130,7 +129,7 @@ func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Ar
 		return err
 	}
 	if err != nil { // another command was faster
-		_, err := CheckArrival(ctx, c, cfg, routes, a.File)
+		_, err := CheckArrival(ctx, c, cfg.AppID, routes, a.File)
 		return err
 	}
 	for {

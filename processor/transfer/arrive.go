@@ -81,7 +81,7 @@ func (c *Client) arrive(ctx context.Context, o *ArriveOptions) (*Arrived, error)
 		return nil, kafka.OperatorErrorf("the file is not one of an app that leaves its cluster: write it by 'oncebus export --leaving'")
 	}
 	arrived := &Arrived{Cluster: h.Cluster, Keys: checked.Trailer.Rows, Starts: []Start{}}
-	before, err := app.CheckArrival(ctx, c.conn(), c.cfg, c.routes, o.File)
+	before, err := app.CheckArrival(ctx, c.conn(), c.cfg.AppID, c.routes, o.File)
 	if err != nil {
 		return nil, err
 	}
