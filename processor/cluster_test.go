@@ -138,7 +138,8 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	cfg, there := a.config("one"), b.config("one")
 	i := a.ready(a.start(cfg))
 	m := newMirror("signals.raw", a, b)
-	event := func(k int) *kgo.Record { return signal(fmt.Sprint("t-", k), int32(k%3), now+int64(k)*step) }
+	// Ten events of a partition have one time.
+	event := func(k int) *kgo.Record { return signal(fmt.Sprint("t-", k), int32(k%3), now+int64(k-k%30)*step) }
 	for k := range n {
 		a.produce(event(k))
 		if k%100 == 99 {
@@ -152,7 +153,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	file := a.leave(cfg.Config)
 
 	// The first events in the other cluster are late in both: no other has moved stream time.
-	a.produce(signal("t-5", 1, now+5*step), signal("late", 2, now+n*step-(71*time.Minute).Milliseconds()))
+	a.produce(signal("t-5", 1, now+5*step), signal("late", 2, now+n*step-(75*time.Minute).Milliseconds()))
 
 	if _, err := b.arrive(there.Config, file, false); err == nil || !strings.Contains(err.Error(), "the mirror has not copied the record before the held offset") {
 		t.Errorf("before the mirror has copied it: %v", err)
@@ -165,7 +166,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 		t.Errorf("arrived %+v, again %+v, %v", arrived, again, err)
 	}
 	for _, s := range arrived.Starts {
-		if s.Start == 0 || s.Start+s.Again > m.next[s.Partition]+5000 {
+		if s.Start == 0 || s.Again > 0 { // the tail has what the mirror repeats
 			t.Errorf("start %+v", s)
 		}
 	}

@@ -73,7 +73,7 @@ type Input struct {
 	// Outcomes reports that executors write their outcomes to the topic.
 	Outcomes bool `json:"outcomes,omitempty"`
 	// Tail has the sums of the last records before Held, 16 bytes each, the oldest first.
-	// Earliest is the lowest of their timestamps, in ms.
+	// Earliest is the lowest timestamp of the later half of them, in ms.
 	Tail     []byte `json:"tail,omitempty"`
 	Earliest int64  `json:"earliest,omitempty"`
 }

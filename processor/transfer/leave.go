@@ -115,7 +115,8 @@ func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 }
 
 // tailBefore returns the sums of the last committed records of a partition before an offset,
-// and the lowest of their timestamps. Offsets of control records and of aborted records make
+// and the lowest timestamp of the later half of them. Records of the earlier half may have that
+// timestamp too: the place in a mirror is looked for from it on. Offsets of control records and of aborted records make
 // it read further back.
 func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (tail []byte, earliest int64, err error) {
 	reader := c.leaders.NewReader(id.Topic, c.app.Topology.Topics[id.Topic].ID, id.Partition)
@@ -128,7 +129,7 @@ func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (t
 		sum recordSum
 		at  int64
 	}
-	for reach := int64(2 * tailRecords); ; reach *= 8 {
+	for reach := int64(2 * tailRecords); ; reach *= 8 { // some offsets have no record
 		from := max(start, before-reach)
 		var last []one
 		err := reader.Read(ctx, from, before, func(records []*kgo.Record, _ int64) error {
@@ -149,7 +150,9 @@ func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (t
 		earliest = math.MaxInt64
 		for i := range last {
 			tail = append(tail, last[i].sum[:]...)
-			earliest = min(earliest, last[i].at)
+			if len(last)-i <= tailRecords/2 {
+				earliest = min(earliest, last[i].at)
+			}
 		}
 		if len(last) == 0 {
 			earliest = 0

@@ -35,7 +35,7 @@ func sumOf(rec *kgo.Record) (sum recordSum) {
 
 // tailRecords is how many records before a held offset a file names. A mirror that restarts
 // repeats what it wrote since its last commit. If that is more, the start errs backwards.
-const tailRecords = 1024
+const tailRecords = 2048
 
 // A mirrorSearch finds the place of a held offset in a mirrored partition. It reads the
 // mirror's records in their order, from one on that is not behind the tail: the last records
