@@ -98,6 +98,9 @@ func TestMirroredStartErrsBackwardsOnly(t *testing.T) {
 			continue
 		}
 		found++
+		if s.start > int64(len(m.copies)) {
+			t.Fatalf("run %d: start %d, the mirror has %d records", seed, s.start, len(m.copies))
+		}
 		skipped := map[int64]bool{}
 		for _, c := range content[:held] {
 			skipped[c] = true
@@ -107,10 +110,10 @@ func TestMirroredStartErrsBackwardsOnly(t *testing.T) {
 				continue
 			}
 			if at < 0 || at >= held && !skipped[content[at]] {
-				t.Fatalf("seed %d: start %d skips offset %d, a copy of %d; held %d, the mirror has %v", seed, s.start, offset, at, held, m.copies)
+				t.Fatalf("run %d: start %d skips offset %d, a copy of %d; held %d, the mirror has %v", seed, s.start, offset, at, held, m.copies)
 			}
 			if at >= held && !swaps {
-				t.Fatalf("seed %d: start %d skips offset %d, a copy of %d, without a changed order; held %d, the mirror has %v", seed, s.start, offset, at, held, m.copies)
+				t.Fatalf("run %d: start %d skips offset %d, a copy of %d, without a changed order; held %d, the mirror has %v", seed, s.start, offset, at, held, m.copies)
 			}
 		}
 		if m.copies[s.start-min(s.start, 1)] == held-1 {
