@@ -73,3 +73,13 @@ func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	}
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
+
+// inputLost restores a task whose input has lost records. The restore compares the input
+// with the checkpoint, and waits for a decision. A task in the open transaction restores
+// when the transaction has been aborted.
+func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
+	if t := s.tasks[id]; t != nil && t.state == running && !t.InTransaction {
+		s.restoreAgain(client, t)
+		s.publish()
+	}
+}

@@ -271,16 +271,6 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	return nil
 }
 
-// inputLost restores a task whose input has lost records. The restore compares the input
-// with the checkpoint, and waits for a decision. A task in the open transaction restores
-// when the transaction has been aborted.
-func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
-	if t := s.tasks[id]; t != nil && t.state == running && !t.InTransaction {
-		s.restoreAgain(client, t)
-		s.publish()
-	}
-}
-
 // sweeping returns the task that sweeps its changelog in the next transaction, nil for
 // none. The tasks of a worker sweep one after the other, so that a transaction stays short.
 func (s *taskSet) sweeping() (first *task) {

@@ -89,7 +89,7 @@ type Options struct {
 	Partitions int32
 	Limit      time.Duration // how long the input may be held; then the move is undone
 	By         string        // for people
-	// Progress gets how far the move is, several times a second; nil for nobody.
+	// Progress gets how far the move is, several times a second; nil for none.
 	Progress func(*State)
 	// StopBefore ends the run before it writes a phase, as a kill would; for tests.
 	StopBefore switchover.Phase
