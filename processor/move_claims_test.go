@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 	"oncebus/processor/kafka"
 	"oncebus/processor/move"
 	"oncebus/processor/switchover"
@@ -119,5 +121,33 @@ func TestMoveFinished(t *testing.T) {
 	b.checkOnce(300)
 	if again, err := b.mover().Finish(t.Context()); err != nil || len(again.Deleted) > 0 {
 		t.Errorf("finished again: %v, %v", again, err)
+	}
+}
+
+// TestPendingErasureMoves: a request to erase a key that no old task has applied when the switch
+// acts is applied by the new one.
+func TestPendingErasureMoves(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(signal("a", 0, testTime), signal("b", 1, testTime))
+	b.drain(i, "signals.raw")
+	inspector := b.inspector(cfg)
+	if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 9, Limit: time.Minute, StopBefore: switchover.Acted}); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("stopped run: %v", err)
+	}
+	key := b.derive(signal("a", 0, testTime))
+	_, err := inspector.Forget(t.Context(), []front.Target{{Keys: []rules.Derived{key}}}, front.ForgetOptions{Timeout: time.Second, By: "test"})
+	if len(b.erasures()) != 1 {
+		t.Fatalf("%d requests, %v", len(b.erasures()), err)
+	}
+	b.move(move.Options{Partitions: 9, Limit: time.Minute})
+	b.awaitGeneration(i, 2)
+	b.erasuresApplied()
+	b.produce(signal("a", 2, testTime), signal("b", 3, testTime))
+	b.drain(i, "signals.raw")
+	if n := len(b.read("signals.unique")); n != 3 {
+		t.Errorf("%d events emitted, expected that of the erased key again", n)
 	}
 }

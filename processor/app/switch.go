@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -161,8 +163,15 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 		}
 		records = append(records, rec)
 	case switchover.Acted:
-		rec, err := s.manifest(rows, t, act)
+		m, err := s.manifest(rows, t, act)
 		if err != nil {
+			return nil, err
+		}
+		rec, err := encodeRow(ManifestKey, m)
+		if err != nil {
+			return nil, err
+		}
+		if records, err = s.moveErasures(rows, t, m); err != nil {
 			return nil, err
 		}
 		records = append(records, rec)
@@ -188,7 +197,7 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 var ErrSetChanged = errors.New("the routes were changed meanwhile")
 
 // manifest returns the manifest with the new generation in force.
-func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*kgo.Record, error) {
+func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*Manifest, error) {
 	set, _, err := decodeRow[setInForce](rows, setKey)
 	if err != nil {
 		return nil, err
@@ -201,10 +210,44 @@ func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*kgo.Record, error)
 		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
 	}
 	err = m.moveTo(manifestTopic{Name: RepartitionName(t.App, s.Number), Partitions: s.To, ID: TopicIDText(act.Topic), ChangelogID: TopicIDText(act.Changelog)}, act.Starts)
-	if err != nil {
-		return nil, err
+	return m, err
+}
+
+// moveErasures returns the records that send the pending erasures of old tasks to the new ones,
+// each to those that have its rows.
+func (s *Switch) moveErasures(rows Rows, t *Topology, m *Manifest) (records []*kgo.Record, err error) {
+	prefix := erasurePrefix + t.Repartition + "/"
+	hasher := m.hasher(s.To)
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		request, _, err := decodeRow[ErasureRequest](rows, key)
+		if err != nil {
+			return nil, err
+		}
+		byPartition := map[int32][]RowRef{}
+		for _, ref := range request.Rows {
+			if digest, ok := ref.ParseDigest(); ok {
+				p := hasher.Partition(&digest)
+				byPartition[p] = append(byPartition[p], ref)
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(byPartition)) {
+			moved := NewErasureRequest(TaskID{Topic: RepartitionName(t.App, s.Number), Partition: p}, request.NamespaceID, byPartition[p], request.By)
+			rec, err := encodeRow(erasurePrefix+moved.Name, moved)
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, rec)
+		}
+		rec, err := encodeRow(key, nil)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec)
 	}
-	return encodeRow(ManifestKey, m)
+	return records, nil
 }
 
 // EndSwitch ends the switch of an app that is not over: an act is completed, anything before it
@@ -287,7 +330,7 @@ func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, numb
 // OpenSeeds returns the names of seeds that have begun and not ended.
 func OpenSeeds(rows Rows) (open []string, err error) {
 	for key := range rows {
-		if len(key) < len(seedPrefix) || key[:len(seedPrefix)] != seedPrefix {
+		if !strings.HasPrefix(key, seedPrefix) {
 			continue
 		}
 		seed, _, err := decodeRow[struct {

@@ -128,6 +128,9 @@ func (a *Auditor) open(ctx context.Context) error {
 	}
 	a.routes = found.Routes() // those in force, whatever the file has
 	a.app = found.App()
+	if left := found.Topology.Forwarded; len(left) > 0 {
+		return kafka.OperatorErrorf("the keys of app %s have moved to other partitions, and %s is forwarded, which an audit cannot judge: run oncebus move --finish, and begin a new audit", a.cfg.AppID, strings.Join(left, ", "))
+	}
 	a.topics = maps.Clone(found.Topology.Topics)
 	described, err := app.DescribeTopics(ctx, a.admin, a.emissions()...)
 	if err != nil {

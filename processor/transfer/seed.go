@@ -123,6 +123,9 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 		return nil, err
 	}
 	defer s.journal.client.Close()
+	if err := c.refuseMoving(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -148,6 +151,20 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 		report.Arrived = err == nil
 	}
 	return report, err
+}
+
+// refuseMoving returns an operator error while the keys of the app move to other partitions: the
+// counts of seeds are in the changelogs of one generation of them.
+func (c *Client) refuseMoving(ctx context.Context) error {
+	rows, err := app.ReadRows(ctx, c.client, c.app.Topology)
+	if err != nil {
+		return err
+	}
+	moving, err := app.SwitchIn(rows)
+	if err == nil && moving != nil && !moving.Phase.IsOver() {
+		err = kafka.OperatorErrorf("the keys of the app move to %d partitions: let 'oncebus move' end first, or undo it with 'oncebus abort'", moving.To)
+	}
+	return err
 }
 
 func report(watch func(done, total int64), done, total int64) {
