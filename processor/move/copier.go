@@ -103,8 +103,8 @@ func (m *Mover) newCopier(client *kgo.Client, sw *app.Switch, rows app.Rows) (*c
 	return c, nil
 }
 
-// pass copies what the changelogs have now, and returns how many offsets that were.
-func (c *copier) pass(ctx context.Context, watch func(left int64)) (copied int64, err error) {
+// pass copies what the changelogs have now.
+func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 	ends := make([]int64, len(c.readers))
 	for p, reader := range c.readers {
 		start, _, err := reader.Bounds(ctx)
@@ -112,24 +112,21 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) (copied int64
 			ends[p], err = reader.StableEnd(ctx)
 		}
 		if err != nil {
-			return copied, err
+			return err
 		}
 		c.p.Positions[p] = max(start, c.p.Positions[p]) // what was trimmed decides nothing
-		copied += ends[p] - min(ends[p], c.p.Positions[p])
 	}
 	for {
 		left := int64(0)
 		for p, end := range ends {
 			left += max(0, end-c.p.Positions[p])
 		}
-		if watch != nil {
-			watch(left)
-		}
+		watch(left)
 		if left == 0 {
-			return copied, nil
+			return nil
 		}
 		if err := c.transaction(func() error { return c.chunk(ctx, ends) }); err != nil {
-			return copied, err
+			return err
 		}
 	}
 }

@@ -173,24 +173,15 @@ const leadPoll = 50 * time.Millisecond
 // lead takes the switch through its phases.
 func (r *run) lead(ctx context.Context) (*State, error) {
 	for {
-		rows, err := app.ReadRows(ctx, r.conn.Client, r.app.Topology)
+		rows, err := r.look(ctx)
 		if err != nil {
 			return nil, err
 		}
-		now, err := app.SwitchIn(rows)
-		switch {
-		case err != nil:
-			return nil, err
-		case now == nil || now.Number != r.sw.Number || now.Leader != r.sw.Leader:
-			return nil, app.ErrReplaced
-		}
-		r.sw, r.state.Switch = now, *now
-		r.observeHold(rows)
-		switch now.Phase {
+		switch r.sw.Phase {
 		case switchover.Done:
 			return &r.state, nil
 		case switchover.Aborted:
-			return &r.state, kafka.OperatorErrorf("the move was undone: %s; nothing has changed, run it again", now.Reason)
+			return &r.state, kafka.OperatorErrorf("the move was undone: %s; nothing has changed, run it again", r.sw.Reason)
 		case switchover.None, switchover.Preparing, switchover.Holding, switchover.Closing, switchover.Acted:
 		}
 		facts, err := r.gather(ctx, rows)
@@ -200,25 +191,50 @@ func (r *run) lead(ctx context.Context) (*State, error) {
 		if r.o.Progress != nil {
 			r.o.Progress(&r.state)
 		}
-		next, ok := switchover.Decide(now.Phase, facts)
-		switch {
-		case !ok:
-			if err := kafka.Pause(ctx, leadPoll); err != nil {
-				return nil, err
-			}
-		case next == r.o.StopBefore:
-			return nil, ErrStopped
-		case next == switchover.Aborted:
-			_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, r.reason)
-		default:
-			err = r.sw.Advance(ctx, r.conn, r.cfg, r.app.Topology, next, r.act)
-			if errors.Is(err, app.ErrSetChanged) {
-				_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, err.Error())
-			}
+		next, ok := switchover.Decide(r.sw.Phase, facts)
+		if ok {
+			err = r.write(ctx, next)
+		} else {
+			err = kafka.Pause(ctx, leadPoll)
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+}
+
+// look reads the rows, of a switch that this run leads.
+func (r *run) look(ctx context.Context) (app.Rows, error) {
+	rows, err := app.ReadRows(ctx, r.conn.Client, r.app.Topology)
+	if err != nil {
+		return nil, err
+	}
+	now, err := app.SwitchIn(rows)
+	switch {
+	case err != nil:
+		return nil, err
+	case now == nil || now.Number != r.sw.Number || now.Leader != r.sw.Leader:
+		return nil, app.ErrReplaced
+	}
+	r.sw, r.state.Switch = now, *now
+	r.observeHold(rows)
+	return rows, nil
+}
+
+// write writes the next phase.
+func (r *run) write(ctx context.Context, next switchover.Phase) error {
+	switch next {
+	case r.o.StopBefore:
+		return ErrStopped
+	case switchover.Aborted:
+		_, err := app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, r.reason)
+		return err
+	default:
+		err := r.sw.Advance(ctx, r.conn, r.cfg, r.app.Topology, next, r.act)
+		if errors.Is(err, app.ErrSetChanged) {
+			_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, err.Error())
+		}
+		return err
 	}
 }
 
@@ -251,10 +267,11 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 	}
 	f.Undo = r.undo()
 	if r.sw.Phase == switchover.Closing {
-		return f, r.gatherClosing(ctx, &f, topic.ID, changelog.ID)
+		err = r.gatherClosing(ctx, &f, topic.ID, changelog.ID)
+		return f, err
 	}
 	began := time.Now()
-	if _, err = r.copier.pass(ctx, r.watch); err != nil {
+	if err = r.copier.pass(ctx, r.watch); err != nil {
 		return f, err
 	}
 	f.Prepared = time.Since(began) < preparedMax
@@ -338,7 +355,7 @@ func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, cha
 		closed = append(closed, c)
 		act.Starts = append(act.Starts, c.Next)
 	}
-	if _, err := r.copier.pass(ctx, r.watch); err != nil { // after the closed checkpoints were read
+	if err := r.copier.pass(ctx, r.watch); err != nil { // after the closed checkpoints were read
 		return err
 	}
 	if f.Closed = len(r.state.Open) == 0; !f.Closed || f.Undo {
