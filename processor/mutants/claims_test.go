@@ -394,7 +394,7 @@ var claimList = []mutant{
 		// that is routed by its record key may reach a task without the claim.
 		name:  "outcome-by-its-own-key",
 		does:  "an outcome goes to the partition of its record key, not to that of its claim",
-		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, read.Token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
+		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, r.App.OutcomePartition(route, &read.Token))", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{
