@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
@@ -287,4 +288,80 @@ func TestPromotionKilledAtEachStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+// switchHold puts the hold of a promotion in force that no process ends: no set has its number.
+func (b *bench) switchHold() *app.Hold {
+	b.t.Helper()
+	hold := app.NewPromotionHold("a test", "ada", 0)
+	hold.Set = 99
+	hold, err := app.BeginPromotion(b.t.Context(), b.conn(), b.config("operator").Config, b.topology(), hold)
+	must(b.t, err)
+	return hold
+}
+
+// TestPromotionWaitsForEveryTask: the hold does not end as long as the checkpoint of a task is of
+// the set before.
+func TestPromotionWaitsForEveryTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, beforeRoutes)
+	x := &numberedTraffic{b: b, random: rand.New(rand.NewPCG(5, 6)), at: testTime, step: 20}
+	one, two := b.tried(x)
+	must(t, one.stop())
+	must(t, two.stop())
+	hold := b.switchHold()
+	found, err := app.Find(t.Context(), b.client, "app", b.routes)
+	must(t, err)
+	topology := found.Topology
+	left, err := app.EndPromotion(t.Context(), b.conn(), b.config("operator").Config, topology, hold)
+	if err != nil || len(left) != 4 {
+		t.Errorf("tasks %v have not joined, %v; want all 4", left, err)
+	}
+	rows, err := app.ReadRows(t.Context(), b.client, topology)
+	must(t, err)
+	if in, err := app.HoldIn(rows); err != nil || in == nil || in.ID != hold.ID {
+		t.Errorf("the hold in force is %+v, %v", in, err)
+	}
+}
+
+// TestFormerRecordWaitsUnderTheHold: a record with a key of the rule before waits while another
+// task may still emit by that rule. After the hold its key is derived again.
+func TestFormerRecordWaitsUnderTheHold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, beforeRoutes)
+	x := &numberedTraffic{b: b, random: rand.New(rand.NewPCG(7, 8)), at: testTime, step: 20}
+	one, two := b.tried(x)
+	x.sendAll(one, 1400)
+	b.wait("the shadow to be promotable", func() bool { return b.shadows()[0].Promotable })
+	_, err := b.changer(promotedRoutes).Promote(t.Context(), "ada", time.Minute, func(front.PromotionStep) {})
+	must(t, err)
+	b.taken(3, one, two)
+	before := len(b.read("signals.unique"))
+	hold := b.switchHold()
+	b.wait("the processes to hold", func() bool { return one.State().Hold != nil && two.State().Hold != nil })
+	var former *kgo.Record
+	for _, r := range b.read("app-repartition") {
+		var env wire.Envelope
+		must(t, wire.ReadEnvelope(r, &env))
+		if env.Shadow == 0 && string(env.Route) == "signals" {
+			former = r
+		}
+	}
+	value := regexp.MustCompile(`[0-9]`).ReplaceAll(former.Value, []byte("z"))
+	b.produce(&kgo.Record{Topic: former.Topic, Partition: former.Partition, Key: former.Key, Value: value})
+	waits := func() bool {
+		for _, task := range append(one.State().Tasks, two.State().Tasks...) {
+			if task.State == "waiting" && strings.Contains(task.Reason, "promotion") {
+				return true
+			}
+		}
+		return len(b.read("signals.unique")) > before
+	}
+	b.wait("the record to wait", waits)
+	if n := len(b.read("signals.unique")); n != before {
+		t.Errorf("%d events were emitted under the hold", n-before)
+	}
+	_, err = app.Release(t.Context(), b.conn(), b.config("operator").Config, b.topology(), hold.ID)
+	must(t, err)
+	b.wait("the event to be emitted", func() bool { return len(b.read("signals.unique")) == before+1 })
 }

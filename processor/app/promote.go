@@ -69,6 +69,9 @@ func (a *Applied) PromotionOf() (namespace string, err error) {
 // route set.
 func Unjoined(ctx context.Context, c Conn, t *Topology, set int64) (left []TaskID, err error) {
 	name := ChangelogName(t.App, t.Repartition)
+	if t.Topics[t.Repartition].Partitions == 0 || t.Topics[name].Partitions == 0 {
+		return nil, fmt.Errorf("%w: the partitions of %s and its changelog are not known", kafka.ErrIllegalState, t.Repartition)
+	}
 	for partition := range t.Topics[t.Repartition].Partitions {
 		last, _, err := LastCheckpoint(ctx, kafka.NewReader(c.Client, name, t.Topics[name].ID, partition))
 		if err != nil {
