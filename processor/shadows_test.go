@@ -145,6 +145,7 @@ func TestShadowCountsAsAFold(t *testing.T) {
 	if fates["would_drop"] < 8 || fates["would_emit"] < 8 || fates["no_key"] < 8 {
 		t.Errorf("samples %v", fates)
 	}
+	b.promiseHeld(cfg)
 	if !last.Promotable {
 		t.Errorf("the shadow began with the app, so it has seen all events: %+v", last)
 	}
