@@ -93,7 +93,8 @@ func (c *Changer) promotable(ctx context.Context, namespace string) (*app.Shadow
 	if !ok {
 		return nil, kafka.OperatorErrorf("no shadow %s is in force", namespace)
 	}
-	return state, state.Check()
+	err = state.Check()
+	return state, err
 }
 
 // act takes the steps up to the act.

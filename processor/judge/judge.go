@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,7 +203,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if route.IsShadow() { // the set of the record has promoted it
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
 	}
-	if string(route.WireName) != string(env.Route) {
+	if !bytes.Equal(route.WireName, env.Route) {
 		return t.forwardFormer(j, &ev, env)
 	}
 	if env.Outcome != nil {

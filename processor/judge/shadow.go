@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"slices"
 
 	"oncebus/dedup"
@@ -93,7 +94,7 @@ func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
 // judgeShadow compares the verdict on an event with that of a shadow, whose key the task has.
 // It emits nothing.
 func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) error {
-	if string(route.WireName) != string(env.Route) {
+	if !bytes.Equal(route.WireName, env.Route) {
 		return nil // a shadow that came before the one that was promoted
 	}
 	id := route.NamespaceID
