@@ -207,7 +207,7 @@ var claimList = []mutant{
 		name:    "waiting-at-the-eviction",
 		hazards: []string{"D42"},
 		does:    "requests that wait for a submitted claim vanish with its row",
-		edits:   []edit{{"processor/judge/judge.go", "		if err := t.answerEvicted(j.Emitter, route, next); err != nil {\n			return err\n		}\n", ""}},
+		edits:   []edit{{"processor/judge/streamtime.go", "	if err := t.answerEvicted(e, route, next); err != nil {\n		return err\n	}\n", ""}},
 		aims:    inScript("waiting", "answered-before-the-eviction"),
 	},
 	{
