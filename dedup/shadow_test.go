@@ -73,12 +73,12 @@ func TestPromotedRowsEmitEachKeyOnce(t *testing.T) {
 			inWindow := slices.ContainsFunc(emitted, func(e int64) bool { return w.Covers(e, ev.Time) })
 			if verdict == Unique || verdict == AfterWindow {
 				if inWindow {
-					t.Fatalf("seed %d: event at %d is emitted, although %v were", seed, ev.Time, emitted)
+					t.Fatalf("run %d: event at %d is emitted, although %v were", seed, ev.Time, emitted)
 				}
 				row, found = next, true
 				emitted = append(emitted, ev.Time)
 			} else if verdict == Duplicate && !inWindow {
-				t.Fatalf("seed %d: event at %d is a duplicate, emitted were %v", seed, ev.Time, emitted)
+				t.Fatalf("run %d: event at %d is a duplicate, emitted were %v", seed, ev.Time, emitted)
 			}
 			streamTime = NextStreamTime(streamTime, ev.Time, ev.Time)
 		}

@@ -58,7 +58,7 @@ var shadowList = []mutant{
 		name:     "former-key-judged",
 		hazards:  []string{"N5"},
 		does:     "a record with an old key is judged in the namespace of the new rule",
-		edits:    []edit{{"processor/judge/judge.go", "	if !bytes.Equal(route.WireName, env.Route) {\n		return t.forwardFormer(j, &ev, env)\n	}\n", ""}},
+		edits:    []edit{{"processor/judge/judge.go", "	if !bytes.Equal(route.WireName, env.Route) {\n		return t.forwardFormer", "	if bytes.Equal(nil, env.Route) {\n		return t.forwardFormer"}},
 		aims:     inProcessor("^TestPromotionUnderTraffic$"),
 		notInSim: noShadowInSim,
 	},
