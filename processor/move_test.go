@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -231,7 +232,7 @@ func TestSleepingFrontIsForwarded(t *testing.T) {
 	b.drain(i, "signals.raw", "app-repartition")
 	forwarded := 0
 	for _, rec := range b.read("app-repartition-2") {
-		if slices.ContainsFunc(envelopes, func(e *kgo.Record) bool { return string(e.Key) == string(rec.Key) }) {
+		if slices.ContainsFunc(envelopes, func(e *kgo.Record) bool { return bytes.Equal(e.Key, rec.Key) }) {
 			forwarded++
 		}
 	}

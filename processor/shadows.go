@@ -32,18 +32,22 @@ func (s *shadowEvents) Collect(to chan<- prometheus.Metric) {
 		if r.Shadow == nil {
 			continue
 		}
-		var fates [dedup.ShadowFates]uint64
-		for i := range tasks {
-			for k := range tasks[i].Shadows {
-				if c := &tasks[i].Shadows[k]; c.NamespaceID == r.Shadow.NamespaceID {
-					for fate, n := range c.Fates {
-						fates[fate] += n
-					}
-				}
-			}
-		}
-		for fate, n := range fates {
+		for fate, n := range shadowFates(tasks, r.Shadow.NamespaceID) {
 			to <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(n), r.Name, dedup.ShadowFate(fate).String())
 		}
 	}
+}
+
+// shadowFates returns the events of a shadow's namespace by fate, summed over tasks.
+func shadowFates(tasks []TaskState, namespaceID uint8) (fates [dedup.ShadowFates]uint64) {
+	for i := range tasks {
+		for k := range tasks[i].Shadows {
+			if c := &tasks[i].Shadows[k]; c.NamespaceID == namespaceID {
+				for fate, n := range c.Fates {
+					fates[fate] += n
+				}
+			}
+		}
+	}
+	return fates
 }

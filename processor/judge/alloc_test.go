@@ -104,12 +104,12 @@ var allocSenders = []string{"", "    sender: {header: from}\n", "    sender: {fi
 func eventsAllocateNothing(t *testing.T, sender string) {
 	w := newAllocWorld(t, sender)
 	raw := w.raw("routed.raw")
-	route := func(records []*kgo.Record) { w.router.Process(w.emitter, records) }
+	routes := func(records []*kgo.Record) { route(w.router, w.emitter, records) }
 	w.keep = true
-	route(raw)
+	routes(raw)
 	w.keep = false
 	w.emitter.Reset()
-	w.assert("routed", perPoll, raw, route)
+	w.assert("routed", perPoll, raw, routes)
 	for _, input := range []struct {
 		topic   string
 		records []*kgo.Record
@@ -152,7 +152,7 @@ func BenchmarkDuplicate(b *testing.B) {
 		b.Run(strings.TrimSpace("sender"+strings.TrimPrefix(strings.TrimSpace(sender), "sender")), func(b *testing.B) {
 			w := newAllocWorld(b, sender)
 			w.keep = true
-			w.router.Process(w.emitter, w.raw("routed.raw")[:allocBatch])
+			route(w.router, w.emitter, w.raw("routed.raw")[:allocBatch])
 			w.keep = false
 			w.emitter.Reset()
 			task := w.task(app.TaskID{Topic: w.app.Topology.Repartition})

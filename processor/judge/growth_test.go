@@ -61,7 +61,7 @@ func (g *growth) commitEvents(n int) {
 func (g *growth) sendEvent(headers []kgo.RecordHeader) {
 	r := &kgo.Record{Topic: fmt.Sprintf("t%d.raw", g.events%g.namespaces), Timestamp: time.UnixMilli(g.now), Value: fmt.Appendf(nil, `{"id":"event-%d"}`, g.events), Headers: headers}
 	g.append(r)
-	g.router.Process(g.emitter, []*kgo.Record{r})
+	route(g.router, g.emitter, []*kgo.Record{r})
 }
 
 func (g *growth) changelog() []*kgo.Record {

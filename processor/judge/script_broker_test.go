@@ -300,6 +300,13 @@ func (w *world) fold(newest *wire.Fold, rec *kgo.Record) bool {
 	return ok
 }
 
+// route processes raw records. Only records of an earlier generation can fail.
+func route(r *judge.Router, e *judge.Emitter, records []*kgo.Record) {
+	if err := r.Process(e, records); err != nil {
+		panic(err)
+	}
+}
+
 // produce appends a record to a raw topic and processes it.
 func (w *world) produce(r *kgo.Record) {
 	w.append(r)
@@ -307,10 +314,10 @@ func (w *world) produce(r *kgo.Record) {
 	if slices.Contains(w.app.Topology.Prepartitioned, r.Topic) {
 		w.task(app.TaskID{Topic: r.Topic, Partition: r.Partition})
 	} else {
-		w.router.Process(w.emitter, []*kgo.Record{r})
+		route(w.router, w.emitter, []*kgo.Record{r})
 		for w.refused {
 			w.abort()
-			w.router.Process(w.emitter, []*kgo.Record{r})
+			route(w.router, w.emitter, []*kgo.Record{r})
 		}
 		w.commit()
 	}

@@ -223,19 +223,18 @@ func (r *run) look(ctx context.Context) (app.Rows, error) {
 
 // write writes the next phase.
 func (r *run) write(ctx context.Context, next switchover.Phase) error {
-	switch next {
-	case r.o.StopBefore:
+	if next == r.o.StopBefore {
 		return ErrStopped
-	case switchover.Aborted:
+	}
+	if next == switchover.Aborted {
 		_, err := app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, r.reason)
 		return err
-	default:
-		err := r.sw.Advance(ctx, r.conn, r.cfg, r.app.Topology, next, r.act)
-		if errors.Is(err, app.ErrSetChanged) {
-			_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, err.Error())
-		}
-		return err
 	}
+	err := r.sw.Advance(ctx, r.conn, r.cfg, r.app.Topology, next, r.act)
+	if errors.Is(err, app.ErrSetChanged) {
+		_, err = app.EndSwitch(ctx, r.conn, r.cfg, r.app.Topology, err.Error())
+	}
+	return err
 }
 
 // observeHold notes for how long the input is held.
@@ -271,7 +270,7 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 		return f, err
 	}
 	began := time.Now()
-	if err = r.copier.pass(ctx, r.watch); err != nil {
+	if err := r.copier.pass(ctx, r.watch); err != nil {
 		return f, err
 	}
 	f.Prepared = time.Since(began) < preparedMax

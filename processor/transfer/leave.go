@@ -116,8 +116,8 @@ func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 
 // tailBefore returns the sums of the last committed records of a partition before an offset,
 // and the lowest timestamp of the later half of them. Records of the earlier half may have that
-// timestamp too: the place in a mirror is looked for from it on. Offsets of control records and of aborted records make
-// it read further back.
+// timestamp too: the place in a mirror is looked for from it on. Offsets of control records and
+// of aborted records make it read further back.
 func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (tail []byte, earliest int64, err error) {
 	reader := c.leaders.NewReader(id.Topic, c.app.Topology.Topics[id.Topic].ID, id.Partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())
@@ -125,38 +125,45 @@ func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (t
 	if err != nil {
 		return nil, 0, err
 	}
-	type one struct {
-		sum recordSum
-		at  int64
-	}
+	var last []tailRecord
 	for reach := int64(2 * tailRecords); ; reach *= 8 { // some offsets have no record
 		from := max(start, before-reach)
-		var last []one
-		err := reader.Read(ctx, from, before, func(records []*kgo.Record, _ int64) error {
-			for _, rec := range records {
-				if rec.Offset < before {
-					last = append(last, one{sumOf(rec), rec.Timestamp.UnixMilli()})
-				}
-			}
-			last = last[max(0, len(last)-tailRecords):]
-			return nil
-		})
-		if err != nil {
+		if last, err = lastOf(ctx, reader, from, before); err != nil {
 			return nil, 0, err
 		}
-		if len(last) < tailRecords && from > start {
-			continue
+		if len(last) >= tailRecords || from <= start {
+			break
 		}
-		earliest = math.MaxInt64
-		for i := range last {
-			tail = append(tail, last[i].sum[:]...)
-			if len(last)-i <= tailRecords/2 {
-				earliest = min(earliest, last[i].at)
+	}
+	if len(last) == 0 {
+		return nil, 0, nil
+	}
+	earliest = math.MaxInt64
+	for i := range last {
+		tail = append(tail, last[i].sum[:]...)
+		if len(last)-i <= tailRecords/2 {
+			earliest = min(earliest, last[i].at)
+		}
+	}
+	return tail, earliest, nil
+}
+
+// A tailRecord is a record before a held offset, with its timestamp in ms.
+type tailRecord struct {
+	sum recordSum
+	at  int64
+}
+
+// lastOf returns the last records of a range of offsets, at most tailRecords.
+func lastOf(ctx context.Context, reader *kafka.Reader, from, before int64) (last []tailRecord, err error) {
+	err = reader.Read(ctx, from, before, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if rec.Offset < before {
+				last = append(last, tailRecord{sumOf(rec), rec.Timestamp.UnixMilli()})
 			}
 		}
-		if len(last) == 0 {
-			earliest = 0
-		}
-		return tail, earliest, nil
-	}
+		last = last[max(0, len(last)-tailRecords):]
+		return nil
+	})
+	return last, err
 }

@@ -225,11 +225,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst, _ = appendFirstSeen(dst, c.Ahead, 0)
 	}
 	if flags&flagKnown != 0 {
-		dst = append(dst, byte(len(c.Known)))
-		for _, k := range c.Known {
-			dst = binary.AppendVarint(append(dst, k.NamespaceID), k.Since)
-			dst = binary.AppendVarint(dst, k.LateBefore)
-		}
+		dst = c.appendKnown(dst)
 	}
 	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
@@ -252,6 +248,15 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 			dst = append(dst, byte(namespaceID))
 			dst = binary.AppendVarint(dst, c.StreamTimes.At[namespaceID])
 		}
+	}
+	return dst
+}
+
+func (c *Checkpoint) appendKnown(dst []byte) []byte {
+	dst = append(dst, byte(len(c.Known)))
+	for _, k := range c.Known {
+		dst = binary.AppendVarint(append(dst, k.NamespaceID), k.Since)
+		dst = binary.AppendVarint(dst, k.LateBefore)
 	}
 	return dst
 }
