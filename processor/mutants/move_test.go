@@ -42,7 +42,7 @@ var moveList = []mutant{
 		name:     "copies-passed-no-closed-checkpoint",
 		hazards:  []string{"M3"},
 		does:     "the copier does not read on after it has read the closed checkpoints",
-		edits:    []edit{{"processor/move/move.go", "if err := r.copier.pass(ctx, r.watch); err != nil { // after", "if err := ctx.Err(); err != nil { // after"}, {"processor/move/move.go", "	if err = r.copier.pass(ctx, r.watch); err != nil {\n", "	if err = ctx.Err(); err != nil {\n"}},
+		edits:    []edit{{"processor/move/move.go", "if err := r.copier.pass(ctx, r.watch); err != nil { // after", "if err := ctx.Err(); err != nil { // after"}, {"processor/move/move.go", "	if err := r.copier.pass(ctx, r.watch); err != nil {\n", "	if err := ctx.Err(); err != nil {\n"}},
 		aims:     inProcessor("^TestMove$"),
 		notInSim: "it moves nothing",
 	},
