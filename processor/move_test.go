@@ -284,6 +284,7 @@ func TestMoveRefused(t *testing.T) {
 		{name: "the same count", routes: benchRoutes, to: 4, want: "has 4 partitions already"},
 		{name: "no partitions", routes: benchRoutes, to: 0, want: "out of range"},
 		{name: "prepartitioned", routes: keyedRoutes, to: 8, want: "prepartitioned"},
+		{name: "second keys", routes: fmt.Sprintf(claimRoutes, "reject") + "    collision: forward\n", to: 8, want: "these routes cannot move: [ops]"},
 		{name: "held", routes: benchRoutes, to: 8, hold: true, want: "oncebus release"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

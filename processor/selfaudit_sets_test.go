@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/move"
+	"oncebus/processor/selfaudit"
 )
 
 const auditedRoutes = `routes:
@@ -112,6 +114,12 @@ func TestSelfAuditOverAMove(t *testing.T) {
 	b.awaitGeneration(i, 2)
 	b.produce(movedEvents(2, 100, 300)...)
 	b.drain(i, "signals.raw")
+	_, err := selfaudit.New(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "run oncebus move --finish") {
+		t.Errorf("an audit while the old topic is forwarded: %v", err)
+	}
+	_, err = b.mover().Finish(t.Context())
+	must(t, err)
 	want := []string{"the keys were moved to topic app-repartition-2"}
 	if r := a.next(); !r.Begins || !slices.Equal(r.Since, want) {
 		t.Fatalf("a range across a move: %+v", r)

@@ -380,14 +380,14 @@ func (m *Mover) refuse(rows app.Rows, o *Options) error {
 	case o.Partitions == have:
 		return kafka.OperatorErrorf("app %s has %d partitions already", m.cfg.AppID, have)
 	}
-	var orders []string
+	var homeless []string
 	for _, route := range m.app.Routes {
-		if !route.Prepartitioned && route.HasOrder() {
-			orders = append(orders, route.Name)
+		if !route.Prepartitioned && (route.HasOrder() || route.ForwardsCollisions()) {
+			homeless = append(homeless, route.Name)
 		}
 	}
-	if len(orders) > 0 {
-		return kafka.OperatorErrorf("the rows of an `order` key do not say in which partition they belong, so these routes cannot move: %v; use another ONCEBUS_APP_ID for them", slices.Compact(orders))
+	if len(homeless) > 0 {
+		return kafka.OperatorErrorf("the rows of an `order` key and those of second keys (collision: forward) do not say in which partition they belong, so these routes cannot move: %v; use another ONCEBUS_APP_ID for them", slices.Compact(homeless))
 	}
 	if err := m.app.InForce.RefuseShadows("their counts say in which partitions a shadow has begun"); err != nil {
 		return kafka.OperatorErrorf("%v", err)

@@ -22,7 +22,7 @@ var ledgerList = []mutant{
 		name:     "audit-goes-on-after-a-deletion",
 		hazards:  []string{"V2"},
 		does:     "an audit says that the promise held although records were deleted before it read them",
-		edits:    []edit{{"processor/selfaudit/position.go", "	if len(deleted) > 0 {\n		return fmt.Errorf(\"records were", "	if len(deleted) > 1<<30 {\n		return fmt.Errorf(\"records were"}},
+		edits:    []edit{{"processor/selfaudit/position.go", "	if len(deleted) > 0 {\n		return nil, fmt.Errorf(\"records were", "	if len(deleted) > 1<<30 {\n		return nil, fmt.Errorf(\"records were"}},
 		aims:     inProcessor("^TestSelfAuditBeginsWhereRecordsWereDeleted$"),
 		notInSim: "the simulation has no audit",
 	},

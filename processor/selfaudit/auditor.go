@@ -223,10 +223,10 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 			return nil, err
 		}
 	} else {
-		if err := a.continues(ctx, from); err != nil {
+		var err error
+		if result.Since, err = a.continues(ctx, from); err != nil {
 			return nil, err
 		}
-		result.Since = append(a.movedSince(from), a.changedSince(from.Set)...)
 	}
 	if len(result.Since) > 0 {
 		return a.begin(ctx, result, o)

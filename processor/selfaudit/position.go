@@ -123,30 +123,34 @@ func (p *Position) lowest(a *Auditor) map[string][]int64 {
 	return lowest
 }
 
-// continues checks that an audit can go on at a position.
-func (a *Auditor) continues(ctx context.Context, p *Position) error {
+// continues checks that an audit can go on at a position, and returns why the range from it
+// cannot be checked. The topics before such a change may have been deleted.
+func (a *Auditor) continues(ctx context.Context, p *Position) (why []string, err error) {
 	switch {
 	case p.App != a.cfg.AppID:
-		return kafka.OperatorErrorf("the saved position is of app %s, not %s", p.App, a.cfg.AppID)
+		return nil, kafka.OperatorErrorf("the saved position is of app %s, not %s", p.App, a.cfg.AppID)
 	case p.Cluster != a.app.Topology.Cluster:
-		return kafka.OperatorErrorf("the saved position is of cluster %s, not %s", p.Cluster, a.app.Topology.Cluster)
+		return nil, kafka.OperatorErrorf("the saved position is of cluster %s, not %s", p.Cluster, a.app.Topology.Cluster)
 	}
 	for _, topic := range a.everyTopic() {
 		if id, known := p.Topics[topic]; known && id != app.TopicIDText(a.topics[topic].ID) {
-			return kafka.OperatorErrorf("topic %s was deleted and recreated since the saved position; audit without --from to begin again", topic)
+			return nil, kafka.OperatorErrorf("topic %s was deleted and recreated since the saved position; audit without --from to begin again", topic)
 		}
+	}
+	if why = append(a.movedSince(p), a.changedSince(p.Set)...); len(why) > 0 {
+		return why, nil
 	}
 	a.addNew(p.Inputs, a.inputs())
 	a.addNew(p.Changelogs, a.changelogs())
 	a.addNew(p.Emissions, a.emissions())
 	deleted, err := a.deleted(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(deleted) > 0 {
-		return fmt.Errorf("records were deleted before they were audited: %s; audit more often than the topics' retention and twice the shortest window, and begin again without --from", strings.Join(deleted, ", "))
+		return nil, fmt.Errorf("records were deleted before they were audited: %s; audit more often than the topics' retention and twice the shortest window, and begin again without --from", strings.Join(deleted, ", "))
 	}
-	return nil
+	return nil, nil
 }
 
 // addNew adds the topics and partitions that are new since a position.

@@ -142,6 +142,8 @@ func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route
 		return kafka.OperatorErrorf("namespace %s: the file has rows of mode %s, route %s has mode %s: use the same mode", n.Name, n.Mode, r.Name, r.Mode)
 	case r.Secret && h.SecretCheck != c.app.Manifest.SecretCheck:
 		return kafka.OperatorErrorf("namespace %s: the keys of the file have another ONCEBUS_KEY_SECRET: set that of app %s", n.Name, h.App)
+	case r.ForwardsCollisions() && !arriving:
+		return kafka.OperatorErrorf("namespace %s: the second key of a collision is in the task of the first one, and the file does not say which: hold the app for a window of %v in place of a seed, or seed from events", n.Name, r.Window)
 	case n.Adjacent && !arriving:
 		return kafka.OperatorErrorf("namespace %s: keys of adjacent buckets are in one task, and the file does not say which: hold the app for a window of %v in place of a seed, or seed from events", n.Name, r.Window)
 	}
