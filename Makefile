@@ -21,7 +21,7 @@ AXE := axe-core@4.14.1
 # before Go 1.27 (golang/go#75804).
 FUZZTIME ?= 5000x
 # The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
-TEST_TIMEOUT ?= 40m
+TEST_TIMEOUT ?= 60m
 # How many tests of a package run at a time. Real processes and a real broker are busy meanwhile.
 TEST_PARALLEL ?= 2
 # How many packages run their tests at a time: one more than CI has cores, because tests also wait.

@@ -74,6 +74,7 @@ func TestHoldNeedsALevelThatAllBuildsKnow(t *testing.T) {
 // TestHeldInputWaits: what arrives under a hold is emitted after the release, once, and
 // nothing of it before, also by a process that starts meanwhile.
 func TestHeldInputWaits(t *testing.T) {
+	t.Parallel()
 	holdRoutes(t, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 4)
@@ -105,6 +106,7 @@ func TestHeldInputWaits(t *testing.T) {
 // TestHeldPartitionMovesHeld: a process that gets a held partition reads the manifest topic
 // before it fetches, however rarely it reads it otherwise.
 func TestHeldPartitionMovesHeld(t *testing.T) {
+	t.Parallel()
 	holdRoutes(t, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 4)
@@ -148,6 +150,7 @@ func TestHeldPartitionMovesHeld(t *testing.T) {
 
 // TestHoldIsDrained: a complete hold has judged everything that was routed.
 func TestHoldIsDrained(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -173,6 +176,7 @@ func TestHoldIsDrained(t *testing.T) {
 
 // TestHoldEndsAtItsLimit: the processes release a hold whose limit has passed.
 func TestHoldEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -192,6 +196,7 @@ func TestHoldEndsAtItsLimit(t *testing.T) {
 
 // TestOneHoldAtATime: a second hold is refused, and names the first one.
 func TestOneHoldAtATime(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.ready(b.start(b.config("one")))
@@ -209,6 +214,7 @@ func TestOneHoldAtATime(t *testing.T) {
 
 // TestHeldIngressRefuses: the ingress accepts no event under a hold, and sends nothing.
 func TestHeldIngressRefuses(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -240,6 +246,7 @@ func TestHeldIngressRefuses(t *testing.T) {
 // TestUndrainedTasks: a task with a committed record after its offset is undrained, one
 // behind control records alone is not.
 func TestUndrainedTasks(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.lived(b.config("one"), signal("a", 0, testTime), signal("b", 1, testTime))

@@ -18,6 +18,7 @@ import (
 // TestClaimsMove: claims that are open when the keys move take their outcomes afterwards, with
 // the token of before, and those that are done are replayed as they were.
 func TestClaimsMove(t *testing.T) {
+	t.Parallel()
 	const n = 20
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
@@ -67,6 +68,7 @@ func TestClaimsMove(t *testing.T) {
 // TestRoutesChangedDuringMove: a route set that is put in force while the tasks close undoes the
 // move: the closed checkpoints do not know its windows.
 func TestRoutesChangedDuringMove(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -91,6 +93,7 @@ func TestRoutesChangedDuringMove(t *testing.T) {
 // TestMoveFinished: the topics of earlier generations are deleted once nothing of them is left
 // to forward, and those of moves that were undone. The app goes on, also after a restart.
 func TestMoveFinished(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -127,6 +130,7 @@ func TestMoveFinished(t *testing.T) {
 // TestPendingErasureMoves: a request to erase a key that no old task has applied when the switch
 // acts is applied by the new one.
 func TestPendingErasureMoves(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	cfg := b.config("one")

@@ -92,6 +92,7 @@ func (b *bench) checkOnce(n int) {
 // TestMove: the keys move to more and to fewer partitions while events arrive, and each is
 // emitted once, also copies of events from before the move, in whichever process.
 func TestMove(t *testing.T) {
+	t.Parallel()
 	for _, to := range []int32{7, 2} {
 		t.Run(fmt.Sprint("to ", to), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
@@ -132,6 +133,7 @@ func TestMove(t *testing.T) {
 // TestMoveGoesOn: a run of the command that ends before it writes a phase is repeated, and goes
 // on, while the processes run.
 func TestMoveGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted, switchover.Done} {
 		t.Run("before "+phase.String(), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
@@ -163,6 +165,7 @@ func TestMoveGoesOn(t *testing.T) {
 // TestMoveUndone: a move that is aborted, or whose hold lasts too long, before each phase
 // changes nothing, and can be begun again.
 func TestMoveUndone(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted} {
 		for _, byLimit := range []bool{false, true} {
 			if byLimit && phase == switchover.Holding {
@@ -210,6 +213,7 @@ func TestMoveUndone(t *testing.T) {
 // TestSleepingFrontIsForwarded: what reaches the old repartition topic after its tasks have
 // closed is judged by the new ones, once.
 func TestSleepingFrontIsForwarded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -245,6 +249,7 @@ func TestSleepingFrontIsForwarded(t *testing.T) {
 // TestReplacedRunMayNotAct: once another run of the command has taken over, the earlier one writes
 // no phase.
 func TestReplacedRunMayNotAct(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	i := b.ready(b.start(b.config("one")))
@@ -276,6 +281,7 @@ func TestReplacedRunMayNotAct(t *testing.T) {
 
 // TestMoveRefused: a move that is not possible is refused before anything is written.
 func TestMoveRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, routes, want string
 		to                 int32

@@ -151,6 +151,7 @@ func strangeTraffic(round int) (records []*kgo.Record) {
 // TestSelfAuditHolds: strange and clean histories, range after range, and with erasures and
 // restarts between.
 func TestSelfAuditHolds(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strangeRoutes)
 	for _, topic := range []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"} {
 		b.createTopic(topic, 4)
@@ -184,6 +185,7 @@ func TestSelfAuditHolds(t *testing.T) {
 // TestSelfAuditFindsPlantedViolations: a copy in the output, a dead letter without a cause, and
 // an event that the routing stage skips.
 func TestSelfAuditFindsPlantedViolations(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strangeRoutes)
 	inputs := []string{"signals.raw", "hooks.raw", "alerts.raw", "keyed.raw"}
 	for _, topic := range inputs {
@@ -231,6 +233,7 @@ func place(rec *kgo.Record) string {
 // TestSelfAuditLeavesWhatWaits: events that were routed and that no task has judged are no
 // finding, however long they wait, and the audit after their verdicts counts each once.
 func TestSelfAuditLeavesWhatWaits(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
@@ -257,6 +260,7 @@ func TestSelfAuditLeavesWhatWaits(t *testing.T) {
 // TestSelfAuditBeginsWhereRecordsWereDeleted: it audits nothing, and from there on everything.
 // What is deleted before it was audited is an error.
 func TestSelfAuditBeginsWhereRecordsWereDeleted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("a")
 	i := b.ready(b.start(cfg))

@@ -136,6 +136,7 @@ func (w *world) runKilled(args ...string) (stdout string) {
 // records. Each command of the page is killed with SIGKILL, and so is a process at each step.
 // Every key is emitted once by both clusters together.
 func TestRealCluster(t *testing.T) {
+	t.Parallel()
 	rate := int(loadRate)
 	brokers := []*kafkatest.Broker{kafkatest.Start(t), kafkatest.Start(t)}
 	app := fmt.Sprintf("cluster-%06x", rand.N(1<<24))

@@ -67,6 +67,7 @@ func awaitTasks(t *testing.T, partitions int, services ...*service) {
 // arrive: once without a fault, once with the command killed in each phase, and once with a
 // process killed. A further move is undone. Every event is emitted once.
 func TestRealMove(t *testing.T) {
+	t.Parallel()
 	rate := int(loadRate)
 	w := newWorld(t, seedRoutes)
 	w.createTopics(nil, seedInputs...)

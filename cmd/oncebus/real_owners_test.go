@@ -190,6 +190,7 @@ func (s *service) writes(keys int) {
 // the other has taken over its tasks. It gets the tasks that it had, and reads the rows that
 // came meanwhile, not those of all keys.
 func TestRealFormerOwnerIsWarm(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, ownersRoutes)
 	w.createTopics(nil, "raw")
 	a, b := w.startFast("a"), w.startFast("b")
@@ -256,6 +257,7 @@ func (s *service) follows(tasks int) {
 // tasks, so it reads only the tails of their changelogs. The kill also ends standbys, behind
 // open transactions; they go on from their directories.
 func TestRealStandbyTakesOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, ownersRoutes)
 	w.createTopics(nil, "raw")
 	a, b := w.startFast("a", "STANDBY=1"), w.startFast("b", "STANDBY=1")

@@ -164,6 +164,7 @@ func (w *world) awaitSeeds(p *program.Process, more int64) {
 // process with SIGKILL on the way. Of the seeded keys exactly those are emitted that the command
 // lists as too late, and every other event is emitted once.
 func TestRealSeed(t *testing.T) {
+	t.Parallel()
 	rate, keys := int(loadRate), seedKeys
 	w := newWorld(t, seedRoutes)
 	w.createTopics(nil, seedInputs...)

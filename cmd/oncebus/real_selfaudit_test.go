@@ -159,6 +159,7 @@ func (w *world) selfAudit(want int, args ...string) audited {
 // TestRealSelfAudit audits an app under load from its start, and goes on after the kill of a
 // process. Then it finds a copy that was written to the output by hand.
 func TestRealSelfAudit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	settings := []string{"TRANSACTION_TIMEOUT=30s", "SESSION_TIMEOUT=6s"} // the machine may be busy

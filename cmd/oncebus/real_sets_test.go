@@ -294,6 +294,7 @@ func (w *world) manifestRows() []*kgo.Record {
 // row of a set and its adoption. One process sleeps through a change, and one has the file of set 1.
 // Every event is emitted once.
 func TestRealRouteSets(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, setSignals)
 	w.createTopics(nil, "signals.raw", "alerts.raw", "orders.raw")
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")

@@ -183,6 +183,7 @@ func (w *world) succeeds(p *program.Process) {
 // killed with SIGKILL after its steps, and a process while the input is held. Each old key is
 // emitted once until the promotion, each new key once from then on, and nothing is lost.
 func TestRealShadow(t *testing.T) {
+	t.Parallel()
 	rate := int(loadRate)
 	w := newWorld(t, numberRoutes)
 	w.createTopics(nil, seedInputs...)

@@ -151,6 +151,7 @@ func (c *windowChange) change(file string, first ...edge) {
 // edges of what is known: a row from 1 ms before counts as absent, one at the edge decides, and from
 // the event time on that the plan prints the longer window holds as a whole.
 func TestRealWindowChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, changingRoutes)
 	// One task, so that one stream time applies to all events of a namespace.
 	w.settings = []string{"PARTITIONS=1", "WORKERS=1", "LEAVE_ON_STOP=false"}
