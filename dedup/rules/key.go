@@ -93,11 +93,12 @@ type Deriver struct {
 	hashed   []byte // what was hashed
 	// text has the unescaped and normalised texts of this record, one after the
 	// other. Results alias it, so it only grows until the next record.
-	text     []byte
-	digits   []byte  // scratch of parseDecimal
-	shortest []byte  // scratch of checkNumber
-	skipped  []fault // of the sources that yielded no key so far
-	fault    fault   // makes the record malformed
+	text      []byte
+	digits    []byte // scratch of parseDecimal
+	shortest  []byte // scratch of checkNumber
+	projector projector
+	skipped   []fault // of the sources that yielded no key so far
+	fault     fault   // makes the record malformed
 }
 
 // fault is a part of the record and the cause why it cannot be used. String joins

@@ -1,16 +1,23 @@
 package rules
 
-// projection reduces a checked JSON value to the part that the payload source
-// hashes. It recurses along the tree's paths only.
+// projection says which part of a payload its source hashes. All derivers of the routes share
+// it, so it never changes.
 type projection struct {
 	tree    *pathNode
 	include bool // only the tree's paths; else all but them
-	name    []byte
+}
+
+// projector reduces a checked JSON value to a projection. It recurses along the tree's paths
+// only. Each deriver has its own.
+type projector struct {
+	projection
+
+	name []byte // scratch of step
 }
 
 // append appends the projected value. With include, it reports whether the value
 // has a path of the tree.
-func (p *projection) append(dst, raw []byte) ([]byte, bool) {
+func (p *projector) append(dst, raw []byte) ([]byte, bool) {
 	if p.include {
 		out, _, found := p.keep(dst, raw, 0, p.tree)
 		return out, found
@@ -21,7 +28,7 @@ func (p *projection) append(dst, raw []byte) ([]byte, bool) {
 
 // cut copies the value at i without the paths below node and returns the index
 // after it. The element after a removed one takes its index.
-func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
+func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	if node == nil || b[i] != '{' && b[i] != '[' {
 		end := skipValue(b, i)
 		return append(dst, b[i:end]...), end
@@ -50,7 +57,7 @@ func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 // the value, and whether the value has one of the paths. A container on a path is
 // copied, empty or not. An array element of no path becomes null, so that later
 // elements have the same index; trailing ones are left out.
-func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
+func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)
 		return append(dst, b[i:end]...), end, true
@@ -87,7 +94,7 @@ func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bo
 
 // step reads the start of the member or element n at i. It returns the child node,
 // the label to copy before the value ("name":) and the index of the value.
-func (p *projection) step(b []byte, i, n int, object bool, node *pathNode) (*pathNode, []byte, int) {
+func (p *projector) step(b []byte, i, n int, object bool, node *pathNode) (*pathNode, []byte, int) {
 	if !object {
 		return node.element(n), nil, i
 	}

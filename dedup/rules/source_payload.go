@@ -92,7 +92,8 @@ func (d *Deriver) payloadKey(s *Source, _ int) status {
 	if s.project != nil {
 		mark := len(d.text) // the match and earlier sources may have added texts
 		var ok bool
-		if d.text, ok = s.project.append(d.text, raw); !ok {
+		d.projector.projection = *s.project
+		if d.text, ok = d.projector.append(d.text, raw); !ok {
 			return d.skip(s.text, "the payload has none of the paths")
 		}
 		raw = d.text[mark:]
