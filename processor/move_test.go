@@ -141,7 +141,11 @@ func TestMoveGoesOn(t *testing.T) {
 			i := b.ready(b.start(b.config("one")))
 			b.produce(movedEvents(1, 0, 500)...)
 			b.drain(i, "signals.raw")
-			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 6, Limit: time.Minute, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
+			limit := time.Minute
+			if phase == switchover.Done {
+				limit = 5 * time.Second // then the processes end it
+			}
+			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 6, Limit: limit, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
 				t.Fatalf("stopped run: %v", err)
 			}
 			b.produce(movedEvents(2, 250, 500)...)

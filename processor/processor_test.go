@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -48,18 +49,37 @@ func (p *Processor) SetProgressInterval(d time.Duration) { p.progressInterval = 
 // PauseRouting lets the routing stage fetch nothing from a topic, until the function that
 // it returns is called.
 func (p *Processor) PauseRouting(topic string) (end func()) {
-	for _, w := range p.workers {
-		if w.stage == StageRoute {
-			w.txns.client.PauseFetchTopics(topic)
-		}
+	for _, client := range p.routingClients() {
+		client.PauseFetchTopics(topic)
 	}
 	return func() {
-		for _, w := range p.workers {
-			if w.stage == StageRoute {
-				w.txns.client.ResumeFetchTopics(topic)
-			}
+		for _, client := range p.routingClients() {
+			client.ResumeFetchTopics(topic)
 		}
 	}
+}
+
+// routingClients returns the clients of the routing workers, as soon as these poll: a worker that
+// polls does not replace its client. It leaves out workers that have ended.
+func (p *Processor) routingClients() (clients []*kgo.Client) {
+	for _, w := range p.workers {
+		if w.stage != StageRoute {
+			continue
+		}
+		for range 1 << 20 {
+			w.mu.Lock()
+			polls := w.wakePoll != nil
+			if polls {
+				clients = append(clients, w.txns.client)
+			}
+			w.mu.Unlock()
+			if polls {
+				break
+			}
+			runtime.Gosched()
+		}
+	}
+	return clients
 }
 
 // SetMachine replaces this machine's clocks.

@@ -29,7 +29,7 @@ func (b *bench) tasksOf(i *instance) map[app.TaskID]bool {
 func (b *bench) share(one, other *instance) {
 	b.t.Helper()
 	b.wait("both to run half of the tasks", func() bool {
-		return len(b.tasksOf(one)) == 4 && len(b.tasksOf(other)) == 4 && one.Ready() == nil && other.Ready() == nil
+		return one.Ready() == nil && other.Ready() == nil && len(b.tasksOf(one)) == 4 && len(b.tasksOf(other)) == 4
 	})
 }
 

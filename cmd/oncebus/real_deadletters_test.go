@@ -234,6 +234,9 @@ func TestRealRedrive(t *testing.T) {
 	w := newWorld(t, redriveRoutesOf("v1", "id"))
 	sent := w.turnAway(events)
 	w.mend(redriveRoutesOf("v2", "code"))
+	if _, problems, code := w.oncebus("", "apply", "--yes", "--forget-keys", "v1-signals,v1-orders", filepath.Join(w.dir, "routes.yaml")); code != cli.ExitStopped {
+		t.Fatalf("apply ended with %d: %s", code, problems)
+	}
 	s := w.start("a")
 	s.awaitReady()
 	// Slow enough that even a busy machine finds the moment: 50 records a transaction, ten of them a second.

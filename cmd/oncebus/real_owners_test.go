@@ -41,7 +41,7 @@ var ownersRate, ownersKeys = int(loadRate), 300_000
 // flood sends numbered events, and duplicates of earlier ones.
 type flood struct {
 	w      *world
-	keys   int // the next new key
+	keys   atomic.Int64 // the next new key
 	events int
 	failed atomic.Pointer[error]
 }
@@ -49,14 +49,15 @@ type flood struct {
 // more sends n events, a quarter of them duplicates: most of recent keys, some of any.
 func (f *flood) more(ctx context.Context, n int) {
 	for range n {
-		key := f.keys
+		keys := int(f.keys.Load())
+		key := keys
 		switch {
-		case f.events%4 < 3 || f.keys == 0:
-			f.keys++
+		case f.events%4 < 3 || keys == 0:
+			f.keys.Add(1)
 		case f.events%64 == 3:
-			key = f.w.rng.IntN(f.keys)
+			key = f.w.rng.IntN(keys)
 		default:
-			key = f.keys - 1 - f.w.rng.IntN(min(f.keys, 5000))
+			key = keys - 1 - f.w.rng.IntN(min(keys, 5000))
 		}
 		f.events++
 		r := &kgo.Record{Topic: f.w.topic("raw"), Partition: f.w.rng.Int32N(realPartitions), Value: fmt.Appendf(nil, `{"id":"%d"}`, key)}
@@ -99,10 +100,10 @@ func (f *flood) check() {
 	}
 	f.taken()
 	f.w.drained([]string{"raw"}, []string{"unique", "dead"})
-	emitted := make([]int, f.keys)
+	emitted := make([]int, int(f.keys.Load()))
 	for _, r := range f.w.output("unique") {
 		var id int
-		if _, err := fmt.Sscanf(string(r.Value), `{"id":"%d"}`, &id); err != nil || id >= f.keys {
+		if _, err := fmt.Sscanf(string(r.Value), `{"id":"%d"}`, &id); err != nil || id >= int(f.keys.Load()) {
 			f.w.t.Fatalf("%q was never sent", r.Value)
 		}
 		emitted[id]++
@@ -115,9 +116,9 @@ func (f *flood) check() {
 		doubled += max(0, n-1)
 	}
 	if lost+doubled > 0 {
-		f.w.t.Errorf("of %d keys in %d events %d are lost and %d doubled", f.keys, f.events, lost, doubled)
+		f.w.t.Errorf("of %d keys in %d events %d are lost and %d doubled", int(f.keys.Load()), f.events, lost, doubled)
 	}
-	f.w.t.Logf("%d events of %d keys: %d lost, %d doubled", f.events, f.keys, lost, doubled)
+	f.w.t.Logf("%d events of %d keys: %d lost, %d doubled", f.events, int(f.keys.Load()), lost, doubled)
 }
 
 // taken waits until the input is processed, as long as there is progress: a machine may be
@@ -204,7 +205,7 @@ func TestRealFormerOwnerIsWarm(t *testing.T) {
 	before, coldBefore := a.readAgain()
 	b.kill()
 	taken, _ := a.takesOver(before, coldBefore)
-	keys := f.keys
+	keys := int(f.keys.Load())
 	b = w.startFast("b")
 	awaitSharing(t, ownersTasks, a, b)
 	rows, cold := b.readAgain()
@@ -272,7 +273,7 @@ func TestRealStandbyTakesOver(t *testing.T) {
 		dies.follows(ownersTasks / 2)
 		dies.writes(ownersKeys)
 		before, coldBefore := stays.readAgain()
-		keys := f.keys
+		keys := int(f.keys.Load())
 		dies.kill()
 		rows, cold := stays.takesOver(before, coldBefore)
 		t.Logf("%d keys: process %s took over from %s, and read %d rows in %d cold restores", keys, stays.Name, dies.Name, rows, cold)
