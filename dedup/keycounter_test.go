@@ -50,10 +50,10 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 			}
 			// A key that is seen again while its expired row still counts, counts twice.
 			if c.Live() < live || c.Live() > nearly+300/counterBuckets+5 {
-				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a bucket", seed, n, c.Live(), live, nearly)
+				t.Fatalf("run %d, event %d: %d counted, %d live, %d within a bucket", seed, n, c.Live(), live, nearly)
 			}
 			if got := c.Active(w, streamTime); got < active || got > nearlyActive {
-				t.Fatalf("seed %d, event %d: %d counted as active, %d are, %d within a bucket", seed, n, got, active, nearlyActive)
+				t.Fatalf("run %d, event %d: %d counted as active, %d are, %d within a bucket", seed, n, got, active, nearlyActive)
 			}
 			if len(c.buckets) > counterBuckets+2 && c.width > 1 {
 				t.Fatalf("%d buckets", len(c.buckets))
@@ -86,16 +86,16 @@ func TestKeyCounterOfALongerWindow(t *testing.T) {
 		before := c.width
 		c.MergeFor(longer)
 		if want := NewKeyCounter(longer).width; c.width < before || c.width > max(want, before) || c.width <= want/2 || c.IsCoarse(longer) != (before > want) {
-			t.Fatalf("seed %d: width %d after %d, want about %d", seed, c.width, before, want)
+			t.Fatalf("run %d: width %d after %d, want about %d", seed, c.width, before, want)
 		}
 		for i, first := range firsts {
 			c.Remove(first)
 			if fine.Remove(first); c.Live() != fine.Live() {
-				t.Fatalf("seed %d: %d rows are counted after %d of 200 were removed", seed, c.Live(), i+1)
+				t.Fatalf("run %d: %d rows are counted after %d of 200 were removed", seed, c.Live(), i+1)
 			}
 		}
 		if c.Buckets() != 0 {
-			t.Fatalf("seed %d: %d buckets are left", seed, c.Buckets())
+			t.Fatalf("run %d: %d buckets are left", seed, c.Buckets())
 		}
 	}
 }

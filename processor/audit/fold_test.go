@@ -303,7 +303,7 @@ func TestSampleIsWithinItsError(t *testing.T) {
 			z := (float64(got.N) - float64(want)) / max(got.Error, 1)
 			sums[what] += z * z
 			if math.Abs(z) > 5 {
-				t.Errorf("seed %d: %s: %d ± %.0f, want %d", seed, what, got.N, got.Error, want)
+				t.Errorf("run %d: %s: %d ± %.0f, want %d", seed, what, got.N, got.Error, want)
 			}
 		}
 		near("keys", c.Keys, uint64(len(p.first)))
@@ -319,11 +319,11 @@ func TestSampleIsWithinItsError(t *testing.T) {
 		for _, s := range c.Delays {
 			sum += p.delays[cmp.Or(s.UpTo, -1)]
 			if want := float64(sum) / float64(p.total()); math.Abs(s.Share-want) > 5*s.Deviation+1e-9 && s.Copies.N > 100 {
-				t.Errorf("seed %d: share up to %d: %f ± %f, want %f", seed, s.UpTo, s.Share, s.Deviation, want)
+				t.Errorf("run %d: share up to %d: %f ± %f, want %f", seed, s.UpTo, s.Share, s.Deviation, want)
 			}
 		}
 		if c.Events != p.events || c.MissingKey != p.missing || c.Keyed != p.keyed {
-			t.Errorf("seed %d: counts of events are sampled: %d, %d, %d", seed, c.Events, c.Keyed, c.MissingKey)
+			t.Errorf("run %d: counts of events are sampled: %d, %d, %d", seed, c.Events, c.Keyed, c.MissingKey)
 		}
 	}
 	for what, per := range map[string]float64{"keys": seeds, "copies": seeds, "other partition": seeds, "copies of a partition": 4 * seeds} {

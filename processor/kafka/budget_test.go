@@ -109,7 +109,7 @@ func TestClientsThatHoldPartsOfTheBudgetGoOn(t *testing.T) {
 							defer taking.Unlock()
 							taken := b.take(size)
 							if used := b.Used(); taken && used > limit+limit/4 && used-size > limit/4 {
-								t.Errorf("seed %d: %d bytes in use after a batch of %d", seed, used, size)
+								t.Errorf("run %d: %d bytes in use after a batch of %d", seed, used, size)
 							}
 							return taken
 						}
@@ -125,7 +125,7 @@ func TestClientsThatHoldPartsOfTheBudgetGoOn(t *testing.T) {
 			}
 			clients.Wait()
 			if used := b.Used(); used != 0 {
-				t.Errorf("seed %d: %d bytes in use at the end", seed, used)
+				t.Errorf("run %d: %d bytes in use at the end", seed, used)
 			}
 		})
 	}

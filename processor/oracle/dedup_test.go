@@ -85,24 +85,24 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 			counter.Advance(span, streamTime)
 		}
 		if j.verdict != verdict.String() {
-			t.Fatalf("seed %d, event %d at %d, present %d, route %+v: oracle %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)
+			t.Fatalf("run %d, event %d at %d, present %d, route %+v: oracle %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)
 		}
 		if verdict != dedup.Invalid && e.time != eventTime {
-			t.Fatalf("seed %d, event %d: event time %d, dedup %d", seed, n, e.time, eventTime)
+			t.Fatalf("run %d, event %d: event time %d, dedup %d", seed, n, e.time, eventTime)
 		}
 		if streamTime != dedup.NoStreamTime && (!f.seen[r.NamespaceID] || f.times[r.NamespaceID] != streamTime) {
-			t.Fatalf("seed %d, event %d: stream time %d, dedup %d", seed, n, f.times[r.NamespaceID], streamTime)
+			t.Fatalf("run %d, event %d: stream time %d, dedup %d", seed, n, f.times[r.NamespaceID], streamTime)
 		}
 		if wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; wrote != j.wrote {
-			t.Fatalf("seed %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
+			t.Fatalf("run %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
 		} else if wrote {
 			rows[e.digest] = row
 			if want := row.AppendValue(nil); !bytes.Equal(j.row.value(nil), want) {
-				t.Fatalf("seed %d, event %d: row %x, dedup writes %x", seed, n, j.row.value(nil), want)
+				t.Fatalf("run %d, event %d: row %x, dedup writes %x", seed, n, j.row.value(nil), want)
 			}
 		}
 		if verdict == dedup.Duplicate && j.first.first != prior.First {
-			t.Fatalf("seed %d, event %d: first seen at %d, dedup %d", seed, n, j.first.first, prior.First)
+			t.Fatalf("run %d, event %d: first seen at %d, dedup %d", seed, n, j.first.first, prior.First)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func TestLedgerFindsNothingInCleanPages(t *testing.T) {
 		p := newPage()
 		p.lives("a", 20)
 		if found := p.audit(NewLedger(p.cfg), rand.New(rand.NewPCG(seed, 0))); len(found) > 0 {
-			t.Fatalf("seed %d: %v", seed, found)
+			t.Fatalf("run %d: %v", seed, found)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestLedgerFindsWhatIsPlanted(t *testing.T) {
 				p.lives("b", 10)
 				found := p.audit(NewLedger(p.cfg), rand.New(rand.NewPCG(seed, 1)))
 				if len(found) != 1 || !strings.HasPrefix(found[0], want) {
-					t.Fatalf("seed %d: found %q, want one that begins with %q", seed, found, want)
+					t.Fatalf("run %d: found %q, want one that begins with %q", seed, found, want)
 				}
 			}
 		})
@@ -318,7 +318,7 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 		}
 		l := NewLedger(all.cfg)
 		if found := p.audit(l, rng); len(found) > 0 {
-			t.Fatalf("seed %d, first range: %v", seed, found)
+			t.Fatalf("run %d, first range: %v", seed, found)
 		}
 		var horizons [256]int64
 		l, err := RestoreLedger(all.cfg, l.AppendState(nil, &horizons))
@@ -326,7 +326,7 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l.open != l.Report().Carried || l.formers != len(l.former) {
-			t.Fatalf("seed %d: %d records wait of %d, %d former times of %d keys", seed, l.open, l.Report().Carried, l.formers, len(l.former))
+			t.Fatalf("run %d: %d records wait of %d, %d former times of %d keys", seed, l.open, l.Report().Carried, l.formers, len(l.former))
 		}
 		next := &page{cfg: all.cfg, stream: all.stream, from: int64(cut), inputs: all.inputs[cut:], log: all.log[rows:], emissions: all.emissions[outs:]}
 		for i := range next.log {
@@ -335,7 +335,7 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 			}
 		}
 		if found := next.audit(l, rng); len(found) > 0 {
-			t.Fatalf("seed %d, second range: %v", seed, found)
+			t.Fatalf("run %d, second range: %v", seed, found)
 		}
 	}
 }
@@ -352,10 +352,10 @@ func TestLedgerFollowsASampleBeyondItsBound(t *testing.T) {
 		l := NewLedger(p.cfg)
 		found := p.audit(l, rand.New(rand.NewPCG(seed, 3)))
 		if len(found) != 1 || !strings.HasPrefix(found[0], "K1 out") {
-			t.Errorf("seed %d: %v", seed, found)
+			t.Errorf("run %d: %v", seed, found)
 		}
 		if r := l.Report(); r.Keys > 50 || r.OneIn < 8 || r.OneInMatched != 1 {
-			t.Errorf("seed %d: %+v", seed, r)
+			t.Errorf("run %d: %+v", seed, r)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestLedgerFollowsAChangedWindow(t *testing.T) {
 				c.plant(p)
 				found := p.audit(NewLedger(p.cfg), rand.New(rand.NewPCG(seed, 3)))
 				if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.HasPrefix(found[0], c.want)) {
-					t.Fatalf("seed %d: found %q, want %q", seed, found, c.want)
+					t.Fatalf("run %d: found %q, want %q", seed, found, c.want)
 				}
 			}
 		})
@@ -100,10 +100,10 @@ func TestLedgerCountsAnEventOnceWhereWindowsDiffer(t *testing.T) {
 		p.checkpoint(2)
 		l := NewLedger(p.cfg)
 		if found := p.audit(l, rand.New(rand.NewPCG(seed, 6))); len(found) > 0 {
-			t.Fatalf("seed %d: found %q", seed, found)
+			t.Fatalf("run %d: found %q", seed, found)
 		}
 		if got := l.routes[dropping]; got.Inputs != 3 || got.Unique != 2 || got.Duplicates != 1 {
-			t.Fatalf("seed %d: counted %+v, want 3 inputs, 2 unique and a duplicate", seed, got)
+			t.Fatalf("run %d: counted %+v, want 3 inputs, 2 unique and a duplicate", seed, got)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestLedgerTakesSeeds(t *testing.T) {
 		p.again(plain, "x", p.stream+5)
 		p.first(plain, "x", p.stream+2*hour)
 		if found := p.audit(NewLedger(p.cfg), rand.New(rand.NewPCG(seed, 4))); len(found) > 0 {
-			t.Fatalf("seed %d: found %q", seed, found)
+			t.Fatalf("run %d: found %q", seed, found)
 		}
 	}
 	item := ReadChangelog(&Record{Key: []byte("seeds/0123456789abcdef0123"), Value: []byte{1, 0, 0, 0, 0, 0, 0}}, Position{})

@@ -114,7 +114,7 @@ func TestRandomHistories(t *testing.T) {
 		w := play(seed, 1500)
 		report, violations := Check(w.cfg, w.end())
 		if len(violations) > 0 {
-			t.Fatalf("seed %d: %v, %v", seed, ids(t, violations), report)
+			t.Fatalf("run %d: %v, %v", seed, ids(t, violations), report)
 		}
 		for verdict, n := range report.Outputs {
 			seen[verdict] += n
@@ -139,7 +139,7 @@ func TestEveryChangeIsFound(t *testing.T) {
 		r := records[rng.IntN(len(records))]
 		what := tamper(rng, w, r)
 		if _, violations := Check(w.cfg, w.end()); len(violations) == 0 {
-			t.Errorf("seed %d: %s, %s: no finding", seed, at(&r), what)
+			t.Errorf("run %d: %s, %s: no finding", seed, at(&r), what)
 		}
 	}
 }

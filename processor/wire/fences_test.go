@@ -153,7 +153,7 @@ func TestFencesAgainstAModel(t *testing.T) {
 			}
 		}
 		if moved < 2 {
-			t.Errorf("seed %d: the floor moved %d times in %d rows", seed, moved, len(m.rows))
+			t.Errorf("run %d: the floor moved %d times in %d rows", seed, moved, len(m.rows))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (m *fenceModel) check(t *testing.T, seed uint64) {
 		}
 	}
 	if len(m.c.Fences) > fencesMax || m.c.fenced() > fencedMax {
-		t.Fatalf("seed %d: %d fences with %d entries", seed, len(m.c.Fences), m.c.fenced())
+		t.Fatalf("run %d: %d fences with %d entries", seed, len(m.c.Fences), m.c.fenced())
 	}
 	if back, err := DecodeCheckpoint(m.c.Append(nil)); err != nil || !reflect.DeepEqual(back, m.c) {
 		t.Fatalf("in seed %d floor %d and fences %+v were decoded as %d and %+v, %v", seed, m.c.Floor, m.c.Fences, back.Floor, back.Fences, err)
