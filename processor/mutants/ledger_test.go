@@ -86,7 +86,7 @@ var ledgerList = []mutant{
 		name:     "audit-loses-what-it-carries",
 		hazards:  []string{"V1"},
 		does:     "the next audit does not know the records whose counterpart follows",
-		edits:    []edit{{"processor/oracle/ledgerstate.go", "		l.fates[at] = x\n", "		_ = x\n"}},
+		edits:    []edit{{"processor/oracle/ledgerstate.go", "		l.fates[at] = x\n", "		_, _ = at, x\n"}},
 		aims:     inLedger("^TestLedgerGoesOnFromItsState$"),
 		notInSim: "the simulation has no audit",
 	},
