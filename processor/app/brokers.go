@@ -26,9 +26,34 @@ type brokerFacts struct {
 }
 
 // readBrokers reads the metadata of the cluster and of every topic that the app relies
-// on. It is one request without a cache, because kadm returns an error for all topics if
-// one is denied.
+// on. They are those of the partitions to which its keys were moved last.
 func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
+	resp, err := f.describe(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, b := range resp.Brokers {
+		f.brokers = append(f.brokers, brokerFacts{id: b.NodeID, addr: b.Host + ":" + strconv.Itoa(int(b.Port))})
+	}
+	slices.SortFunc(f.brokers, func(a, b brokerFacts) int { return int(a.id) - int(b.id) })
+	if _, ok := f.topology.Topics[f.topology.Manifest]; !ok {
+		return nil
+	}
+	m, err := readManifest(ctx, c.Client, f.topology)
+	if err != nil {
+		return nil //nolint:nilerr // the check of the manifest reads it again, and reports the error
+	}
+	if f.manifest = m; m.generation().number == 1 {
+		return nil
+	}
+	f.topology = topologyOf(f.Config.AppID, f.Routes, m.sets, m.generation())
+	_, err = f.describe(ctx, c)
+	return err
+}
+
+// describe describes the cluster and the topics of the topology, by one request without a
+// cache: kadm returns an error for all topics if one is denied.
+func (f *Facts) describe(ctx context.Context, c Conn) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range append(f.topology.all(), offsetsTopic, transactionsTopic) {
@@ -38,14 +63,10 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	}
 	resp, err := req.RequestWith(ctx, c.Client)
 	if err != nil {
-		return fmt.Errorf("read the metadata of the cluster: %w", err)
+		return nil, fmt.Errorf("read the metadata of the cluster: %w", err)
 	}
 	f.throttled = time.Duration(resp.ThrottleMillis) * time.Millisecond
 	t := f.topology
-	for _, b := range resp.Brokers {
-		f.brokers = append(f.brokers, brokerFacts{id: b.NodeID, addr: b.Host + ":" + strconv.Itoa(int(b.Port))})
-	}
-	slices.SortFunc(f.brokers, func(a, b brokerFacts) int { return int(a.id) - int(b.id) })
 	t.brokers = len(resp.Brokers)
 	t.countBrokers(ctx, c.Client)
 	if resp.ClusterID != nil {
@@ -62,7 +83,7 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 			t.Topics[*topic.Topic] = newTopicOf(detailOf(topic))
 		}
 	}
-	return nil
+	return resp, nil
 }
 
 // detailOf returns a topic of a metadata response as the admin client would.

@@ -60,7 +60,7 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 		f.changed = false
 		return nil, nil
 	}
-	s := &setup{Conn: f.conn, cfg: f.cfg, sets: m.sets, on: m.generation(), routes: m.sets.current().routes}
+	s := m.setupBy(f.conn, f.cfg, m.sets, m.sets.current().routes)
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
 		return nil, kafka.OperatorErrorf("route set %d: %w", m.sets.inForce, err)
 	}

@@ -40,7 +40,7 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	default:
 		return nil, plan.refuse(s.cfg.AppID)
 	}
-	s.sets, s.on, s.routes = m.sets, m.generation(), m.sets.current().routes
+	s = m.setupBy(s.Conn, s.cfg, m.sets, m.sets.current().routes)
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
 		return nil, kafka.OperatorErrorf("route set %d: %w", number, err)
 	}
@@ -81,7 +81,7 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 	if outcomes == nil {
 		set.Outcomes = m.sets.current().Outcomes
 	}
-	next := &setup{Conn: s.Conn, cfg: s.cfg, routes: file, sets: m.sets.with(set), on: m.generation()}
+	next := m.setupBy(s.Conn, s.cfg, m.sets.with(set), file)
 	if err := s.cfg.CheckSecret(file.NeedsSecret()); err != nil {
 		return kafka.OperatorErrorf("routes file: %w", err)
 	}

@@ -59,6 +59,9 @@ func (f *Facts) judgeTopics() []Finding {
 // readManifest reads the manifest.
 func (f *Facts) readManifest(ctx context.Context, c Conn) error {
 	t := f.topology
+	if f.manifest != nil {
+		return nil // read with the topics
+	}
 	if _, ok := t.Topics[t.Manifest]; ok {
 		var err error
 		if f.manifest, err = readManifest(ctx, c.Client, t); err != nil || f.manifest != nil {

@@ -92,7 +92,7 @@ func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *Shado
 	next := newRouteSet(current.Number+1, found.file, by)
 	next.Outcomes = current.Outcomes
 	next.Promoted = []Promoted{{Namespace: state.Namespace, LateBefore: state.lateBefore()}}
-	s := &setup{Conn: c, cfg: cfg, routes: found.file, sets: found.Manifest.sets.with(next)}
+	s := found.Manifest.setupBy(c, cfg, found.Manifest.sets.with(next), found.file)
 	t, err := s.setUpTopics(ctx)
 	if err != nil {
 		return 0, err
@@ -108,8 +108,8 @@ func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *Shado
 		return 0, err
 	}
 	err = s.editManifest(ctx, t, func(now *Manifest) error {
-		if now.sets.inForce != current.Number {
-			return kafka.OperatorErrorf("route set %d was put in force meanwhile: repeat the promotion", now.sets.inForce)
+		if now.sets.inForce != current.Number || now.generation().number != t.Generation {
+			return kafka.OperatorErrorf("route set %d or other partitions were put in force meanwhile: repeat the promotion", now.sets.inForce)
 		}
 		if err := s.checkHold(ctx, t, hold); err != nil {
 			return err

@@ -40,6 +40,12 @@ type setup struct {
 // manifest again, and decides again.
 var errSetsChanged = errors.New("the route sets of the app have changed")
 
+// setupBy returns the setup of an app with these route sets, the last of which has the routes.
+// Its topics are those of the generation of partitions that the manifest has in force.
+func (m *Manifest) setupBy(c Conn, cfg Config, sets *Sets, routes *rules.Routes) *setup {
+	return &setup{Conn: c, cfg: cfg, routes: routes, sets: sets, on: m.generation()}
+}
+
 // SetUp creates the app's topics and its manifest, or checks existing ones. It returns
 // all contradictions at once, as operator errors. An app at level 2 has the routes of its
 // set in force. A file that is new, and changes nothing but what is harmless, becomes the next

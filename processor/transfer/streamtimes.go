@@ -27,7 +27,7 @@ func (s *seeding) sendStreamTimes(ctx context.Context, h *portable.Header) error
 			}
 			known, changed := task.Known[r.Namespace]
 			value := wire.StreamTime{At: at, Changed: changed, Since: known.Since, LateBefore: known.LateBefore}
-			env := wire.Envelope{IsSeed: true, IsTime: true, Seed: s.p.run(), Route: r.NameBytes, EventTime: at, Timestamp: at, From: dedup.Position{Topic: dedup.SeedTopic}}
+			env := wire.Envelope{IsSeed: true, IsTime: true, Seed: s.p.run(), Route: r.WireName, EventTime: at, Timestamp: at, From: dedup.Position{Topic: dedup.SeedTopic}}
 			records = append(records, &kgo.Record{Topic: s.app.Topology.Repartition, Partition: task.Partition, Key: env.Append(nil), Value: value.Value()})
 		}
 	}
