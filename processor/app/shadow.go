@@ -81,7 +81,8 @@ func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
 func (rt *App) GoOver(c *wire.Checkpoint) {
 	known, before := rt.KnownUnder(c, rt.Set), c.Set
 	c.Shadows = rt.shadowsUnder(c)
-	c.Known, c.Set = rt.knownOfPromoted(known, before), rt.Set
+	c.Known, c.Set = known, rt.Set
+	rt.addPromoted(c, before)
 }
 
 // Promoted is a shadow whose key rule a set put in force.
@@ -92,36 +93,16 @@ type Promoted struct {
 	LateBefore int64 `json:"late_before"`
 }
 
-// knownOfPromoted returns the entries of a checkpoint with those of the shadows that were
-// promoted since a set.
-func (rt *App) knownOfPromoted(known []wire.KnownSince, since int64) []wire.KnownSince {
+// addPromoted notes in a checkpoint before which time events are late by the key rules of the
+// shadows that were promoted since a set.
+func (rt *App) addPromoted(c *wire.Checkpoint, since int64) {
 	for n := range rt.Set - since {
 		set := rt.Manifest.sets.all[since+1+n]
 		if set == nil {
 			continue
 		}
 		for _, p := range set.Promoted {
-			known = withKnown(known, wire.KnownSince{NamespaceID: rt.Manifest.NamespaceID(p.Namespace), Since: math.MinInt64, LateBefore: p.LateBefore})
+			c.AddKnown(wire.KnownSince{NamespaceID: rt.Manifest.NamespaceID(p.Namespace), Since: math.MinInt64, LateBefore: p.LateBefore})
 		}
 	}
-	return known
-}
-
-// withKnown returns entries with one more, by namespace id. Of two of a namespace the later
-// times hold.
-func withKnown(known []wire.KnownSince, more wire.KnownSince) (all []wire.KnownSince) {
-	added := false
-	for _, k := range known {
-		switch {
-		case k.NamespaceID == more.NamespaceID:
-			k.Since, k.LateBefore, added = max(k.Since, more.Since), max(k.LateBefore, more.LateBefore), true
-		case k.NamespaceID > more.NamespaceID && !added:
-			all, added = append(all, more), true
-		}
-		all = append(all, k)
-	}
-	if !added {
-		all = append(all, more)
-	}
-	return all
 }

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
@@ -26,12 +25,7 @@ func (t *Judge) takeStreamTime(j *Judging, ev *event) error {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if s.Changed {
-		known := slices.DeleteFunc(slices.Clone(t.Open.Known), func(k wire.KnownSince) bool { return k.NamespaceID == id })
-		at := slices.IndexFunc(known, func(k wire.KnownSince) bool { return k.NamespaceID > id })
-		if at < 0 {
-			at = len(known)
-		}
-		t.Open.Known = slices.Insert(known, at, wire.KnownSince{NamespaceID: id, Since: s.Since, LateBefore: s.LateBefore})
+		t.Open.AddKnown(wire.KnownSince{NamespaceID: id, Since: s.Since, LateBefore: s.LateBefore})
 	}
 	return t.moveStreamTime(j.Emitter, ev.route, s.At)
 }

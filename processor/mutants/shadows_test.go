@@ -34,7 +34,7 @@ var shadowList = []mutant{
 		name:     "promoted-without-late-before",
 		hazards:  []string{"N3"},
 		does:     "a copy of an event from before the shadow is emitted",
-		edits:    []edit{{"processor/app/shadow.go", "	c.Known, c.Set = rt.knownOfPromoted(known, before), rt.Set\n", "	c.Known, c.Set, _ = known, rt.Set, before\n"}},
+		edits:    []edit{{"processor/app/shadow.go", "	rt.addPromoted(c, before)\n", "	_ = before\n"}},
 		aims:     []suite{appSuite.aimed("^TestShadowBeginsWithTheSet$")},
 		notInSim: noShadowInSim,
 	},

@@ -1,7 +1,5 @@
 package wire
 
-import "slices"
-
 // FirstOf returns the first checkpoint of the tasks of a generation, from the closed ones of the
 // generation before. Their input begins at offset 0, and each may get rows of any old task: so
 // what one of these knew of time holds for all. A restore counts the rows. Sequence is 0, which
@@ -22,21 +20,11 @@ func FirstOf(closed []Checkpoint) Checkpoint {
 			first.SetAhead(a.NamespaceID, a.At)
 		}
 		for _, k := range c.Known {
-			first.addKnown(k)
+			first.AddKnown(k)
 		}
 	}
 	first.DropAhead()
 	return first
-}
-
-// addKnown adds an entry of another task, of which the later times hold.
-func (c *Checkpoint) addKnown(k KnownSince) {
-	at, has := slices.BinarySearchFunc(c.Known, k, func(a, b KnownSince) int { return int(a.NamespaceID) - int(b.NamespaceID) })
-	if !has {
-		c.Known = slices.Insert(c.Known, at, k)
-		return
-	}
-	c.Known[at].Since, c.Known[at].LateBefore = max(c.Known[at].Since, k.Since), max(c.Known[at].LateBefore, k.LateBefore)
 }
 
 // EventCounts returns the encoded counts of judged events and their duplicates, summed over

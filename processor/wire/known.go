@@ -1,6 +1,10 @@
 package wire
 
-import "oncebus/dedup"
+import (
+	"slices"
+
+	"oncebus/dedup"
+)
 
 // KnownSince says from when on the rows of a namespace are complete after a change of its
 // window. Rows first seen before Since count as absent, even those that are stored. Events
@@ -18,6 +22,19 @@ func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
 		}
 	}
 	return KnownSince{}, false
+}
+
+// AddKnown adds an entry. Of two of a namespace the later times hold. It changes no other
+// checkpoint: they share their entries.
+func (c *Checkpoint) AddKnown(k KnownSince) {
+	at, has := slices.BinarySearchFunc(c.Known, k, func(a, b KnownSince) int { return int(a.NamespaceID) - int(b.NamespaceID) })
+	c.Known = slices.Clone(c.Known)
+	if !has {
+		c.Known = slices.Insert(c.Known, at, k)
+		return
+	}
+	have := &c.Known[at]
+	have.Since, have.LateBefore = max(have.Since, k.Since), max(have.LateBefore, k.LateBefore)
 }
 
 // Window returns the window of a namespace id with what its rows are known to have. rule is
