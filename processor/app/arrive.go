@@ -132,23 +132,11 @@ func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Ar
 		_, err := CheckArrival(ctx, c, cfg.AppID, routes, a.File)
 		return err
 	}
-	for {
-		err := s.writeFenced(ctx, t, func() ([]*kgo.Record, error) { return s.arrivalRows(ctx, t, a) })
-		if err == nil || !isFenced(err) {
-			return err
-		}
-		if err := kafka.Pause(ctx, fencedPause); err != nil {
-			return err
-		}
-	}
+	return ChangeRows(ctx, c, cfg, t, func(before Rows) ([]*kgo.Record, error) { return s.arrivalRows(ctx, t, before, a) })
 }
 
 // arrivalRows returns the first rows of an app that arrives; none if it has arrived.
-func (s *setup) arrivalRows(ctx context.Context, t *Topology, a *Arriving) ([]*kgo.Record, error) {
-	before, err := ReadRows(ctx, s.Client, t)
-	if err != nil {
-		return nil, err
-	}
+func (s *setup) arrivalRows(ctx context.Context, t *Topology, before Rows, a *Arriving) ([]*kgo.Record, error) {
 	if done, err := arrivedWith(before, t.App, a.File); err != nil || done != nil {
 		return nil, err
 	}

@@ -84,9 +84,9 @@ func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led 
 		if err != nil {
 			return nil, err
 		}
-		m := new(Manifest)
-		if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
-			return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+		m, _, err := decodeRow[Manifest](rows, ManifestKey)
+		if err != nil {
+			return nil, err
 		}
 		if m.generation().number != t.Generation {
 			return nil, kafka.OperatorErrorf("the partitions of app %s were changed meanwhile: run the command again", t.App)
@@ -205,12 +205,12 @@ func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*Manifest, error) {
 	if set.Number != act.Set {
 		return nil, fmt.Errorf("%w: the tasks closed by set %d, and set %d is in force", ErrSetChanged, act.Set, set.Number)
 	}
-	m := new(Manifest)
-	if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
-		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+	m, _, err := decodeRow[Manifest](rows, ManifestKey)
+	if err != nil {
+		return nil, err
 	}
 	err = m.moveTo(manifestTopic{Name: RepartitionName(t.App, s.Number), Partitions: s.To, ID: TopicIDText(act.Topic), ChangelogID: TopicIDText(act.Changelog)}, act.Starts)
-	return m, err
+	return &m, err
 }
 
 // moveErasures returns the records that send the pending erasures of old tasks to the new ones,
@@ -276,9 +276,9 @@ func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason stri
 // the processes read none.
 func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
-		m := new(Manifest)
-		if err := json.Unmarshal(rows[ManifestKey], m); err != nil {
-			return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
+		m, _, err := decodeRow[Manifest](rows, ManifestKey)
+		if err != nil {
+			return nil, err
 		}
 		changed := false
 		for i := range m.Topics {
@@ -330,7 +330,7 @@ func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, numb
 // OpenSeeds returns the names of seeds that have begun and not ended.
 func OpenSeeds(rows Rows) (open []string, err error) {
 	for key := range rows {
-		if !strings.HasPrefix(key, seedPrefix) {
+		if !strings.HasPrefix(key, SeedPrefix) {
 			continue
 		}
 		seed, _, err := decodeRow[struct {
@@ -347,5 +347,6 @@ func OpenSeeds(rows Rows) (open []string, err error) {
 	return open, nil
 }
 
-// seedPrefix begins the keys of the progress of seeds, see package transfer.
-const seedPrefix = "seed/"
+// SeedPrefix begins the record keys of the progress of seeds in the manifest topic, which package
+// transfer writes.
+const SeedPrefix = "seed/"

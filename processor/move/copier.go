@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
@@ -67,13 +65,7 @@ func (m *Mover) openCopier(ctx context.Context) (*kgo.Client, error) {
 	client, err := kgo.NewClient(append(slices.Clone(m.options),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), kgo.TransactionTimeout(m.cfg.TransactionTimeout),
 		kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
-		kgo.RetryTimeoutFn(func(key int16) time.Duration {
-			// Sent twice, a late one could end the next transaction (C2).
-			if kmsg.Key(key) == kmsg.EndTxn {
-				return time.Nanosecond
-			}
-			return m.cfg.TransactionTimeout
-		}))...)
+		kafka.EndOnce(m.cfg.TransactionTimeout))...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

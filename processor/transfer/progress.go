@@ -17,9 +17,6 @@ import (
 	"oncebus/processor/wire"
 )
 
-// progressPrefix begins the record keys of the progress of seeds in the manifest topic.
-const progressPrefix = "seed/"
-
 // tooLateMax bounds the numbers of seeds that came too late, in a progress and a report.
 const tooLateMax = 10_000
 

@@ -119,7 +119,7 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 		}
 	}
 	var err error
-	if s.journal, s.p, err = c.openJournal(ctx, progressPrefix+o.Name); err != nil {
+	if s.journal, s.p, err = c.openJournal(ctx, app.SeedPrefix+o.Name); err != nil {
 		return nil, err
 	}
 	defer s.journal.client.Close()
