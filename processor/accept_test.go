@@ -2,13 +2,11 @@ package processor_test
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -17,7 +15,6 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
@@ -188,20 +185,11 @@ func TestDecisionKeepsTheRouteSet(t *testing.T) {
 	b.accept(b.awaitRefusals(i, 4, app.StateLost), app.BelieveNothing, false)
 	b.ready(i)
 	must(t, i.stop())
-	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() { must(t, host.Close()) })
-	for p := range int32(4) {
-		id := app.TaskID{Topic: "app-repartition", Partition: p}
-		store, err := host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
-		must(t, err)
-		stored, err := wire.ReadStored(store.Checkpoint())
-		must(t, err)
+	b.eachStore(i, func(p int32, _ *state.Store, stored *wire.Fold) {
 		if got := stored.Newest(); got.Set != 2 {
 			t.Errorf("partition %d: the stored checkpoint is of set %d, want 2", p, got.Set)
 		}
-		must(t, store.Close())
-	}
+	})
 }
 
 // TestCutChangelogIsRefused: the newest checkpoint is there and rows below it are not, so

@@ -44,22 +44,30 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	for _, r := range b.rows("app-repartition-changelog") {
 		rows[r.Partition]++
 	}
-	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() { must(t, host.Close()) })
-	for p := range int32(4) {
-		id := app.TaskID{Topic: "app-repartition", Partition: p}
-		store, err := host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
-		must(t, err)
-		stored, err := wire.ReadStored(store.Checkpoint())
-		must(t, err)
+	b.eachStore(i, func(p int32, store *state.Store, stored *wire.Fold) {
 		if got, want := stored.Newest(), committed[p].Newest(); !stored.Has() || !reflect.DeepEqual(got, want) {
 			t.Errorf("partition %d: the store's checkpoint is %+v, the last committed one %+v", p, got, want)
 		}
 		if n := store.Stats().Rows; n != rows[p] {
 			t.Errorf("partition %d: the store holds %d rows, the changelog %d", p, n, rows[p])
 		}
-		must(t, store.Close())
+	})
+}
+
+// eachStore opens the stores of a stopped instance with four tasks.
+func (b *bench) eachStore(i *instance, each func(partition int32, store *state.Store, stored *wire.Fold)) {
+	b.t.Helper()
+	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	b.t.Cleanup(func() { must(b.t, host.Close()) })
+	for p := range int32(4) {
+		id := app.TaskID{Topic: "app-repartition", Partition: p}
+		store, err := host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
+		must(b.t, err)
+		stored, err := wire.ReadStored(store.Checkpoint())
+		must(b.t, err)
+		each(p, store, &stored)
+		must(b.t, store.Close())
 	}
 }
 

@@ -45,12 +45,7 @@ func TestClusterPage(t *testing.T) {
 			}
 		}
 	}
-	s := serveCommand(t, "run", inOld...)
-	t.Cleanup(func() {
-		s.stop()
-		<-s.code
-	})
-	s.ready()
+	s := serves(t, inOld...)
 	produce(old, first, second, other)
 	s.until("three events to be emitted", func() bool { return emitsOf(t, clients[old], 3) })
 	for _, step := range pageSteps(t, "changing-clusters.md") {
@@ -62,12 +57,7 @@ func TestClusterPage(t *testing.T) {
 		case "arrive":
 			produce(fresh, first, first, second, late, other) // a mirror that repeats a record
 		case "seed":
-			b := serveCommand(t, "run", inNew...)
-			t.Cleanup(func() {
-				b.stop()
-				<-b.code
-			})
-			b.ready()
+			serves(t, inNew...)
 		}
 		if command == "export" {
 			produce(old, late)

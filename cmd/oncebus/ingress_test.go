@@ -85,6 +85,19 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 	return s
 }
 
+// serves runs 'oncebus run' until the end of the test, and returns it once it is ready. The test
+// waits for its end: it may be opening stores.
+func serves(t *testing.T, environ ...string) *served {
+	t.Helper()
+	s := serveCommand(t, "run", environ...)
+	t.Cleanup(func() {
+		s.stop()
+		<-s.code
+	})
+	s.ready()
+	return s
+}
+
 // until waits for a condition that depends on the command.
 func (s *served) until(what string, holds func() bool) {
 	s.t.Helper()

@@ -18,12 +18,7 @@ func TestPartitionsPage(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_PARTITIONS=12", "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code // it may be opening the stores of the new partitions
-	}()
-	s.ready()
+	serves(t, environ...)
 	for _, step := range pageSteps(t, "changing-partitions.md") {
 		got := execute(t.Context(), environ, "", step.args()...)
 		if heldFor.ReplaceAllString(got.Stdout, "T") != heldFor.ReplaceAllString(step.want, "T") || got.Code != cli.ExitStopped {

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,7 +151,7 @@ func TestRealCluster(t *testing.T) {
 	var all sync.WaitGroup
 	m := &realMirror{from: old, to: fresh, next: map[int32]int64{}}
 	all.Go(func() { m.run(running) })
-	pauses := &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
+	pauses := newOutputPauses()
 	for _, w := range []*world{old, fresh} {
 		consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.ConsumeTopics(w.topic("signals.unique")), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MetadataMinAge(100*time.Millisecond), kgo.UnknownTopicRetries(-1))
 		if err != nil {
@@ -231,9 +229,7 @@ func TestRealCluster(t *testing.T) {
 	}
 	checkMoved(t, traffic.next, old, fresh)
 	t.Logf("%d records were repeated by the mirror", m.repeated)
-	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
-		t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", rate, phase, pauses.most[phase].Round(time.Millisecond))
-	}
+	pauses.log(t)
 	b.stop()
 	c.stop()
 	d.stop()

@@ -5,16 +5,10 @@ package main_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -30,27 +24,11 @@ func (w *world) moves(name string, to int) *program.Process {
 	return w.command(name, "move", "--partitions", fmt.Sprint(to))
 }
 
-// awaitPhase waits until the command has printed a text, or has ended.
-func awaitPhase(t *testing.T, p *program.Process, text string) {
-	t.Helper()
-	eventually(t, "the command prints "+text, func(context.Context) error {
-		if got, err := p.Log.Text(); err != nil || p.Ended() != nil || strings.Contains(got, text) {
-			return err
-		}
-		return errNotYet
-	})
-}
-
 // moved waits for the end of a command, which must have moved the keys.
 func (w *world) moved(p *program.Process) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
-	defer cancel()
-	code, err := p.ExitCode(ctx)
+	w.succeeds(p)
 	text, _ := p.Log.Text()
-	if err != nil || code != cli.ExitStopped {
-		w.t.Fatalf("the move ended with %d, %v:\n%s", code, err, text)
-	}
 	w.t.Logf("%s:\n%s", p.Name, text)
 }
 
@@ -73,15 +51,8 @@ func TestRealMove(t *testing.T) {
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", moveSettings...), w.start("b", moveSettings...)
 	awaitTasks(t, realPartitions, a, b)
-	watching, stopWatching := context.WithCancel(t.Context())
-	pauses := &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
-	var watchers, senders sync.WaitGroup
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.ConsumeTopics(w.topic("signals.unique")), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer consumer.Close()
-	watchers.Go(func() { pauses.watch(watching, consumer) })
+	pauses, stopWatching := w.watchOutput("signals.unique")
+	var senders sync.WaitGroup
 	traffic := &seedTraffic{w: w, keys: seedKeys}
 	sending, stopSending := context.WithCancel(t.Context())
 	senders.Go(func() { traffic.run(sending, rate) })
@@ -96,7 +67,7 @@ func TestRealMove(t *testing.T) {
 	pauses.begin("12 to 18, command killed in each phase")
 	for _, phase := range movePhases {
 		p := w.moves("move-18-"+strings.TrimSuffix(phase, ":"), 18)
-		awaitPhase(t, p, phase)
+		w.awaitText(p, phase)
 		if err := p.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +78,7 @@ func TestRealMove(t *testing.T) {
 
 	pauses.begin("18 to 5, process killed")
 	p := w.moves("move-5", 5)
-	awaitPhase(t, p, "holding:")
+	w.awaitText(p, "holding:")
 	a.kill()
 	a = w.start("a", moveSettings...)
 	w.moved(p)
@@ -115,7 +86,7 @@ func TestRealMove(t *testing.T) {
 
 	pauses.begin("5 to 9, undone")
 	p = w.moves("move-9", 9)
-	awaitPhase(t, p, "closing:")
+	w.awaitText(p, "closing:")
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +111,7 @@ func TestRealMove(t *testing.T) {
 	}
 	w.drained(seedInputs, seedOutputs)
 	stopWatching()
-	watchers.Wait()
 	w.checkMoved(traffic)
-	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
-		t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", rate, phase, pauses.most[phase].Round(time.Millisecond))
-	}
 	a.stop()
 	b.stop()
 }

@@ -93,13 +93,25 @@ func (s *seedTraffic) run(ctx context.Context, rate int) {
 	s.err = errors.Join(s.err, err)
 }
 
-// pauses watches the output, and has the longest time in which a partition emitted nothing, by
+// outputPauses watches the output, and has the longest time in which a partition emitted nothing, by
 // phase.
 type outputPauses struct {
 	mu    sync.Mutex
 	phase string
 	last  map[int32]time.Time
 	most  map[string]time.Duration
+}
+
+func newOutputPauses() *outputPauses {
+	return &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
+}
+
+// log logs the longest times, after watch has ended.
+func (p *outputPauses) log(t *testing.T) {
+	t.Helper()
+	for _, phase := range slices.Sorted(maps.Keys(p.most)) {
+		t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", loadRate, phase, p.most[phase].Round(time.Millisecond))
+	}
 }
 
 func (p *outputPauses) begin(phase string) {
@@ -180,15 +192,7 @@ func TestRealSeed(t *testing.T) {
 	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	watching, stopWatching := context.WithCancel(t.Context())
-	pauses := &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
-	var watchers sync.WaitGroup
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.ConsumeTopics(w.topic("signals.unique")), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer consumer.Close()
-	watchers.Go(func() { pauses.watch(watching, consumer) })
+	pauses, stopWatching := w.watchOutput("signals.unique")
 	traffic := &seedTraffic{w: w, keys: keys}
 	sending, stopSending := context.WithCancel(t.Context())
 	var senders sync.WaitGroup
@@ -244,13 +248,9 @@ func TestRealSeed(t *testing.T) {
 	}
 	w.drained(seedInputs, seedOutputs)
 	stopWatching()
-	watchers.Wait()
 	w.checkSeeded(traffic.next, keys, report.Taken, report.TooLate, report.TooLateLines)
 	if report.Lines != keys || report.Keys != keys || report.Taken+report.Known+report.TooLate != keys || report.Known > 0 {
 		t.Errorf("the seed reports %+v of %d lines", report, keys)
-	}
-	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
-		t.Logf("%d events/s, %d keys, %s: a partition emitted nothing for at most %v", rate, keys, phase, pauses.most[phase].Round(time.Millisecond))
 	}
 	a.stop()
 	b.stop()

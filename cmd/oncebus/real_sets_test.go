@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -204,7 +202,7 @@ func (l *copiedLoad) check() {
 // them as a table.
 func (w *world) watchOutput(name string) (pauses *outputPauses, stop func()) {
 	w.t.Helper()
-	pauses = &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
+	pauses = newOutputPauses()
 	client := w.consumer(kgo.ConsumeTopics(w.topic(name)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var watcher sync.WaitGroup
@@ -213,9 +211,7 @@ func (w *world) watchOutput(name string) (pauses *outputPauses, stop func()) {
 	w.t.Cleanup(end)
 	return pauses, func() {
 		end()
-		for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
-			w.t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", loadRate, phase, pauses.most[phase].Round(time.Millisecond))
-		}
+		pauses.log(w.t)
 	}
 }
 

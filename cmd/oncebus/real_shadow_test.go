@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -205,15 +204,7 @@ func TestRealShadow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watching, stopWatching := context.WithCancel(t.Context())
-	pauses := &outputPauses{last: map[int32]time.Time{}, most: map[string]time.Duration{}}
-	var watchers sync.WaitGroup
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.ConsumeTopics(w.topic("signals.unique")), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer consumer.Close()
-	watchers.Go(func() { pauses.watch(watching, consumer) })
+	pauses, stopWatching := w.watchOutput("signals.unique")
 	traffic := &numberTraffic{w: w}
 	sending, stopSending := context.WithCancel(t.Context())
 	var senders sync.WaitGroup
@@ -265,11 +256,7 @@ func TestRealShadow(t *testing.T) {
 	}
 	w.drained(seedInputs, seedOutputs)
 	stopWatching()
-	watchers.Wait()
 	traffic.check(rule)
-	for _, phase := range slices.Sorted(maps.Keys(pauses.most)) {
-		t.Logf("%d events/s, %s: a partition emitted nothing for at most %v", rate, phase, pauses.most[phase].Round(time.Millisecond))
-	}
 	a.stop()
 	b.stop()
 }

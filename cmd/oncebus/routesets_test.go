@@ -22,12 +22,7 @@ func TestRoutesPage(t *testing.T) {
 		cluster.CreateTopic(topic, 4)
 	}
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code
-	}()
-	s.ready()
+	serves(t, environ...)
 	alerts := keyRoutes + strings.NewReplacer("routes:\n", "", "signals", "alerts").Replace(keyRoutes)
 	files := []string{
 		"alerts.yaml", clitest.WriteFile(t, "alerts.yaml", alerts),
@@ -47,12 +42,7 @@ func TestRefusedPlanIsJSON(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code
-	}()
-	s.ready()
+	serves(t, environ...)
 	longer := clitest.WriteFile(t, "longer.yaml", strings.Replace(keyRoutes, "window: 24h", "window: 168h", 1))
 	other := clitest.WriteFile(t, "other.yaml", strings.Replace(keyRoutes, "traceId", "spanId", 1))
 	for _, c := range []struct {

@@ -22,12 +22,7 @@ func TestSeedPage(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code
-	}()
-	s.ready()
+	serves(t, environ...)
 	for _, step := range pageSteps(t, "changing-seeds.md") {
 		got := execute(t.Context(), environ, "", step.args()...)
 		if pageVaries.ReplaceAllString(got.Stdout, "X") != pageVaries.ReplaceAllString(step.want, "X") || got.Code != cli.ExitStopped {

@@ -153,12 +153,7 @@ func TestSelfAuditNamesTheRoutesInForce(t *testing.T) {
 		cluster.CreateTopic(topic, 2)
 	}
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code
-	}()
-	s.ready()
+	serves(t, environ...)
 	both := keyRoutes + strings.NewReplacer("routes:\n", "", "signals", "alerts").Replace(keyRoutes)
 	if got := execute(t.Context(), environ, "", "apply", clitest.WriteFile(t, "both.yaml", both)); got.Code != cli.ExitStopped {
 		t.Fatalf("%+v", got)
