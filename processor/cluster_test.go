@@ -99,6 +99,8 @@ func (b *bench) arrive(cfg app.Config, file []byte, repeat bool) (*transfer.Arri
 // seedArrival seeds an app with its file.
 func (b *bench) seedArrival(ctx context.Context, cfg app.Config, file []byte, change func(*transfer.SeedOptions)) (*transfer.Seeded, error) {
 	b.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // it waits for the tasks
+	defer cancel()
 	c, err := transfer.New(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
 	must(b.t, err)
 	defer c.Close()

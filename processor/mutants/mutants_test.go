@@ -305,8 +305,9 @@ var (
 	complaint = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
 	panicked  = regexp.MustCompile(`(?m)^(panic: |fatal error: ).*$`)
 	inVain    = regexp.MustCompile(`^gave up waiting|^input is left`)
-	// logged matches lines that tests log besides their errors.
-	logged = regexp.MustCompile(`^$|^time=|^sim: |^seed \d+|of seed \d+ is in `)
+	// logged matches lines that tests log besides their errors. After a wait in vain the bench logs
+	// the offsets of the groups.
+	logged = regexp.MustCompile(`^$|^time=|^sim: |^seed \d+|of seed \d+ is in |^group [\w-]+, \S+: committed -?\d+ of \d+$`)
 )
 
 // judge reads the output of a test binary. Of the failed tests it returns the

@@ -11,7 +11,7 @@ var setList = []mutant{
 		hazards:  []string{"L1"},
 		does:     "a process judges a task that has gone over to a newer route set",
 		edits:    []edit{{"processor/judge/routeset.go", "return t.Committed.Set > t.App.Set", "return t.Committed.Set < 0"}},
-		aims:     inProcessor("^TestTaskOfANewerSetWaits$"),
+		aims:     inJudge("^TestTaskNeverGoesBackToAnOlderSet$"),
 		notInSim: noSetInSim,
 	},
 	{
@@ -22,7 +22,7 @@ var setList = []mutant{
 			{"processor/judge/routeset.go", "	if set <= before {\n", "	if set == before {\n"},
 			{"processor/judge/routeset.go", "return t.Committed.Set > t.App.Set", "return t.Committed.Set < 0"},
 		},
-		aims:     inProcessor("^TestTaskOfANewerSetWaits$"),
+		aims:     inJudge("^TestTaskNeverGoesBackToAnOlderSet$"),
 		notInSim: noSetInSim,
 	},
 	{
@@ -30,7 +30,7 @@ var setList = []mutant{
 		hazards:  []string{"L3"},
 		does:     "records of a removed route find no route",
 		edits:    []edit{{"processor/app/sets.go", "	if current == nil {\n		return nil\n	}\n	has :=", "	if current == nil || current.Number > 0 {\n		return nil\n	}\n	has :="}},
-		aims:     inProcessor("^TestRemovedRouteIsWorkedOff$"),
+		aims:     []suite{appSuite.aimed("^TestRouteOfAnOlderSetIsKept$")},
 		notInSim: noSetInSim,
 	},
 	{
