@@ -175,7 +175,7 @@ func TestDecisionKeepsTheRouteSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.living(cfg, batch("s", 8)...)
+	i := b.living(cfg, batch("s", 100)...) // every partition has some
 	b.apply(strings.ReplaceAll(benchRoutes, "window: 1h", "window: 2h"))
 	b.taken(2, i)
 	must(t, i.stop())

@@ -19,6 +19,7 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/transfer"
 	"oncebus/processor/wire"
 )
@@ -61,7 +62,7 @@ func (b *bench) leave(cfg app.Config) []byte {
 	hold := app.NewHold("move", "tester", 0)
 	hold.Leaving = true
 	must(b.t, d.Hold(b.t.Context(), hold))
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
 	defer cancel()
 	_, err := d.AwaitHold(ctx, nil)
 	must(b.t, err)
@@ -99,7 +100,7 @@ func (b *bench) arrive(cfg app.Config, file []byte, repeat bool) (*transfer.Arri
 // seedArrival seeds an app with its file.
 func (b *bench) seedArrival(ctx context.Context, cfg app.Config, file []byte, change func(*transfer.SeedOptions)) (*transfer.Seeded, error) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // it waits for the tasks
+	ctx, cancel := context.WithTimeout(ctx, embedded.WaitMax) // it waits for the tasks
 	defer cancel()
 	c, err := transfer.New(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
 	must(b.t, err)
@@ -269,7 +270,7 @@ func TestMovedOrdersAreReplayed(t *testing.T) {
 	d := s.decider()
 	await := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), embedded.WaitMax)
 		defer cancel()
 		_, err := d.AwaitHold(ctx, nil)
 		must(t, err)

@@ -22,7 +22,9 @@ func TestFirstStartIsSilent(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			b.createTopic("signals.raw", 4)
 			one, two := b.config("one"), b.config("two")
-			one.SessionTimeout, two.SessionTimeout = 30*time.Second, 30*time.Second // a busy machine removes no member
+			// A busy machine removes no member, and aborts no transaction.
+			one.SessionTimeout, two.SessionTimeout = 30*time.Second, 30*time.Second
+			one.TransactionTimeout, two.TransactionTimeout = time.Minute, time.Minute
 			one.Workers, two.Workers, two.StateDir = 2, 2, t.TempDir()
 			benches, pairs = append(benches, b), append(pairs, [2]*instance{b.start(one), b.start(two)})
 		}

@@ -14,6 +14,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/front"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // decider returns an operator's connection to the app.
@@ -29,7 +30,7 @@ func (b *bench) decider() *front.Decider {
 func (b *bench) hold(d *front.Decider, limit time.Duration) *front.HoldState {
 	b.t.Helper()
 	must(b.t, d.Hold(b.t.Context(), app.NewHold("a test", "tester", limit)))
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
 	defer cancel()
 	s, err := d.AwaitHold(ctx, nil)
 	must(b.t, err)
@@ -127,7 +128,7 @@ func TestHeldPartitionMovesHeld(t *testing.T) {
 		b.produce(signal("a", 0, testTime), signal("b", 1, testTime), signal("c", 2, testTime), signal("d", 3, testTime))
 		b.wait("the second process, which knows of no hold, to judge", func() bool { return len(b.read("signals.unique")) == 2 })
 		must(t, one.stop())
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), embedded.WaitMax)
 		defer cancel()
 		s, err := d.AwaitHold(ctx, nil)
 		must(t, err)

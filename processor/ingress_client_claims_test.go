@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/processor/front"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/wire"
 )
 
@@ -22,7 +22,7 @@ func request(id, name string) *front.Submission {
 
 // conclude sends the outcome of a dispatched event by the ingress client.
 func (f *runningIngress) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), embedded.WaitMax)
 	defer cancel()
 	return f.SubmitOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
 }

@@ -21,6 +21,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/wire"
 )
 
@@ -104,7 +105,7 @@ func (f *runningIngress) try(ctx context.Context, s *front.Submission) (wire.Ans
 
 func (f *runningIngress) submit(s *front.Submission) wire.Answer {
 	f.b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), embedded.WaitMax)
 	defer cancel()
 	answer, err := f.try(ctx, s)
 	must(f.b.t, err)
@@ -278,7 +279,7 @@ func TestEachIngressClientReceivesItsOwnVerdicts(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+					ctx, cancel := context.WithTimeout(context.Background(), embedded.WaitMax)
 					defer cancel()
 					a, err := f.SubmitAndWait(ctx, s, &d)
 					if err != nil || a.Key != wire.KeyText(&d.Key) {

@@ -219,7 +219,7 @@ func signal(id string, partition int32, at int64) *kgo.Record {
 // read returns all committed records of a topic, in partition and offset order.
 func (b *bench) read(topic string) []*kgo.Record {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), embedded.WaitMax)
 	defer cancel()
 	meta, err := b.admin.Metadata(ctx, topic)
 	if err != nil {
@@ -247,7 +247,7 @@ func (b *bench) read(topic string) []*kgo.Record {
 // transactions included.
 func (b *bench) uncommitted(topic string) int {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
 	defer cancel()
 	ends, err := b.admin.ListEndOffsets(ctx, topic)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/move"
 	"oncebus/processor/switchover"
 )
@@ -32,7 +33,7 @@ func (b *bench) mover() *move.Mover {
 // move runs 'oncebus move' to its end.
 func (b *bench) move(o move.Options) *move.State {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
 	defer cancel()
 	s, err := b.mover().Move(ctx, o)
 	must(b.t, err)

@@ -70,10 +70,12 @@ type served struct {
 	stdout clitest.Buffer
 	stderr *embedded.Log
 	stop   context.CancelFunc
-	code   chan int
+	code   chan int // of its end, then closed
 	client *http.Client
 }
 
+// serveCommand runs a command until it ends or the test does. The test waits for its end: it may
+// be opening stores.
 func serveCommand(t *testing.T, command string, environ ...string) *served {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -81,19 +83,19 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 	s := &served{t: t, stderr: embedded.NewLog(t), stop: stop, code: make(chan int, 1), client: client}
 	go func() {
 		s.code <- main.Commands().Run(ctx, []string{command}, cli.Process{Environ: environ, Stdout: &s.stdout, Stderr: s.stderr})
+		close(s.code)
 	}()
-	return s
-}
-
-// serves runs 'oncebus run' until the end of the test, and returns it once it is ready. The test
-// waits for its end: it may be opening stores.
-func serves(t *testing.T, environ ...string) *served {
-	t.Helper()
-	s := serveCommand(t, "run", environ...)
 	t.Cleanup(func() {
 		s.stop()
 		<-s.code
 	})
+	return s
+}
+
+// serves runs 'oncebus run' until the end of the test, and returns it once it is ready.
+func serves(t *testing.T, environ ...string) *served {
+	t.Helper()
+	s := serveCommand(t, "run", environ...)
 	s.ready()
 	return s
 }

@@ -17,14 +17,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
-	"oncebus/processor/kafkatest/program"
 )
 
 // oncebus runs a command of the built program in the world, and returns output and
 // exit code.
 func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), program.Shared(w.t), args...)
+	cmd := exec.CommandContext(w.t.Context(), w.binary(w.t), args...)
 	cmd.Env, cmd.Stdin = w.environ("operator"), strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

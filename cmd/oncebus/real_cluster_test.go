@@ -18,6 +18,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // realMirror copies the input topic to another cluster. It repeats a share of the records, as a
@@ -141,6 +142,7 @@ func TestRealCluster(t *testing.T) {
 	old := newWorldOf(t, app, seedRoutes, brokers[0].Seeds(), brokers[0].Admin(), false)
 	fresh := newWorldOf(t, app, seedRoutes, brokers[1].Seeds(), brokers[1].Admin(), false)
 	for _, w := range []*world{old, fresh} {
+		w.binary = program.Release
 		w.createTopics(nil, seedInputs...)
 	}
 	a, b := old.start("a"), old.start("b")

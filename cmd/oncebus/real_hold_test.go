@@ -32,7 +32,7 @@ func (w *world) emitted() (n int64) {
 // release. Nothing is emitted while the hold is complete, and every event once in the end.
 func TestRealHold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, realRoutes)
+	w := newLoadedWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	one, two := w.start("one", holdSettings...), w.start("two", holdSettings...)
 	awaitSharing(t, 2*realPartitions, one, two)

@@ -47,7 +47,7 @@ func awaitTasks(t *testing.T, partitions int, services ...*service) {
 func TestRealMove(t *testing.T) {
 	t.Parallel()
 	rate := int(loadRate)
-	w := newWorld(t, seedRoutes)
+	w := newLoadedWorld(t, seedRoutes)
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", moveSettings...), w.start("b", moveSettings...)
 	awaitTasks(t, realPartitions, a, b)

@@ -6,9 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/time/rate"
 
-	"oncebus/processor/kafkatest/program"
 )
 
 const ownersRoutes = `
@@ -147,20 +143,11 @@ func (f *flood) taken() {
 	}
 }
 
-// startFast starts the program without the race detector, which does not reach the rate.
-func (w *world) startFast(instance string, settings ...string) *service {
+// startOwner starts a process of ownersTasks partitions, which the busy machine does not take
+// from it.
+func (w *world) startOwner(instance string, settings ...string) *service {
 	w.t.Helper()
-	path := filepath.Join(w.dir, "oncebus")
-	if _, err := os.Stat(path); err != nil {
-		if path, err = program.Build(w.t.Context(), w.dir); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), path, "run")
-	cmd.Env = w.environ(instance, append([]string{"PARTITIONS=" + strconv.Itoa(ownersTasks), "STATE_FLUSH_AGE=5s", "SESSION_TIMEOUT=6s", "TRANSACTION_TIMEOUT=15s"}, settings...)...)
-	s := w.launch(instance, cmd)
-	s.await(program.ListensHTTP)
-	return s
+	return w.start(instance, append([]string{"PARTITIONS=" + strconv.Itoa(ownersTasks), "STATE_FLUSH_AGE=5s", "SESSION_TIMEOUT=6s", "TRANSACTION_TIMEOUT=15s"}, settings...)...)
 }
 
 // readAgain returns how many changelog rows a process has read, and in how many restores
@@ -192,9 +179,9 @@ func (s *service) writes(keys int) {
 // came meanwhile, not those of all keys.
 func TestRealFormerOwnerIsWarm(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ownersRoutes)
+	w := newLoadedWorld(t, ownersRoutes)
 	w.createTopics(nil, "raw")
-	a, b := w.startFast("a"), w.startFast("b")
+	a, b := w.startOwner("a"), w.startOwner("b")
 	awaitSharing(t, ownersTasks, a, b)
 	f := &flood{w: w}
 	f.more(t.Context(), ownersKeys*4/3)
@@ -206,7 +193,7 @@ func TestRealFormerOwnerIsWarm(t *testing.T) {
 	b.kill()
 	taken, _ := a.takesOver(before, coldBefore)
 	keys := int(f.keys.Load())
-	b = w.startFast("b")
+	b = w.startOwner("b")
 	awaitSharing(t, ownersTasks, a, b)
 	rows, cold := b.readAgain()
 	half := keys / 2
@@ -259,9 +246,9 @@ func (s *service) follows(tasks int) {
 // open transactions; they go on from their directories.
 func TestRealStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ownersRoutes)
+	w := newLoadedWorld(t, ownersRoutes)
 	w.createTopics(nil, "raw")
-	a, b := w.startFast("a", "STANDBY=1"), w.startFast("b", "STANDBY=1")
+	a, b := w.startOwner("a", "STANDBY=1"), w.startOwner("b", "STANDBY=1")
 	awaitSharing(t, ownersTasks, a, b)
 	f := &flood{w: w}
 	f.more(t.Context(), ownersKeys*4/3)
@@ -280,7 +267,7 @@ func TestRealStandbyTakesOver(t *testing.T) {
 		if cold > 0 || rows > keys/8 {
 			t.Errorf("the takeover read %d rows of %d keys in %d cold restores; want the tail", rows, keys/2, cold)
 		}
-		comes := w.startFast(dies.Name, "STANDBY=1")
+		comes := w.startOwner(dies.Name, "STANDBY=1")
 		awaitSharing(t, ownersTasks, stays, comes)
 		if rows, cold := comes.readAgain(); cold > 0 || rows > keys/4 {
 			t.Errorf("the process that came back read %d rows in %d cold restores", rows, cold)

@@ -69,9 +69,9 @@ func TestRealPrevious(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, realRoutes)
+	w := newLoadedWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
-	r := &rolled{world: w, binaries: map[string]string{"previous": previous, "this": program.Shared(t)}, procs: []*service{nil, nil}}
+	r := &rolled{world: w, binaries: map[string]string{"previous": previous, "this": program.Release(t)}, procs: []*service{nil, nil}}
 	for n, name := range []string{"a", "b"} {
 		r.procs[n] = w.launch(name, w.process(previous, "run", name, previousSettings...))
 	}

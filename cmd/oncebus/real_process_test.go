@@ -31,7 +31,7 @@ func (w *world) start(instance string, settings ...string) *service {
 // startAs is start with another command.
 func (w *world) startAs(command, instance string, settings ...string) *service {
 	w.t.Helper()
-	s := w.launch(instance, w.process(program.Shared(w.t), command, instance, settings...))
+	s := w.launch(instance, w.process(w.binary(w.t), command, instance, settings...))
 	s.await(program.ListensHTTP)
 	return s
 }
@@ -68,7 +68,7 @@ func (w *world) launch(name string, cmd *exec.Cmd) *service {
 // command starts a command of oncebus as a process, whose output is in its log.
 func (w *world) command(name string, args ...string) *program.Process {
 	w.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), args...)
+	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), w.binary(w.t), args...)
 	cmd.Env = append(w.environ("command"), "GORACE=halt_on_error=1")
 	p, err := program.Start(name, cmd, filepath.Join(w.dir, name+".log"))
 	if err != nil {

@@ -178,7 +178,7 @@ func (w *world) awaitSeeds(p *program.Process, more int64) {
 func TestRealSeed(t *testing.T) {
 	t.Parallel()
 	rate, keys := int(loadRate), seedKeys
-	w := newWorld(t, seedRoutes)
+	w := newLoadedWorld(t, seedRoutes)
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")
 	a.awaitReady()

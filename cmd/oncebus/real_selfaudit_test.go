@@ -160,7 +160,7 @@ func (w *world) selfAudit(want int, args ...string) audited {
 // process. Then it finds a copy that was written to the output by hand.
 func TestRealSelfAudit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, realRoutes)
+	w := newLoadedWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	settings := []string{"TRANSACTION_TIMEOUT=30s", "SESSION_TIMEOUT=6s"} // the machine may be busy
 	a, b := w.start("a", settings...), w.start("b", settings...)

@@ -291,7 +291,7 @@ func (w *world) manifestRows() []*kgo.Record {
 // Every event is emitted once.
 func TestRealRouteSets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setSignals)
+	w := newLoadedWorld(t, setSignals)
 	w.createTopics(nil, "signals.raw", "alerts.raw", "orders.raw")
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")
 	a.awaitReady()

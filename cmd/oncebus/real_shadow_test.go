@@ -184,7 +184,7 @@ func (w *world) succeeds(p *program.Process) {
 func TestRealShadow(t *testing.T) {
 	t.Parallel()
 	rate := int(loadRate)
-	w := newWorld(t, numberRoutes)
+	w := newLoadedWorld(t, numberRoutes)
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")
 	a.awaitReady()

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // The tests in real_*_test.go are black-box tests with a real Apache Kafka (package
@@ -25,7 +26,7 @@ import (
 
 const (
 	// realDeadline limits every wait, so that a hang fails with its reason and not with the test's timeout.
-	realDeadline = 90 * time.Second
+	realDeadline = 3 * time.Minute
 	// realPartitions is the partition count of all topics.
 	realPartitions = 6
 )
@@ -42,6 +43,7 @@ type world struct {
 	dir      string
 	routes   string   // path of the routes file
 	settings []string // of every process and command, without prefix
+	binary   func(testing.TB) string
 	rng      *rand.Rand
 }
 
@@ -51,6 +53,14 @@ func newWorld(t *testing.T, routes string) *world {
 	t.Helper()
 	broker := kafkatest.Shared(t)
 	return newWorldAt(t, routes, broker.Seeds(), broker.Admin(), broker.External())
+}
+
+// newLoadedWorld is newWorld for processes under loadRate, which run without the race detector.
+func newLoadedWorld(t *testing.T, routes string) *world {
+	t.Helper()
+	w := newWorld(t, routes)
+	w.binary = program.Release
+	return w
 }
 
 func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client, external bool) *world {
@@ -68,7 +78,7 @@ func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client,
 // newWorldOf makes the world of an app id, with random numbers that are the same in every run.
 func newWorldOf(t *testing.T, app, routes string, seeds []string, admin *kadm.Client, external bool) *world {
 	t.Helper()
-	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
+	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2)), binary: program.Shared}
 	w.routes = kafkatest.ReplaceFile(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(routes, "APP", app)))
 	var err error
 	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))

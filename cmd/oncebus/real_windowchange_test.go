@@ -152,7 +152,7 @@ func (c *windowChange) change(file string, first ...edge) {
 // the event time on that the plan prints the longer window holds as a whole.
 func TestRealWindowChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, changingRoutes)
+	w := newLoadedWorld(t, changingRoutes)
 	// One task, so that one stream time applies to all events of a namespace.
 	w.settings = []string{"PARTITIONS=1", "WORKERS=1", "LEAVE_ON_STOP=false"}
 	w.createTopics(nil, "edges.raw", "load.raw")

@@ -39,39 +39,62 @@ func build(ctx context.Context, dir, cgo string, flags ...string) (string, error
 	return path, nil
 }
 
-// shared is the common binary of a package's tests; see Shared.
-var shared struct {
+// A binary is one that the tests of a package share.
+type binary struct {
 	sync.Mutex
 	dir  string
 	path string
 	err  error
 }
 
+// The common binaries of a package's tests; see Shared and Release.
+var shared, release binary
+
 // Shared returns the common binary of the package's tests. The first call builds it,
 // with the race detector if there is a C compiler. The package's TestMain runs its
 // tests by [Main], which removes it.
 func Shared(tb testing.TB) string {
 	tb.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.path == "" && shared.err == nil {
-		// Not the context of the first test: the binary outlives it.
-		shared.path, shared.err = buildShared(context.WithoutCancel(tb.Context()))
-	}
-	if shared.err != nil {
-		tb.Fatal(shared.err)
-	}
-	return shared.path
+	return shared.get(tb, func(ctx context.Context, dir string) (string, error) {
+		if raceAvailable(ctx) {
+			return build(ctx, dir, "CGO_ENABLED=1", "-race")
+		}
+		return Build(ctx, dir)
+	})
 }
 
-func buildShared(ctx context.Context) (path string, err error) {
-	if shared.dir, err = os.MkdirTemp("", "oncebus-real-"); err != nil {
-		return "", fmt.Errorf("make the directory of the built program: %w", err)
+// Release is [Shared] without the race detector, which makes a process some five times slower:
+// for tests with a load, or with more processes than the machine has room for.
+func Release(tb testing.TB) string {
+	tb.Helper()
+	return release.get(tb, func(ctx context.Context, dir string) (string, error) { return Build(ctx, dir) })
+}
+
+// get returns the binary's path; the first call builds it into a new directory.
+func (b *binary) get(tb testing.TB, build func(ctx context.Context, dir string) (string, error)) string {
+	tb.Helper()
+	b.Lock()
+	defer b.Unlock()
+	if b.path == "" && b.err == nil {
+		if b.dir, b.err = os.MkdirTemp("", "oncebus-real-"); b.err == nil {
+			// Not the context of the first test: the binary outlives it.
+			b.path, b.err = build(context.WithoutCancel(tb.Context()), b.dir)
+		}
 	}
-	if raceAvailable(ctx) {
-		return build(ctx, shared.dir, "CGO_ENABLED=1", "-race")
+	if b.err != nil {
+		tb.Fatalf("the built program: %v", b.err)
 	}
-	return Build(ctx, shared.dir)
+	return b.path
+}
+
+// remove removes the binary, if there is one.
+func (b *binary) remove() error {
+	b.Lock()
+	defer b.Unlock()
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
 }
 
 // raceAvailable reports whether go can build with the race detector, which needs cgo
@@ -86,24 +109,19 @@ func raceAvailable(ctx context.Context) bool {
 	return err == nil
 }
 
-// Tests is a package's tests with the broker and the binary that they share. It
+// Tests is a package's tests with the broker and the binaries that they share. It
 // satisfies goleak.TestingM.
 type Tests struct{ kafka kafkatest.Tests }
 
-// Main prepares a package's tests with a shared broker and binary, for TestMain.
+// Main prepares a package's tests with a shared broker and binaries, for TestMain.
 func Main(m *testing.M) Tests { return Tests{kafkatest.Main(m)} }
 
-// Run runs the tests, closes the shared broker, removes the shared binary, and
+// Run runs the tests, closes the shared broker, removes the shared binaries, and
 // returns the exit code.
 func (t Tests) Run() int {
 	code := t.kafka.Run()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.dir == "" {
-		return code
-	}
-	if err := os.RemoveAll(shared.dir); err != nil {
-		fmt.Fprintln(os.Stderr, errors.Join(errors.New("program: remove the shared binary"), err))
+	if err := errors.Join(shared.remove(), release.remove()); err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(errors.New("program: remove a shared binary"), err))
 		return max(code, 1)
 	}
 	return code
