@@ -18,9 +18,7 @@ func TestHoldPage(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer s.stop()
-	s.ready()
+	serves(t, environ...)
 	for _, step := range pageSteps(t, "changing-hold.md") {
 		got := execute(t.Context(), environ, "", step.args()...)
 		if instants.ReplaceAllString(got.Stdout, "T") != instants.ReplaceAllString(step.want, "T") || got.Code != cli.ExitStopped {

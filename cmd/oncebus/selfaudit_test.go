@@ -49,9 +49,7 @@ func TestSelfAuditPage(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 2)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
-	s := serveCommand(t, "run", environ...)
-	defer s.stop()
-	s.ready()
+	s := serves(t, environ...)
 	client := cluster.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	position := filepath.Join(t.TempDir(), "audit.position")
 	sent := 0

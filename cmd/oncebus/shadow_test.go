@@ -27,12 +27,7 @@ func TestKeysPage(t *testing.T) {
 	brokers := strings.Join(cluster.ListenAddrs(), ",")
 	routes := strings.Replace(strings.Replace(keyRoutes, "      - hash: [symbol, exchange, action, timestamp]\n", "", 1), "field: traceId", "field: id", 1)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+brokers, "ONCEBUS_ROUTES="+clitest.WriteFile(t, "before.yaml", routes))
-	s := serveCommand(t, "run", environ...)
-	defer func() {
-		s.stop()
-		<-s.code
-	}()
-	s.ready()
+	s := serves(t, environ...)
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
