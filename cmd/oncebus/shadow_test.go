@@ -27,7 +27,7 @@ func TestKeysPage(t *testing.T) {
 	brokers := strings.Join(cluster.ListenAddrs(), ",")
 	routes := strings.Replace(strings.Replace(keyRoutes, "      - hash: [symbol, exchange, action, timestamp]\n", "", 1), "field: traceId", "field: id", 1)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+brokers, "ONCEBUS_ROUTES="+clitest.WriteFile(t, "before.yaml", routes))
-	s := serves(t, environ...)
+	serves(t, environ...)
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
