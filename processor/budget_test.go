@@ -60,6 +60,9 @@ func verdicts(verdict string) string {
 // to just under the bound of one. Together they have many times the memory that a process
 // may take. It is not parallel, because it measures the heap.
 func TestManyLargeBatchesStayInTheBudget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it decompresses 3 GB: make test runs it without the race detector")
+	}
 	for _, c := range []struct {
 		name                    string
 		codec                   kgo.CompressionCodec

@@ -12,7 +12,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/time/rate"
-
 )
 
 const ownersRoutes = `

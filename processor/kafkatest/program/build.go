@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -50,16 +49,16 @@ type binary struct {
 // The common binaries of a package's tests; see Shared and Release.
 var shared, release binary
 
-// Shared returns the common binary of the package's tests. The first call builds it,
-// with the race detector if there is a C compiler. The package's TestMain runs its
-// tests by [Main], which removes it.
+// Shared returns the common binary of the package's tests. The first call builds it, with
+// the race detector if the tests have it. The package's TestMain runs its tests by [Main],
+// which removes it.
 func Shared(tb testing.TB) string {
 	tb.Helper()
+	if !racing {
+		return Release(tb)
+	}
 	return shared.get(tb, func(ctx context.Context, dir string) (string, error) {
-		if raceAvailable(ctx) {
-			return build(ctx, dir, "CGO_ENABLED=1", "-race")
-		}
-		return Build(ctx, dir)
+		return build(ctx, dir, "CGO_ENABLED=1", "-race")
 	})
 }
 
@@ -95,18 +94,6 @@ func (b *binary) remove() error {
 		return nil
 	}
 	return os.RemoveAll(b.dir)
-}
-
-// raceAvailable reports whether go can build with the race detector, which needs cgo
-// and a C compiler.
-func raceAvailable(ctx context.Context) bool {
-	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
-	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	if err != nil || enabled != "1" || compiler == "" {
-		return false
-	}
-	_, err = exec.LookPath(strings.Fields(compiler)[0])
-	return err == nil
 }
 
 // Tests is a package's tests with the broker and the binaries that they share. It
