@@ -118,7 +118,7 @@ const sendersShown = 10
 func (w *auditWork) show(a *audit.Audit) *shownAudit {
 	s := &shownAudit{
 		Topics: a.Log.Topics, Partitions: len(a.Log.Partitions), Records: a.Records, Bytes: a.Bytes, From: time.UnixMilli(a.First).UTC(),
-		To: time.UnixMilli(a.Last).UTC(), Age: a.Age(), Ignored: w.ignored, Seconds: a.Took.Seconds(), Ranked: w.suggest, Warnings: audit.Warnings(a.Rules),
+		To: time.UnixMilli(a.Last).UTC(), Age: a.Age(), Ignored: w.ignored, Seconds: a.Took.Seconds(), Ranked: w.suggest, Warnings: slices.Concat(a.Log.Warnings(), audit.Warnings(a.Rules)),
 	}
 	order := a.Rank()
 	if !w.suggest {

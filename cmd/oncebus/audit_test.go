@@ -402,3 +402,26 @@ func TestAuditReportEscapesNames(t *testing.T) {
 		t.Errorf("the page has a name as it is:\n%s", html)
 	}
 }
+
+// TestAuditSkipsABatchThatIsTooLarge: a batch may decompress to a thousand times its size, and
+// an audit runs where its topics' writers are not known.
+func TestAuditSkipsABatchThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("orders", 1, "retention.ms", "-1")
+	client := cluster.Client(kgo.ProducerBatchCompression(kgo.GzipCompression()), kgo.ProducerBatchMaxBytes(8<<20), kgo.ProducerLinger(0))
+	order := &kgo.Record{Topic: "orders", Value: []byte(`{"id":"1"}`), Timestamp: auditStart}
+	zeros := &kgo.Record{Topic: "orders", Value: make([]byte, 3<<20), Timestamp: auditStart}
+	for _, rec := range []*kgo.Record{order, zeros, order} {
+		sent := *rec
+		if err := client.ProduceSync(t.Context(), &sent).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := execute(t.Context(), []string{"ONCEBUS_BROKERS=" + cluster.ListenAddrs()[0], "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES=2097152"}, "", "audit", "--topic", "orders", "--key", "field:id")
+	for _, want := range []string{"1 batches decompress to more than 2097152 bytes and were not read, the first one at orders/0 offset 1:", "keys            1, copies 1 (50 %)"} {
+		if !strings.Contains(got.Stdout, want) {
+			t.Errorf("it does not say %q:\n%s%s", want, got.Stdout, got.Stderr)
+		}
+	}
+}

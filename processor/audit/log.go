@@ -1,11 +1,15 @@
 package audit
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -25,6 +29,16 @@ type Log struct {
 	ids        map[string][16]byte
 	cfg        app.Config
 	redact     *security.Redactor
+
+	mu       sync.Mutex
+	tooLarge map[batchAt]bool
+}
+
+// batchAt is where a batch begins.
+type batchAt struct {
+	topic     string
+	partition int32
+	offset    int64
 }
 
 // Span bounds a log by the timestamps of its records in Unix ms; 0 is no bound.
@@ -45,8 +59,8 @@ func Open(ctx context.Context, cfg app.Config, topics []string, span Span, log *
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{Topics: topics, ids: map[string][16]byte{}, cfg: cfg, redact: redact}
-	if l.client, err = kgo.NewClient(append(append(opts, kgo.DisableClientMetrics()), extra...)...); err != nil {
+	l := &Log{Topics: topics, ids: map[string][16]byte{}, tooLarge: map[batchAt]bool{}, cfg: cfg, redact: redact}
+	if l.client, err = kgo.NewClient(slices.Concat(opts, cfg.FetchOptions(), []kgo.Opt{kgo.DisableClientMetrics()}, extra)...); err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	l.leaders = kafka.NewLeaders(l.client)
@@ -134,16 +148,44 @@ func offsets(topics []string, at int64, plain, timed func() (kadm.ListedOffsets,
 }
 
 // each calls do with the committed records of a partition, one fetch at a time. Few
-// partitions have large fetches.
+// partitions have large fetches. It skips a batch that decompresses to too much, as an app does.
 func (l *Log) each(ctx context.Context, p Partition, do func([]*kgo.Record) error) error {
-	if p.Start >= p.End {
-		return nil
-	}
 	reader := l.leaders.NewReader(p.Topic, l.ids[p.Topic], p.Number)
 	reader.BoundFetches(int32(max(fetchBytesMin, min(fetchBytesMax, fetchBytesAll/len(l.Partitions)))))
-	return reader.Read(ctx, p.Start, p.End, func(records []*kgo.Record, _ int64) error {
-		from, _ := slices.BinarySearchFunc(records, p.Start, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
-		to, _ := slices.BinarySearchFunc(records, p.End, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
-		return do(records[from:to])
+	reader.BoundBatches(l.cfg.BatchBytesMax())
+	for from := p.Start; from < p.End; {
+		err := reader.Read(ctx, from, p.End, func(records []*kgo.Record, position int64) error {
+			from = position
+			first, _ := slices.BinarySearchFunc(records, p.Start, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+			last, _ := slices.BinarySearchFunc(records, p.End, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+			return do(records[first:last])
+		})
+		var tooLarge *kgo.ErrDecompressTooLarge
+		if !errors.As(err, &tooLarge) {
+			return err
+		}
+		l.skip(tooLarge)
+		from = tooLarge.NextOffset
+	}
+	return nil
+}
+
+func (l *Log) skip(batch *kgo.ErrDecompressTooLarge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tooLarge[batchAt{batch.Topic, batch.Partition, batch.Offset}] = true
+}
+
+// Warnings says which batches were not read.
+func (l *Log) Warnings() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.tooLarge) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(l.tooLarge)), func(a, b batchAt) int {
+		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
 	})
+	return []string{fmt.Sprintf("%d batches decompress to more than %d bytes and were not read, the first one at %s/%d offset %d: an app skips them too, with a dead letter; ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES raises the bound",
+		len(l.tooLarge), l.cfg.BatchBytesMax(), first.topic, first.partition, first.offset)}
 }
