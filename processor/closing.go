@@ -17,11 +17,15 @@ import (
 
 // actionOf returns what a task does as far as its process has read of switches.
 func (s *taskSet) actionOf(t *task) switchover.Action {
-	seen := s.holds.Switch()
-	if !t.Repartitioned || t.Committed.Closed == 0 && seen.Number <= s.rt.Topology.Generation {
-		return switchover.Judge // of a prepartitioned topic, or a task of the newest generation
+	seen, closes := s.holds.SwitchOf(t.ID.Topic, t.Repartitioned)
+	generation := s.rt.Topology.Generation
+	switch {
+	case t.Committed.Closed == 0 && seen.Number <= generation:
+		return switchover.Judge // a task of the newest generation
+	case closes:
+		return switchover.OldTask(seen, generation, t.Committed.Closed)
 	}
-	return switchover.OldTask(seen, t.Committed.Closed)
+	return switchover.StayingTask(seen, generation, t.Committed.Closed)
 }
 
 // closes reports whether a task has to write its closed checkpoint. It has all of its rows in

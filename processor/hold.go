@@ -65,7 +65,8 @@ func (f *holdFollower) caughtUp(ctx context.Context) error {
 type pauses struct {
 	mu     sync.Mutex
 	topics []string
-	hold   string // id of the hold in force, for the log
+	hold   string   // id of the hold in force, for the log
+	grown  []string // prepartitioned topics that have got partitions, for the log
 }
 
 // reset begins the pauses of a new client.
@@ -108,6 +109,8 @@ func (w *worker) pauseFetching() {
 	if hold != nil {
 		topics = append(slices.Clone(topics), without(w.heldTopics(), topics)...)
 	}
+	grown := w.grownTopics()
+	topics = append(slices.Clone(topics), without(grown, topics)...)
 	w.pauses.set(w.txns.client, topics)
 	if w.fetchingPaused.Swap(full) != full {
 		if full {
@@ -117,6 +120,27 @@ func (w *worker) pauseFetching() {
 		}
 	}
 	w.logHold(hold)
+	for _, topic := range without(grown, w.pauses.grown) {
+		began := w.rt.Topology.Topics[topic].Partitions
+		w.log.Error("prepartitioned topic paused", "reason", app.AddedPartitionText(topic, began, began))
+	}
+	w.pauses.grown = grown
+}
+
+// grownTopics returns the prepartitioned topics with partitions that were added since the app
+// began. A key may have its row in one partition and its next event in another one, so none of
+// their records may be judged. The client's metadata says so, in every process.
+func (w *worker) grownTopics() (grown []string) {
+	if w.stage != app.StageDedup {
+		return nil
+	}
+	for _, topic := range w.rt.Topology.Prepartitioned {
+		leader, _, err := w.txns.client.PartitionLeader(topic, w.rt.Topology.Topics[topic].Partitions)
+		if leader >= 0 && err == nil {
+			grown = append(grown, topic)
+		}
+	}
+	return grown
 }
 
 // heldBy returns the hold under which the worker reads no input; nil for none.

@@ -181,21 +181,22 @@ func TestAddedPartitionIsNoticed(t *testing.T) {
 	b.wait("the event of the added partition", func() bool { return len(b.read("signals.unique")) == 1 })
 }
 
-// TestPartitionAddedToAPrepartitionedTopic: the process stops, with the advice that its
-// next start gives too. A second, contradicting one would send the operator in a circle.
-func TestPartitionAddedToAPrepartitionedTopic(t *testing.T) {
+// TestPartitionAddedToTheRepartitionTopic: the process stops, with the advice that its next start
+// gives too. A second, contradicting one would send the operator in a circle.
+func TestPartitionAddedToTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, keyedRoutes)
+	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg, kgo.MetadataMaxAge(300*time.Millisecond)))
-	b.grow("signals.raw")
+	b.grow("app-repartition")
 	b.stops(i)
-	if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), addedPartition) {
+	const advice = "topic app-repartition has got partition 4, the app began with 4 partitions"
+	if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), advice) {
 		t.Errorf("the process stopped with %v", i.err)
 	}
-	b.refused(cfg, addedPartition)
-	b.grow("app-signals.raw-changelog") // what somebody might try
-	b.refused(cfg, addedPartition)
+	b.refused(cfg, advice)
+	b.grow("app-repartition-changelog") // what somebody might try
+	b.refused(cfg, advice)
 }
 
 // stops waits until an instance ends by itself.

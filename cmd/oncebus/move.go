@@ -22,6 +22,7 @@ type moveOptions struct {
 	routesFile     string
 	partitions     int32
 	limit, timeout time.Duration
+	toRouted, late bool
 	finish, asJSON bool
 }
 
@@ -34,13 +35,18 @@ func moveCommand() cli.Command {
 			"tasks to the topics of a new generation of partitions. Then the input is held for some seconds, the\n" +
 			"tasks close, and the processes go over to the new partitions. Killed, it is run again and goes on.\n" +
 			"Until the act it can be undone with 'oncebus abort', and undoes itself if the input is held for\n" +
-			"longer than --limit. --finish deletes the topics of earlier generations. The settings are those of\n" +
+			"longer than --limit. With --to-routed it moves the keys of prepartitioned topics, too: those that the\n" +
+			"routes file has without `prepartitioned`. That file comes in force with the act, so it may change\n" +
+			"nothing else. --finish deletes the topics of earlier generations. The settings are those of\n" +
 			"'oncebus run'; the setting ONCEBUS_PARTITIONS matters for new topics only.",
 		Example: "oncebus move --partitions 48\n" +
+			"oncebus move --to-routed\n" +
 			"oncebus move --finish",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
 			fs.Int32Var(&o.partitions, "partitions", 0, "move the keys to this number of partitions")
+			fs.BoolVar(&o.toRouted, "to-routed", false, "move the keys of prepartitioned topics that the routes file has routed; --partitions is that of the app by default")
+			fs.BoolVar(&o.late, "late-ok", false, "with --to-routed: move although unread events of a partition become late, of which on_late decides")
 			fs.DurationVar(&o.limit, "limit", time.Minute, "how long the input may be held, before the move is undone")
 			fs.BoolVar(&o.finish, "finish", false, "delete the topics of earlier generations, once all of their records are forwarded")
 			fs.DurationVar(&o.timeout, "timeout", time.Minute, "how long --finish waits for the processes")
@@ -48,8 +54,10 @@ func moveCommand() cli.Command {
 		},
 		Run: func(ctx context.Context, _ []string, p cli.Process) int {
 			switch {
-			case o.finish == (o.partitions != 0):
-				return cli.UsageError(p, "move", "give one of --partitions and --finish")
+			case o.finish == (o.partitions != 0 || o.toRouted):
+				return cli.UsageError(p, "move", "give one of --partitions, --to-routed and --finish; --partitions may go with --to-routed")
+			case o.late && !o.toRouted:
+				return cli.UsageError(p, "move", "--late-ok goes with --to-routed")
 			case o.partitions < 0 || o.limit <= 0 || o.timeout <= 0:
 				return cli.UsageError(p, "move", "--partitions, --limit and --timeout must be positive")
 			}
@@ -107,7 +115,7 @@ type shownMove struct {
 
 func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process) error {
 	shown := switchover.None
-	s, err := m.Move(ctx, move.Options{Partitions: o.partitions, Limit: o.limit, By: operatorName(), Progress: func(s *move.State) {
+	s, err := m.Move(ctx, move.Options{Partitions: o.partitions, ToRouted: o.toRouted, LateOK: o.late, Limit: o.limit, By: operatorName(), Progress: func(s *move.State) {
 		if !o.asJSON && s.Switch.Phase != shown {
 			shown = s.Switch.Phase
 			cli.Printf(p.Stdout, "%s\n", phaseText(&s.Switch))
@@ -127,7 +135,11 @@ func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process)
 func phaseText(s *app.Switch) string {
 	switch s.Phase {
 	case switchover.Preparing:
-		return fmt.Sprintf("preparing: copies the rows of %d partitions to %d", s.From, s.To)
+		from := s.From
+		for _, in := range s.Inputs {
+			from += in.Partitions
+		}
+		return fmt.Sprintf("preparing: copies the rows of %d partitions to %d", from, s.To)
 	case switchover.Holding:
 		return "holding: the input is held, the tasks judge what was routed"
 	case switchover.Closing:
@@ -151,6 +163,8 @@ func (o *moveOptions) abort(ctx context.Context, m *move.Mover, p cli.Process) e
 		cli.Printf(p.Stdout, "no move to undo\n")
 	case s.Phase == switchover.Done:
 		cli.Printf(p.Stdout, "the move has acted: the app has %d partitions, the input is released\n", s.To)
+	case len(s.Inputs) > 0:
+		cli.Printf(p.Stdout, "undone: %s stays prepartitioned\n", s.InputNames())
 	default:
 		cli.Printf(p.Stdout, "undone: the app keeps its %d partitions\n", s.From)
 	}

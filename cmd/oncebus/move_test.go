@@ -29,7 +29,7 @@ func TestPartitionsPage(t *testing.T) {
 
 // TestMoveUsage: a command without one of its two purposes is refused.
 func TestMoveUsage(t *testing.T) {
-	for _, args := range [][]string{{"move"}, {"move", "--finish", "--partitions", "3"}, {"move", "--partitions", "-1"}} {
+	for _, args := range [][]string{{"move"}, {"move", "--finish", "--partitions", "3"}, {"move", "--partitions", "-1"}, {"move", "--to-routed", "--finish"}, {"move", "--partitions", "3", "--late-ok"}} {
 		if got := execute(t.Context(), nil, "", args...); got.Code != cli.ExitWrong {
 			t.Errorf("%v: exit code %d, %s", args, got.Code, got.Stderr)
 		}

@@ -46,11 +46,17 @@ type seedTraffic struct {
 	mu   sync.Mutex
 	next int // new ids
 	err  error
+	// place chooses the partition of an id; nil for any one.
+	place func(id string) int32
 }
 
 func (s *seedTraffic) event(id string) *kgo.Record {
+	partition := rand.Int32N(realPartitions)
+	if s.place != nil {
+		partition = s.place(id)
+	}
 	return &kgo.Record{
-		Topic: s.w.topic("signals.raw"), Partition: rand.Int32N(realPartitions), Timestamp: time.Now(), Key: []byte(id),
+		Topic: s.w.topic("signals.raw"), Partition: partition, Timestamp: time.Now(), Key: []byte(id),
 		Value: fmt.Appendf(nil, `{"id":%q}`, id),
 	}
 }

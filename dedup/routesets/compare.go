@@ -101,7 +101,11 @@ func (c *comparison) changed(old, r *rules.Route) {
 		c.add(Refused, r.Name, "mode", "the stored rows have another meaning", stepsMode, "mode %v -> %v", old.Mode, r.Mode)
 	}
 	if old.Prepartitioned != r.Prepartitioned {
-		c.add(Refused, r.Name, "prepartitioned", "the rows of its keys are in another changelog", stepsPartition, "prepartitioned %v -> %v", old.Prepartitioned, r.Prepartitioned)
+		steps := stepsPartition
+		if old.Prepartitioned {
+			steps = stepsRouted
+		}
+		c.add(Refused, r.Name, "prepartitioned", "the rows of its keys are in another changelog", steps, "prepartitioned %v -> %v", old.Prepartitioned, r.Prepartitioned)
 	}
 	if !r.IsPromotionOf(old) {
 		c.windows(old, r)

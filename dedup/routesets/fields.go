@@ -50,5 +50,6 @@ var (
 	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
 	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
 	stepsPromote   = []string{"oncebus promote"}
+	stepsRouted    = []string{"oncebus move --to-routed takes the keys to the repartition topic"}
 	stepsPartition = []string{"leave `prepartitioned` as it was", "or add a route with another name, namespace and topics"}
 )

@@ -39,14 +39,20 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 		return f, nil
 	}
 	var err error
-	if f.Manifest, err = readManifest(ctx, client, f.Topology); err != nil || !f.Manifest.hasSets() {
+	f.Manifest, err = readManifest(ctx, client, f.Topology)
+	if err == nil && f.Manifest != nil {
+		f.Manifest.limitToTasks(f.Topology)
+	}
+	if err != nil || !f.Manifest.hasSets() {
 		return f, err
 	}
 	current := f.Manifest.sets.current()
 	f.routes = current.routes
 	f.Topology = topologyOf(app, f.routes, f.Manifest.sets, f.Manifest.generation())
 	f.Topology.emissions = nil
-	return f, f.Topology.describe(ctx, kadm.NewClient(client))
+	err = f.Topology.describe(ctx, kadm.NewClient(client))
+	f.Manifest.limitToTasks(f.Topology)
+	return f, err
 }
 
 // Routes returns the routes of the app.

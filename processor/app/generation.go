@@ -1,6 +1,7 @@
 package app
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,9 @@ import (
 type generation struct {
 	number    int64
 	forwarded []string // the repartition topics of earlier ones that may still get records
+	// moved are the topics that were prepartitioned once and are routed now, whose changelogs
+	// are not deleted yet.
+	moved []string
 }
 
 // RepartitionName returns the repartition topic of a generation, from 1.
@@ -54,26 +58,53 @@ func (m *Manifest) generation() (on generation) {
 			}
 		case roleForwarded:
 			on.forwarded = append(on.forwarded, t.Name)
+		case roleRouted:
+			if t.ChangelogID != "" {
+				on.moved = append(on.moved, t.Name)
+			}
 		}
 	}
 	return on
 }
 
 // moveTo puts a generation in force. starts are the offsets from which on the records of the
-// repartition topic so far are forwarded, by partition.
+// repartition topic so far are forwarded, by partition; none for an app without one.
 func (m *Manifest) moveTo(next manifestTopic, starts []int64) error {
-	for i := range m.Topics {
-		if t := &m.Topics[i]; t.Role == roleRepartition {
-			if len(starts) != int(t.Partitions) {
-				return kafka.OperatorErrorf("topic %s has %d partitions, %d were closed", t.Name, t.Partitions, len(starts))
-			}
-			t.Role, t.Starts = roleForwarded, starts
-			next.Role, next.Starts = roleRepartition, make([]int64, next.Partitions)
-			m.Topics = append(m.Topics, next)
-			return nil
+	at := slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Role == roleRepartition })
+	switch {
+	case at >= 0 && len(starts) != int(m.Topics[at].Partitions):
+		return kafka.OperatorErrorf("topic %s has %d partitions, %d were closed", m.Topics[at].Name, m.Topics[at].Partitions, len(starts))
+	case at >= 0:
+		m.Topics[at].Role, m.Topics[at].Starts = roleForwarded, starts
+	case len(starts) > 0:
+		return kafka.OperatorErrorf("the manifest has no repartition topic")
+	}
+	next.Role, next.Starts = roleRepartition, make([]int64, next.Partitions)
+	m.Topics = append(m.Topics, next)
+	return nil
+}
+
+// routeInput makes a prepartitioned topic a routed one. starts are the offsets from which on its
+// records are routed, by partition. One that was added since is routed from its start.
+func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
+	at := slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == in.Topic && t.Role == rolePrepartitioned })
+	if at < 0 || len(starts) != int(m.Topics[at].Partitions) || len(starts) != int(in.Partitions) {
+		return kafka.OperatorErrorf("topic %s is not prepartitioned with %d partitions in the manifest", in.Topic, len(starts))
+	}
+	m.Topics[at].Role, m.Topics[at].Starts = roleRouted, starts
+	return nil
+}
+
+// limitToTasks gives prepartitioned topics the number of partitions with which the app began.
+// No task reads a partition that was added since.
+func (m *Manifest) limitToTasks(t *Topology) {
+	for _, have := range m.Topics {
+		topic, ok := t.Topics[have.Name]
+		if ok && have.Role == rolePrepartitioned && topic.Partitions > have.Partitions && TopicIDText(topic.ID) == have.ID {
+			topic.Partitions = have.Partitions
+			t.Topics[have.Name] = topic
 		}
 	}
-	return kafka.OperatorErrorf("the manifest has no repartition topic")
 }
 
 // compareForwarded compares the topic of an earlier generation with the broker's.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 
@@ -32,6 +33,13 @@ func TestStaleRouterIsHeld(t *testing.T) {
 			t.Errorf("%v: generation 2 is held", c.phase)
 		}
 	}
+	value, err := json.Marshal(Switch{Number: 3, Base: 2, Phase: switchover.Preparing}) // the act of the second one was missed
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Take(&kgo.Record{Key: []byte(switchKey), Value: value, Offset: 3}); err != nil || h.For(1) == nil || h.For(2) != nil {
+		t.Errorf("a further switch: %v, generation 1 is held %v, generation 2 %v", err, h.For(1), h.For(2))
+	}
 }
 
 // TestGenerationOf: the name of a repartition topic says its generation, and no other topic has
@@ -47,6 +55,35 @@ func TestGenerationOf(t *testing.T) {
 		if want > 0 && RepartitionName("a", want) != topic {
 			t.Errorf("generation %d has topic %s", want, RepartitionName("a", want))
 		}
+	}
+}
+
+// TestManifestRoutesInput: a topic that becomes routed keeps its number, is routed from the closed
+// checkpoints on and, in a partition that was added since, from its start.
+func TestManifestRoutesInput(t *testing.T) {
+	m := &Manifest{Topics: []manifestTopic{{Name: "raw", Role: rolePrepartitioned, Partitions: 2, ChangelogID: "x", Starts: []int64{0, 5}}}}
+	in := SwitchInput{"raw", 2}
+	for _, wrong := range []SwitchInput{{"other", 2}, {"raw", 3}} {
+		if err := m.routeInput(wrong, []int64{7, 9}); err == nil {
+			t.Errorf("routed %+v", wrong)
+		}
+	}
+	if err := m.routeInput(in, []int64{7}); err == nil {
+		t.Error("routed with one start for two partitions")
+	}
+	if err := errors.Join(m.moveTo(manifestTopic{Name: "a-repartition-2", Partitions: 4}, nil), m.routeInput(in, []int64{7, 9})); err != nil {
+		t.Fatal(err)
+	}
+	if on := m.generation(); on.number != 2 || len(on.forwarded) > 0 || !slices.Equal(on.moved, []string{"raw"}) {
+		t.Errorf("generation %+v", on)
+	}
+	for partition, want := range []int64{7, 9, 0} {
+		if start, pinned := m.Start("raw", [16]byte{}, int32(partition)); start != want || !pinned {
+			t.Errorf("partition %d is routed from %d, pinned %v", partition, start, pinned)
+		}
+	}
+	if m.TopicNumber("raw") != 0 || m.routeInput(in, []int64{7, 9}) == nil {
+		t.Error("the topic has another number, or is routed twice")
 	}
 }
 

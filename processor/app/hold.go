@@ -114,7 +114,11 @@ func NotHeld(ctx context.Context, admin *kadm.Client, t *Topology, held map[Task
 	}
 	var missing []TaskID
 	for _, topic := range inputs {
-		for p := range topics[topic].Partitions {
+		count := topics[topic].Partitions
+		if slices.Contains(t.Prepartitioned, topic) {
+			count = t.Topics[topic].Partitions // no task reads one that was added
+		}
+		for p := range count {
 			id := TaskID{Topic: topic, Partition: p}
 			if _, ok := held[id]; !ok {
 				missing = append(missing, id)
@@ -182,6 +186,7 @@ type Holds struct {
 	// switchAt is the offset of the switch row; -1 before the first one.
 	switchAt int64
 	change   switchover.Seen
+	inputs   []SwitchInput // of the switch
 }
 
 // NewHolds returns a Holds without a hold.
@@ -194,6 +199,14 @@ func (h *Holds) Switch() switchover.Seen {
 	return h.change
 }
 
+// SwitchOf returns the newest switch that was read, and whether it closes the tasks of a topic:
+// those of the repartition topic, or of a prepartitioned one that becomes routed.
+func (h *Holds) SwitchOf(topic string, repartitioned bool) (seen switchover.Seen, closes bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.change, repartitioned || slices.ContainsFunc(h.inputs, func(in SwitchInput) bool { return in.Topic == topic })
+}
+
 // For returns the hold under which a process must not route, or judge a prepartitioned topic,
 // with the partitions of a generation; nil for none. Once a switch has acted, that is so for
 // good for the generation before it: the process goes over to the new one first.
@@ -201,7 +214,8 @@ func (h *Holds) For(generation int64) *Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.hold == nil && generation < h.change.Number {
-		if to, routes := switchover.Route(h.change.Phase); routes && to == switchover.New {
+		to, routes := switchover.Route(h.change.Phase)
+		if routes && to == switchover.New || generation < h.change.Base {
 			return &Hold{ID: fmt.Sprintf("generation-%d", h.change.Number), Reason: "the partitions of the app have changed"}
 		}
 	}

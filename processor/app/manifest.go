@@ -67,6 +67,7 @@ type manifestTopic struct {
 	Role string `json:"role"`
 	// Partitions, ID and ChangelogID are pinned for topics whose partitions
 	// are tasks. A routed topic has the ID that it had when it was added.
+	// One that became routed keeps those of its tasks until their changelog is deleted.
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
@@ -189,6 +190,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster are not valid here; use another ONCEBUS_APP_ID",
 			t.Manifest, m.Cluster, t.Cluster)
 	}
+	m.limitToTasks(t)
 	for _, want := range t.manifestTopics() {
 		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == want.Name })
 		if at < 0 {

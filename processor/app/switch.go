@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
 	"oncebus/processor/switchover"
 )
@@ -29,15 +31,63 @@ type Switch struct {
 	// Leader names the run of the command that copies. A later run takes over before it
 	// copies: the act is the leader's alone.
 	Leader string `json:"leader"`
-	// From and To are the partition counts.
+	// Base is the generation in force when the switch began.
+	Base int64 `json:"base,omitempty"`
+	// From and To are the partition counts. From is 0 for an app without a repartition topic.
 	From int32 `json:"from"`
 	To   int32 `json:"to"`
+	// Inputs are the prepartitioned topics that become routed, whose tasks close too. Their
+	// routes are in the set that the act puts in force.
+	Inputs []SwitchInput `json:"inputs,omitempty"`
 	// LimitMS is how long the input may be held, in ms, before the switch is undone.
 	LimitMS int64     `json:"limit_ms"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
 	// Reason says why it was aborted.
 	Reason string `json:"reason,omitempty"`
+}
+
+// A SwitchInput is a prepartitioned topic that becomes routed, with its number of tasks. The
+// topic may have more partitions, which no task reads.
+type SwitchInput struct {
+	Topic      string `json:"topic"`
+	Partitions int32  `json:"partitions"`
+}
+
+// Sources returns the tasks that the switch closes, in the order in which they are numbered.
+func (s *Switch) Sources(t *Topology) []TaskID {
+	var ids []TaskID
+	for _, in := range append([]SwitchInput{{t.Repartition, s.From}}, s.Inputs...) {
+		for p := range in.Partitions {
+			ids = append(ids, TaskID{Topic: in.Topic, Partition: p})
+		}
+	}
+	return ids
+}
+
+// what says what a switch does, for people.
+func (s *Switch) what() string {
+	if len(s.Inputs) == 0 {
+		return fmt.Sprintf("move from %d to %d partitions", s.From, s.To)
+	}
+	return fmt.Sprintf("move of %s to a repartition topic with %d partitions", s.InputNames(), s.To)
+}
+
+// InputNames returns the names of the topics that become routed.
+func (s *Switch) InputNames() string {
+	var names []string
+	for _, in := range s.Inputs {
+		names = append(names, in.Topic)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Command returns the command that goes on with the switch.
+func (s *Switch) Command() string {
+	if len(s.Inputs) == 0 {
+		return fmt.Sprintf("oncebus move --partitions %d", s.To)
+	}
+	return "oncebus move --to-routed"
 }
 
 // SwitchIn returns the newest switch of an app; nil for none.
@@ -69,7 +119,7 @@ func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
 	if rec.Offset <= h.switchAt {
 		return false, nil // another reader was faster
 	}
-	h.switchAt, h.change = rec.Offset, switchover.Seen{Number: s.Number, Phase: s.Phase}
+	h.switchAt, h.change, h.inputs = rec.Offset, switchover.Seen{Number: s.Number, Phase: s.Phase, Base: s.Base}, s.Inputs
 	return true, nil
 }
 
@@ -92,13 +142,14 @@ func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led 
 			return nil, kafka.OperatorErrorf("the partitions of app %s were changed meanwhile: run the command again", t.App)
 		}
 		next := s
+		next.Base = t.Generation
 		switch {
 		case before == nil:
 			next.Number = t.Generation + 1
 		case before.Phase.IsOver():
 			next.Number = max(before.Number, t.Generation) + 1
-		case before.To != s.To:
-			return nil, kafka.OperatorErrorf("a move to %d partitions has begun: go on with 'oncebus move --partitions %d', or undo it with 'oncebus abort'", before.To, before.To)
+		case before.To != s.To || !slices.Equal(before.Inputs, s.Inputs):
+			return nil, before.Other()
 		default:
 			next = *before
 			next.Leader = s.Leader
@@ -117,12 +168,21 @@ func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led 
 	return led, err
 }
 
+// Other returns the error of a command that wants another switch than the one that has begun.
+func (s *Switch) Other() error {
+	return kafka.OperatorErrorf("a %s has begun: go on with '%s', or undo it with 'oncebus abort'", s.what(), s.Command())
+}
+
 // An Act is what a switch puts in force: the topics of the new generation, and for each old
 // partition the offset of its closed checkpoint. Set is the route set of these checkpoints.
 type Act struct {
 	Topic, Changelog [16]byte // ids
 	Starts           []int64
 	Set              int64
+	// Inputs has the same offsets of the topics that become routed. Routes is then the routes
+	// file that makes them so; nil without such topics.
+	Inputs map[string][]int64
+	Routes *rules.Routes
 }
 
 // Advance writes the next phase of a switch, with what belongs to it, in one transaction. act
@@ -151,7 +211,7 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 	var records []*kgo.Record
 	switch next {
 	case switchover.Holding:
-		hold := &Hold{ID: s.holdID(), Switch: s.holdID(), Reason: fmt.Sprintf("move from %d to %d partitions", s.From, s.To), By: s.By, At: time.Now().UTC().Truncate(time.Second), LimitMS: s.LimitMS}
+		hold := &Hold{ID: s.holdID(), Switch: s.holdID(), Reason: s.what(), By: s.By, At: time.Now().UTC().Truncate(time.Second), LimitMS: s.LimitMS}
 		if before, err := HoldIn(rows); err != nil {
 			return nil, err
 		} else if before != nil {
@@ -163,18 +223,10 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 		}
 		records = append(records, rec)
 	case switchover.Acted:
-		m, err := s.manifest(rows, t, act)
-		if err != nil {
+		var err error
+		if records, err = s.actRecords(rows, t, act); err != nil {
 			return nil, err
 		}
-		rec, err := encodeRow(ManifestKey, m)
-		if err != nil {
-			return nil, err
-		}
-		if records, err = s.moveErasures(rows, t, m); err != nil {
-			return nil, err
-		}
-		records = append(records, rec)
 	case switchover.Done, switchover.Aborted:
 		hold, err := HoldIn(rows)
 		if err != nil {
@@ -191,6 +243,33 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 	}
 	rec, err := encodeRow(switchKey, s)
 	return append([]*kgo.Record{rec}, records...), err
+}
+
+// actRecords returns the records of the act, without that of the switch.
+func (s *Switch) actRecords(rows Rows, t *Topology, act *Act) ([]*kgo.Record, error) {
+	m, err := s.manifest(rows, t, act)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.moveErasures(rows, t, m)
+	if err != nil {
+		return nil, err
+	}
+	if act.Routes != nil {
+		before, _, err := decodeRow[RouteSet](rows, setPrefix+strconv.FormatInt(act.Set, 10))
+		if err != nil {
+			return nil, err
+		}
+		set := newRouteSet(act.Set+1, act.Routes, s.By)
+		set.Outcomes = before.Outcomes
+		setRecords, err := setRows(set)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, setRecords...)
+	}
+	rec, err := encodeRow(ManifestKey, m)
+	return append(records, rec), err
 }
 
 // ErrSetChanged says that a route set was put in force while the tasks closed.
@@ -210,16 +289,21 @@ func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*Manifest, error) {
 		return nil, err
 	}
 	err = m.moveTo(manifestTopic{Name: RepartitionName(t.App, s.Number), Partitions: s.To, ID: TopicIDText(act.Topic), ChangelogID: TopicIDText(act.Changelog)}, act.Starts)
+	for _, in := range s.Inputs {
+		err = errors.Join(err, m.routeInput(in, act.Inputs[in.Topic]))
+	}
 	return &m, err
 }
 
 // moveErasures returns the records that send the pending erasures of old tasks to the new ones,
 // each to those that have its rows.
 func (s *Switch) moveErasures(rows Rows, t *Topology, m *Manifest) (records []*kgo.Record, err error) {
-	prefix := erasurePrefix + t.Repartition + "/"
+	sources := s.Sources(t)
 	hasher := m.hasher(s.To)
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		if !strings.HasPrefix(key, prefix) {
+		name, isErasure := strings.CutPrefix(key, erasurePrefix)
+		task, _ := parseTaskID(name[:max(0, strings.LastIndexByte(name, '/'))])
+		if !isErasure || !slices.Contains(sources, task) {
 			continue
 		}
 		request, _, err := decodeRow[ErasureRequest](rows, key)
@@ -273,7 +357,7 @@ func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason stri
 }
 
 // FinishGenerations notes that no topic of an earlier generation gets records any more, so that
-// the processes read none.
+// the processes read none, and that the changelogs of topics which a move routed are deleted.
 func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		m, _, err := decodeRow[Manifest](rows, ManifestKey)
@@ -284,6 +368,9 @@ func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) err
 		for i := range m.Topics {
 			if one := &m.Topics[i]; one.Role == roleForwarded && slices.Contains(t.Forwarded, one.Name) {
 				one.Role, one.Starts, changed = roleFinished, nil, true
+			}
+			if one := &m.Topics[i]; one.Role == roleRouted && slices.Contains(t.Moved, one.Name) {
+				one.ChangelogID, one.Partitions, changed = "", 0, true
 			}
 		}
 		if !changed {

@@ -101,11 +101,17 @@ func (s *setup) refuseCompacted(ctx context.Context, t *Topology) error {
 	return t.readConfigs(ctx, s.Admin, existing...)
 }
 
-// ErrAddedPartition refuses a partition that was added to a topic whose partitions are
-// tasks. The advice is the same at a start and while the app runs.
+// ErrAddedPartition refuses a partition that was added to the repartition topic or a changelog.
+// The advice is the same at a start and while the app runs.
 func ErrAddedPartition(topic string, partition, began int32) error {
 	return kafka.OperatorErrorf("topic %s has got partition %d, the app began with %d partitions: its producers now send keys to other partitions than their rows, and Kafka removes no partition; "+
 		"use another ONCEBUS_APP_ID: it starts without state, so duplicates of earlier events are emitted, and ONCEBUS_START decides whether it reads what the topics have now", topic, partition, began)
+}
+
+// AddedPartitionText says why a prepartitioned topic is paused that has got a partition.
+func AddedPartitionText(topic string, partition, began int32) string {
+	return fmt.Sprintf("topic %s has got partition %d, its tasks began with %d partitions: a key may now be in another partition than its row, so no record of the topic is judged; "+
+		"to route its keys from now on, leave `prepartitioned` out of its routes, and run: oncebus move --to-routed", topic, partition, began)
 }
 
 // newTopic is a topic to create.

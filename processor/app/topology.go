@@ -54,9 +54,12 @@ type Topology struct {
 	// reaches them.
 	Generation int64
 	Forwarded  []string
-	Verdicts   string // "" without a route with an http part
-	Topics     map[string]Topic
-	limits     map[string]TopicLimits
+	// Moved are the routed topics that were prepartitioned until a move, the changelogs of
+	// which are not deleted yet.
+	Moved    []string
+	Verdicts string // "" without a route with an http part
+	Topics   map[string]Topic
+	limits   map[string]TopicLimits
 	// settings has the settings of topics, as far as they were read.
 	settings map[string]map[string]string
 	// brokers is the number of brokers, those that are down included where the
@@ -129,7 +132,7 @@ func topologyOf(app string, routes *rules.Routes, sets *Sets, on generation) *To
 	if t.Repartition != "" && on.number > 1 {
 		t.Generation, t.Repartition = on.number, RepartitionName(app, on.number)
 	}
-	t.Forwarded = on.forwarded
+	t.Forwarded, t.Moved = on.forwarded, on.moved
 	t.Routed = append(slices.Clone(t.Routed), on.forwarded...)
 	return t
 }

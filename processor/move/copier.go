@@ -27,7 +27,7 @@ const copiesKey = "switch-copies"
 // copies is how far the copies of a switch are.
 type copies struct {
 	Switch    int64   `json:"switch"`
-	Positions []int64 `json:"positions"` // of the old changelogs: the offsets to read next
+	Positions []int64 `json:"positions"` // in the changelogs of app.Switch.Sources: the offsets to read next
 	Rows      []int64 `json:"rows"`      // copied, by new partition
 	// First reports that the first checkpoints of the new tasks are written.
 	First bool `json:"first,omitempty"`
@@ -53,7 +53,8 @@ type copier struct {
 	to      int32
 	topic   string // the changelog of the new generation
 	limit   int    // of a pack
-	readers []*kafka.Reader
+	sources []app.TaskID
+	readers []*kafka.Reader // of the changelog of each source
 
 	mu sync.Mutex // of p, while the changelogs are read
 	p  copies
@@ -78,19 +79,18 @@ func (m *Mover) openCopier(ctx context.Context) (*kgo.Client, error) {
 
 // newCopier returns the copier of a switch, whose topics exist, at its progress.
 func (m *Mover) newCopier(client *kgo.Client, sw *app.Switch, rows app.Rows) (*copier, error) {
-	from := m.app.Topology.Repartition
-	c := &copier{Mover: m, client: client, number: sw.Number, to: sw.To, topic: app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number)), limit: packBytes}
-	for p := range sw.From {
-		name := app.ChangelogName(m.cfg.AppID, from)
-		c.readers = append(c.readers, m.leaders.NewReader(name, m.app.Topology.Topics[name].ID, p))
+	c := &copier{Mover: m, client: client, number: sw.Number, to: sw.To, sources: sw.Sources(m.app.Topology), topic: app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number)), limit: packBytes}
+	for _, id := range c.sources {
+		name := app.ChangelogName(m.cfg.AppID, id.Topic)
+		c.readers = append(c.readers, m.leaders.NewReader(name, m.app.Topology.Topics[name].ID, id.Partition))
 	}
 	if value, ok := rows[copiesKey]; ok {
 		if err := json.Unmarshal(value, &c.p); err != nil {
 			return nil, kafka.OperatorErrorf("row %s of the manifest topic: %v", copiesKey, err)
 		}
 	}
-	if c.p.Switch != sw.Number || len(c.p.Positions) != int(sw.From) || len(c.p.Rows) != int(sw.To) {
-		c.p = copies{Switch: sw.Number, Positions: make([]int64, sw.From), Rows: make([]int64, sw.To)}
+	if c.p.Switch != sw.Number || len(c.p.Positions) != len(c.sources) || len(c.p.Rows) != int(sw.To) {
+		c.p = copies{Switch: sw.Number, Positions: make([]int64, len(c.sources)), Rows: make([]int64, sw.To)}
 	}
 	return c, nil
 }
@@ -204,7 +204,7 @@ func (e *produceErr) err() error {
 // errChunk ends the reading of a changelog at the bytes of one transaction.
 var errChunk = errors.New("enough for one transaction")
 
-// copyFrom copies a part of one old changelog.
+// copyFrom copies a part of the changelog of a source, which has this number.
 func (c *copier) copyFrom(ctx context.Context, p int32, end int64, failed *produceErr) error {
 	part := &part{copier: c, from: p, packs: make([]dedup.Pack, c.to), rows: make([]int64, c.to), failed: failed}
 	position, bytes := c.p.Positions[p], 0
@@ -246,7 +246,7 @@ func (c *copier) copyFrom(ctx context.Context, p int32, end int64, failed *produ
 type part struct {
 	*copier
 
-	from   int32
+	from   int32 // number of the source
 	offset int64 // of the record whose rows are copied
 	sent   uint32
 	packs  []dedup.Pack // by new partition

@@ -1,4 +1,5 @@
-// Package move moves the keys of an app to another number of partitions while it runs.
+// Package move moves the keys of an app to another number of partitions while it runs, also those of
+// prepartitioned topics, which become routed.
 //
 // # What it owns
 //
@@ -8,7 +9,7 @@
 //   - Finish deletes the topics of earlier generations.
 //
 // It may import processor/app, processor/kafka, processor/security, processor/switchover,
-// processor/wire, dedup and dedup/rules. It joins no group and has no local state.
+// processor/wire, dedup, dedup/routesets and dedup/rules. It joins no group and has no local state.
 //
 // # Invariants
 //
@@ -19,6 +20,8 @@
 //     nothing is copied once the new tasks have begun.
 //   - The switch acts only when the closed checkpoints of all old tasks are committed, and the
 //     copies have passed them.
+//   - A topic becomes routed in the transaction of the act: its role and starts in the manifest,
+//     and the route set that says so. Its starts are the closed checkpoints of its tasks.
 //   - Progress and copies commit together. So a run that was killed is repeated.
 //
 // # What looks wrong

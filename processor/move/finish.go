@@ -37,7 +37,7 @@ func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 	}
 	sw, err := app.SwitchIn(rows)
 	if err == nil && sw != nil && !sw.Phase.IsOver() {
-		err = kafka.OperatorErrorf("a move to %d partitions is in progress: go on with 'oncebus move --partitions %d', or undo it with 'oncebus abort'", sw.To, sw.To)
+		err = sw.Other()
 	}
 	if err != nil {
 		return nil, err
@@ -50,6 +50,10 @@ func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 			return nil, err
 		}
 	}
+	finished := &Finished{Deleted: []string{}}
+	if err := m.deleteMoved(ctx, finished); err != nil {
+		return nil, err
+	}
 	if err := app.FinishGenerations(ctx, m.conn, m.cfg, t); err != nil {
 		return nil, err
 	}
@@ -57,7 +61,24 @@ func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 	if sw != nil {
 		newest = max(newest, sw.Number)
 	}
-	return m.deleteTopics(ctx, newest)
+	return finished, m.deleteTopics(ctx, newest, finished)
+}
+
+// deleteMoved deletes the changelogs of topics that a move has routed, once no process reads
+// the topics as tasks.
+func (m *Mover) deleteMoved(ctx context.Context, finished *Finished) error {
+	t := m.app.Topology
+	if len(t.Moved) == 0 {
+		return nil
+	}
+	if err := m.awaitUnread(ctx, t.Moved, app.StageDedup); err != nil {
+		return err
+	}
+	var names []string
+	for _, topic := range t.Moved {
+		names = append(names, app.ChangelogName(t.App, topic))
+	}
+	return m.deleteExisting(ctx, names, finished)
 }
 
 // seal makes a topic refuse all records, and returns once each partition does.
@@ -105,40 +126,50 @@ func (m *Mover) awaitForwarded(ctx context.Context, topic string) error {
 	return err
 }
 
-// deleteTopics deletes the topics of all generations but the one in force.
-func (m *Mover) deleteTopics(ctx context.Context, newest int64) (*Finished, error) {
+// deleteTopics deletes the topics of all generations up to a number but the one in force.
+func (m *Mover) deleteTopics(ctx context.Context, newest int64, finished *Finished) error {
 	var names []string
 	for number := int64(1); number <= newest; number++ {
 		if name := app.RepartitionName(m.cfg.AppID, number); number != m.app.Topology.Generation {
 			names = append(names, name, app.ChangelogName(m.cfg.AppID, name))
 		}
 	}
-	finished := &Finished{Deleted: []string{}}
+	if err := m.awaitUnread(ctx, names, app.StageRoute, app.StageDedup); err != nil {
+		return err
+	}
+	return m.deleteExisting(ctx, names, finished)
+}
+
+// deleteExisting deletes those of the topics that exist.
+func (m *Mover) deleteExisting(ctx context.Context, names []string, finished *Finished) error {
 	if len(names) == 0 {
-		return finished, nil
+		return nil
 	}
 	existing, err := app.DescribeTopics(ctx, m.conn.Admin, names...)
 	if err != nil {
-		return nil, err
-	}
-	names = slices.DeleteFunc(names, func(name string) bool { return existing[name].Partitions == 0 })
-	if err := m.awaitUnread(ctx, names); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range names {
+		if existing[name].Partitions == 0 {
+			continue
+		}
 		deleted, err := m.conn.Admin.DeleteTopic(ctx, name)
 		if err = errors.Join(err, deleted.Err); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return nil, fmt.Errorf("delete topic %s: %w", name, kafka.Denied(err, "Delete", kafka.ResourceTopic, name))
+			return fmt.Errorf("delete topic %s: %w", name, kafka.Denied(err, "Delete", kafka.ResourceTopic, name))
 		}
 		finished.Deleted = append(finished.Deleted, name)
 	}
-	return finished, nil
+	return nil
 }
 
-// awaitUnread waits until no process reads a topic.
-func (m *Mover) awaitUnread(ctx context.Context, names []string) error {
+// awaitUnread waits until no process reads a topic in these stages.
+func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...string) error {
+	var ids []string
+	for _, stage := range stages {
+		ids = append(ids, app.GroupName(m.cfg.AppID, stage))
+	}
 	for {
-		groups, err := m.conn.Admin.DescribeGroups(ctx, app.GroupName(m.cfg.AppID, app.StageRoute), app.GroupName(m.cfg.AppID, app.StageDedup))
+		groups, err := m.conn.Admin.DescribeGroups(ctx, ids...)
 		if err != nil {
 			return err
 		}

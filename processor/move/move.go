@@ -1,6 +1,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -86,9 +87,14 @@ func (m *Mover) find(ctx context.Context) error {
 
 // Options are what an operator says about a move.
 type Options struct {
+	// Partitions is the number to move to. With ToRouted, 0 is that of the app, or that of a
+	// new app.
 	Partitions int32
-	Limit      time.Duration // how long the input may be held; then the move is undone
-	By         string        // for people
+	// ToRouted moves the keys of prepartitioned topics: those that the caller's routes file
+	// has without `+"`prepartitioned`"+`. LateOK permits that events of a partition become late.
+	ToRouted, LateOK bool
+	Limit            time.Duration // how long the input may be held; then the move is undone
+	By               string        // for people
 	// Progress gets how far the move is, several times a second; nil for none.
 	Progress func(*State)
 	// StopBefore ends the run before it writes a phase, as a kill would; for tests.
@@ -115,6 +121,7 @@ type run struct {
 	sw     *app.Switch
 	client *kgo.Client // of the copier
 	copier *copier
+	routes *rules.Routes // that the act puts in force; nil without prepartitioned topics
 	act    *app.Act
 	state  State
 	held   time.Time // when this run saw the hold begin; zero before
@@ -139,14 +146,9 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := app.SwitchIn(rows)
+	want, err := m.wanted(rows, o)
 	if err != nil {
 		return nil, err
-	}
-	if before == nil || before.Phase.IsOver() {
-		if err := m.refuse(rows, o); err != nil {
-			return nil, err
-		}
 	}
 	client, err := m.openCopier(ctx)
 	if err != nil {
@@ -155,16 +157,41 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	defer client.Close()
 	var leader [8]byte
 	_, _ = rand.Read(leader[:]) // never fails
-	t := m.app.Topology
+	want.Leader = hex.EncodeToString(leader[:])
 	r := &run{Mover: m, o: o, client: client}
-	r.sw, err = app.Switch{
-		Phase: switchover.Preparing, Leader: hex.EncodeToString(leader[:]), From: t.Topics[t.Repartition].Partitions, To: o.Partitions,
-		LimitMS: o.Limit.Milliseconds(), By: o.By, At: time.Now().UTC().Truncate(time.Second),
-	}.Lead(ctx, m.conn, m.cfg, t)
-	if err != nil {
+	if len(want.Inputs) > 0 {
+		r.routes = m.routes
+	}
+	if r.sw, err = want.Lead(ctx, m.conn, m.cfg, m.app.Topology); err != nil {
 		return nil, err
 	}
 	return r.lead(ctx)
+}
+
+// wanted returns the switch that the options ask for: a new one, or that which has begun. It
+// refuses one that is not possible.
+func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
+	before, err := app.SwitchIn(rows)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil && !before.Phase.IsOver() {
+		return m.resumed(before, o)
+	}
+	t := m.app.Topology
+	want := &app.Switch{
+		Phase: switchover.Preparing, From: t.Topics[t.Repartition].Partitions, To: o.Partitions,
+		LimitMS: o.Limit.Milliseconds(), By: o.By, At: time.Now().UTC().Truncate(time.Second),
+	}
+	if o.ToRouted {
+		if want.Inputs, err = m.routedInputs(); err != nil {
+			return nil, err
+		}
+		if want.To == 0 {
+			want.To = cmp.Or(want.From, m.cfg.Partitions)
+		}
+	}
+	return want, m.refuse(rows, want)
 }
 
 // leadPoll is the time between two looks at the facts.
@@ -287,6 +314,10 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 	if f.Held = len(r.state.NotHeld) == 0; !f.Held {
 		return f, nil
 	}
+	if r.app.Topology.Repartition == "" {
+		f.Drained = true // tasks of prepartitioned topics read what is held themselves
+		return f, nil
+	}
 	ends, err := app.Ends(ctx, r.conn, r.app.Topology.Repartition) // after the last held row
 	if err == nil {
 		r.state.Undrained, err = app.Undrained(ctx, r.conn, r.app.Topology, r.app.Topology.Repartition, ends)
@@ -332,33 +363,41 @@ func (s *State) waits() string {
 
 // gatherClosing finds out whether all old tasks have closed and all of their rows are copied.
 func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, changelog [16]byte) error {
-	act := &app.Act{Topic: topic, Changelog: changelog, Set: r.app.Set}
+	act := &app.Act{Topic: topic, Changelog: changelog, Set: r.app.Set, Routes: r.routes, Inputs: map[string][]int64{}}
 	var closed []wire.Checkpoint
 	r.state.Open = nil
-	for p, reader := range r.copier.readers {
-		last, start, err := app.LastCheckpoint(ctx, reader)
+	for n, id := range r.copier.sources {
+		last, start, err := app.LastCheckpoint(ctx, r.copier.readers[n])
 		if err != nil {
 			return err
 		}
 		c := last.Newest()
 		if !last.IsWhole() || c.Closed != r.sw.Number {
-			r.state.Open = append(r.state.Open, app.TaskID{Topic: r.app.Topology.Repartition, Partition: int32(p)})
+			r.state.Open = append(r.state.Open, id)
 			continue
 		}
 		if c.Incomplete || start > c.Floor {
-			return kafka.OperatorErrorf("the changelog of %s/%d has lost rows, it begins at offset %d and states the floor %d: run oncebus abort, and see 'oncebus accept'", r.app.Topology.Repartition, p, start, c.Floor)
+			return kafka.OperatorErrorf("the changelog of %v has lost rows, it begins at offset %d and states the floor %d: run oncebus abort, and see 'oncebus accept'", id, start, c.Floor)
 		}
 		if c.Set != r.app.Set {
 			f.Undo, r.reason = true, fmt.Sprintf("the routes were changed meanwhile, from set %d to %d", r.app.Set, c.Set)
 		}
 		closed = append(closed, c)
-		act.Starts = append(act.Starts, c.Next)
+		if id.Topic == r.app.Topology.Repartition {
+			act.Starts = append(act.Starts, c.Next)
+		} else {
+			act.Inputs[id.Topic] = append(act.Inputs[id.Topic], c.Next)
+		}
 	}
 	if err := r.copier.pass(ctx, r.watch); err != nil { // after the closed checkpoints were read
 		return err
 	}
 	if f.Closed = len(r.state.Open) == 0; !f.Closed || f.Undo {
 		return nil
+	}
+	if late, err := r.late(ctx, closed); err != nil || late != "" {
+		f.Undo, r.reason = late != "", late
+		return err
 	}
 	if !r.copier.p.First {
 		if err := r.copier.writeFirst(closed); err != nil {
@@ -370,19 +409,19 @@ func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, cha
 }
 
 // refuse returns why a move cannot begin, with the way out; nil if it can.
-func (m *Mover) refuse(rows app.Rows, o *Options) error {
-	t := m.app.Topology
-	switch have := t.Topics[t.Repartition].Partitions; {
-	case t.Repartition == "":
-		return kafka.OperatorErrorf("all routes are prepartitioned: their producers choose the partition of a key, so the app has no partitions of its own")
-	case o.Partitions < 1 || o.Partitions > app.PartitionsMax:
-		return kafka.OperatorErrorf("--partitions %d is out of range, want 1 to %d", o.Partitions, app.PartitionsMax)
-	case o.Partitions == have:
-		return kafka.OperatorErrorf("app %s has %d partitions already", m.cfg.AppID, have)
+func (m *Mover) refuse(rows app.Rows, want *app.Switch) error {
+	switch t := m.app.Topology; {
+	case t.Repartition == "" && len(want.Inputs) == 0:
+		return kafka.OperatorErrorf("all routes are prepartitioned: their producers choose the partition of a key, so the app has no partitions of its own; to give it some: oncebus move --to-routed")
+	case want.To < 1 || want.To > app.PartitionsMax:
+		return kafka.OperatorErrorf("--partitions %d is out of range, want 1 to %d", want.To, app.PartitionsMax)
+	case want.To == want.From && len(want.Inputs) == 0:
+		return kafka.OperatorErrorf("app %s has %d partitions already", m.cfg.AppID, want.From)
 	}
 	var homeless []string
 	for _, route := range m.app.Routes {
-		if !route.Prepartitioned && (route.HasOrder() || route.ForwardsCollisions()) {
+		stays := route.Prepartitioned && !slices.ContainsFunc(want.Inputs, func(in app.SwitchInput) bool { return in.Topic == route.Topics[0] })
+		if !stays && (route.HasOrder() || route.ForwardsCollisions()) {
 			homeless = append(homeless, route.Name)
 		}
 	}

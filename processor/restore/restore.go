@@ -210,6 +210,20 @@ var errStale = errors.New("local state is out of step with the changelog")
 // restore. The next attempt lists its start again, and decides again.
 var errTrimmed = errors.New("changelog was trimmed during the restore")
 
+// awaitMove waits with a partition that was added to a prepartitioned topic, until the
+// process reads the topic by the routing stage. It is not judged: its keys may have rows in
+// other tasks. One of another topic is an operator error.
+func (r *Restore) awaitMove(ctx context.Context, began int32) error {
+	if r.id.Topic == r.src.App.Topology.Repartition {
+		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, began)
+	}
+	text := app.AddedPartitionText(r.id.Topic, r.id.Partition, began)
+	r.log.Error("prepartitioned topic has got a partition, it waits", "reason", text)
+	r.src.Explain(r.id, text)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // once opens the store if needed, and reads the changelog from the store's position
 // to the high watermark. The watermark is read after the group's stable offset
 // fetch. That fetch includes the last transaction of the former owner, whose rows
@@ -219,14 +233,14 @@ func (r *Restore) once(ctx context.Context) error {
 	if err := r.awaitDisk(ctx); err != nil {
 		return err
 	}
+	info := r.src.App.Topology.Topics[r.changelog]
+	if r.id.Partition >= info.Partitions {
+		return r.awaitMove(ctx, info.Partitions)
+	}
 	if r.Store == nil {
 		if err := r.open(ctx); err != nil {
 			return err
 		}
-	}
-	info := r.src.App.Topology.Topics[r.changelog]
-	if r.id.Partition >= info.Partitions {
-		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, info.Partitions)
 	}
 	reader := r.src.Leaders.NewReader(r.changelog, info.ID, r.id.Partition)
 	start, end, err := reader.Bounds(ctx)

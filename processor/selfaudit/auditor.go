@@ -131,6 +131,9 @@ func (a *Auditor) open(ctx context.Context) error {
 	if left := found.Topology.Forwarded; len(left) > 0 {
 		return kafka.OperatorErrorf("the keys of app %s have moved to other partitions, and %s is forwarded, which an audit cannot judge: run oncebus move --finish, and begin a new audit", a.cfg.AppID, strings.Join(left, ", "))
 	}
+	if left := found.Topology.Moved; len(left) > 0 {
+		return kafka.OperatorErrorf("topic %s of app %s was prepartitioned until a move, and an audit cannot judge its events of before: run oncebus move --finish, and begin a new audit", strings.Join(left, ", "), a.cfg.AppID)
+	}
 	a.topics = maps.Clone(found.Topology.Topics)
 	described, err := app.DescribeTopics(ctx, a.admin, a.emissions()...)
 	if err != nil {

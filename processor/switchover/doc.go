@@ -23,6 +23,9 @@
 // rows of closed tasks are copied to their end, then the switch acts. Done releases the routers
 // to the new topic. They forward what reached the old topic after its tasks had closed.
 //
+// The tasks of a prepartitioned topic that becomes routed are old tasks too. They are their own
+// routers until then, and the routers go on behind their closed checkpoints.
+//
 // # Invariants
 //
 //   - A phase is written under the manifest's transactional id, if May still allows it. So
@@ -31,6 +34,8 @@
 //     routes nothing, and a closed task judges nothing. So a leader may write late.
 //   - A checkpoint is closed for one switch, by number. So a process that has read of an older
 //     switch only neither opens it again, nor lets a leader take it for closed.
+//   - The row of a switch names the generation in force when it began. So a process that reads of
+//     a later switch first judges and routes nothing for a generation that is over.
 //   - A record is judged by an old task before its closed checkpoint, or forwarded to a new
 //     task, with its partition derived again. A front that slept may have written it.
 //   - The records of one input partition with one key are judged in their order.

@@ -22,6 +22,10 @@ var (
 	inputs = [parts][]uint8{{0}, {1, 2}}
 )
 
+// oldGeneration is the number of the generation before the first switch. The switch that acts
+// begins one whose number is not lower than its own, so here 0 is too.
+const oldGeneration = 0
+
 // oldPart and newPart place a key: all keys change their partition.
 func oldPart(key uint8) uint8 { return key }
 func newPart(key uint8) uint8 { return 1 - key }
@@ -55,12 +59,14 @@ type world struct {
 
 	judged uint8 // events
 
-	crashes, moves, again uint8 // how many may still happen; again counts further switches
+	// how many may still happen: again counts switches after an aborted one, further those
+	// after one that has acted.
+	crashes, moves, again, further uint8
 }
 
 // mistakes are the defects that the exploration has to find.
 type mistakes struct {
-	noHold, noDrain, actEarly, copyLate, unfencedAbort, blindForward, skipForward, blindOwner, judgeClosed, anySwitch, actedByOld bool
+	noHold, noDrain, actEarly, copyLate, unfencedAbort, blindForward, skipForward, blindOwner, judgeClosed, anySwitch, actedByOld, noBase bool
 }
 
 var (
@@ -71,10 +77,10 @@ var (
 
 type steps = []explore.Step[world]
 
-func (m mistakes) model(crashes, moves, again uint8) explore.Model[world] {
-	first := Seen{1, Preparing}
-	start := world{row: first, view: [parts]Seen{first, first}, owner: [parts]uint8{0, 1}, crashes: crashes, moves: moves, again: again}
-	if again > 0 {
+func (m mistakes) model(crashes, moves, again, further uint8) explore.Model[world] {
+	first := Seen{1, Preparing, oldGeneration}
+	start := world{row: first, view: [parts]Seen{first, first}, owner: [parts]uint8{0, 1}, crashes: crashes, moves: moves, again: again, further: further}
+	if again+further > 0 {
 		start.front = 1 // it sleeps already: else there are too many states
 	}
 	return explore.Model[world]{
@@ -106,7 +112,7 @@ func (m mistakes) model(crashes, moves, again uint8) explore.Model[world] {
 
 // atRest reports whether all events were judged, and the switch has ended.
 func (s world) atRest() bool {
-	if s.row.Phase != Done && s.row.Phase != Aborted || s.front != 3 {
+	if s.row.Phase != Done && s.row.Phase != Aborted && s.row.Base == oldGeneration || s.front != 3 {
 		return false
 	}
 	for i := range parts {
@@ -121,7 +127,7 @@ func (s world) atRest() bool {
 func (m mistakes) front(s world, to steps) steps {
 	switch s.front {
 	case 0:
-		if generation, ok := Route(s.row.Phase); ok {
+		if generation, ok := routeBy(s.row); ok {
 			s.front = 1 + uint8(generation)
 			to = append(to, explore.To(s, "the front looks: generation %d", int(generation)))
 		}
@@ -135,6 +141,14 @@ func (m mistakes) front(s world, to steps) steps {
 		to = append(to, explore.To(s, "the front sends event %d to the new topic", byHand))
 	}
 	return to
+}
+
+// routeBy returns the generation to which a process sends that has read of a switch.
+func routeBy(seen Seen) (Generation, bool) {
+	if seen.Base > oldGeneration {
+		return New, !seen.Phase.Holds()
+	}
+	return Route(seen.Phase)
 }
 
 // process reads the row, crashes, or gets an input partition.
@@ -164,6 +178,9 @@ func (m mistakes) process(s world, i uint8, to steps) steps {
 
 // lead decides by the facts, and writes later.
 func (m mistakes) lead(s world, i uint8, to steps) steps {
+	if s.row.Base > oldGeneration {
+		return to // a further move is another model
+	}
 	if s.intent[i] != (Seen{}) {
 		return append(to, explore.To(m.write(s, i), "process %d writes phase %d of switch %d", int(i), int(s.intent[i].Phase), int(s.intent[i].Number)))
 	}
@@ -175,13 +192,19 @@ func (m mistakes) lead(s world, i uint8, to steps) steps {
 			continue
 		}
 		decided := s
-		decided.intent[i] = Seen{s.row.Number, next}
+		decided.intent[i] = Seen{s.row.Number, next, s.row.Base}
 		to = append(to, explore.To(decided, "process %d decides on phase %d", int(i), int(next)))
+	}
+	if s.row.Phase == Done && s.further > 0 {
+		again := s
+		again.further--
+		again.row = Seen{s.row.Number + 1, Preparing, s.row.Number}
+		to = append(to, explore.To(again, "process %d begins a further switch", int(i)))
 	}
 	if s.row.Phase == Aborted && s.again > 0 {
 		again := s
 		again.again--
-		again.row, again.copied = Seen{s.row.Number + 1, Preparing}, [parts][2]bool{}
+		again.row, again.copied = Seen{s.row.Number + 1, Preparing, s.row.Base}, [parts][2]bool{}
 		to = append(to, explore.To(again, "process %d begins a second switch", int(i)))
 	}
 	return to
@@ -229,7 +252,7 @@ func (s world) isCopied() bool {
 
 // route routes an event of an input partition, or writes its held row.
 func (m mistakes) route(s world, p uint8, to steps) steps {
-	generation, ok := Route(s.view[s.owner[p]].Phase)
+	generation, ok := routeBy(s.view[s.owner[p]])
 	if !ok && !m.noHold {
 		if s.held[p] == s.view[s.owner[p]].Number {
 			return to
@@ -253,7 +276,7 @@ func (m mistakes) route(s world, p uint8, to steps) steps {
 // forward lets a router forward what reached an old partition after its task had closed.
 func (m mistakes) forward(s world, p uint8, to steps) steps {
 	log := &s.old[p]
-	if generation, ok := Route(s.view[p].Phase); !ok || generation != New || log.at == log.n {
+	if generation, ok := routeBy(s.view[p]); !ok || generation != New || log.at == log.n {
 		return to
 	}
 	event := log.event[log.at]
@@ -271,7 +294,11 @@ func (m mistakes) forward(s world, p uint8, to steps) steps {
 // oldTask lets an old task act.
 func (m mistakes) oldTask(s world, i uint8, to steps) steps {
 	log := &s.old[i]
-	action := OldTask(s.view[i], s.closed[i])
+	seen := s.view[i]
+	if m.noBase {
+		seen.Base = oldGeneration
+	}
+	action := OldTask(seen, oldGeneration, s.closed[i])
 	if m.judgeClosed && action == Wait {
 		action = Judge
 	}
@@ -328,7 +355,7 @@ func (s *world) judge(known *[2]bool, event uint8) error {
 // copyRows copies one row of an old task. After the act there is nothing left to copy.
 func copyRows(s world, i uint8, to steps) steps {
 	for key := range uint8(2) {
-		if part := newPart(key); s.known[i][key] && !s.copied[part][key] && !s.row.Phase.HasActed() && s.row.Phase != Aborted {
+		if part := newPart(key); s.known[i][key] && !s.copied[part][key] && !s.row.Phase.HasActed() && s.row.Phase != Aborted && s.row.Base == oldGeneration {
 			copied := s
 			copied.copied[part][key] = true
 			to = append(to, explore.To(copied, "the row of key %d is copied from old task %d", int(key), int(i)))
@@ -342,35 +369,40 @@ func show(s world) string {
 }
 
 // TestSwitch explores every interleaving of a switch.
-func TestSwitch(t *testing.T) { explore.Holds(t, mistakes{}.model(1, 1, 0), 500_000) }
+func TestSwitch(t *testing.T) { explore.Holds(t, mistakes{}.model(1, 1, 0, 0), 500_000) }
 
 // TestSwitchAgain explores a second switch after the first one was aborted, which leaders and
 // processes may have missed.
-func TestSwitchAgain(t *testing.T) { explore.Holds(t, mistakes{}.model(0, 0, 1), 200_000) }
+func TestSwitchAgain(t *testing.T) { explore.Holds(t, mistakes{}.model(0, 0, 1, 0), 200_000) }
+
+// TestSwitchFurther explores a second switch after the first one has acted: a process may read of
+// it before it has taken the act.
+func TestSwitchFurther(t *testing.T) { explore.Holds(t, mistakes{}.model(0, 0, 0, 1), 10_000) }
 
 // TestSwitchFinds: the exploration finds each planted mistake, by its shortest trace.
 func TestSwitchFinds(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		m            mistakes
-		moves, again uint8
-		err          error
-		steps        int
+		name                  string
+		m                     mistakes
+		moves, again, further uint8
+		err                   error
+		steps                 int
 	}{
-		{"no hold", mistakes{noHold: true}, 1, 0, errOrder, 16},
-		{"no drain", mistakes{noDrain: true}, 0, 0, errOrder, 20},
-		{"act before closed checkpoints", mistakes{actEarly: true}, 0, 0, errDoubled, 17},
-		{"act before the copies", mistakes{copyLate: true}, 0, 0, errDoubled, 21},
-		{"abort without fencing", mistakes{unfencedAbort: true}, 0, 0, errOrder, 23},
-		{"a replaced leader acts", mistakes{actedByOld: true}, 0, 0, errOrder, 23},
-		{"forward without deriving the partition", mistakes{blindForward: true}, 0, 0, errDoubled, 23},
-		{"no forwarding", mistakes{skipForward: true}, 0, 0, errLost, 27},
-		{"an owner that does not read the row", mistakes{blindOwner: true}, 2, 0, errOrder, 21},
-		{"judge after closing", mistakes{judgeClosed: true}, 0, 0, errDoubled, 22},
-		{"closed for another switch", mistakes{anySwitch: true}, 0, 1, errDoubled, 32},
+		{"no hold", mistakes{noHold: true}, 1, 0, 0, errOrder, 16},
+		{"no drain", mistakes{noDrain: true}, 0, 0, 0, errOrder, 20},
+		{"act before closed checkpoints", mistakes{actEarly: true}, 0, 0, 0, errDoubled, 17},
+		{"act before the copies", mistakes{copyLate: true}, 0, 0, 0, errDoubled, 21},
+		{"abort without fencing", mistakes{unfencedAbort: true}, 0, 0, 0, errOrder, 23},
+		{"a replaced leader acts", mistakes{actedByOld: true}, 0, 0, 0, errOrder, 23},
+		{"forward without deriving the partition", mistakes{blindForward: true}, 0, 0, 0, errDoubled, 23},
+		{"no forwarding", mistakes{skipForward: true}, 0, 0, 0, errLost, 27},
+		{"an owner that does not read the row", mistakes{blindOwner: true}, 2, 0, 0, errOrder, 21},
+		{"judge after closing", mistakes{judgeClosed: true}, 0, 0, 0, errDoubled, 22},
+		{"a further switch hides the act", mistakes{noBase: true}, 0, 0, 1, errDoubled, 22},
+		{"closed for another switch", mistakes{anySwitch: true}, 0, 1, 0, errDoubled, 32},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if v := explore.Finds(t, c.m.model(0, c.moves, c.again), c.steps); !errors.Is(v.Err, c.err) {
+			if v := explore.Finds(t, c.m.model(0, c.moves, c.again, c.further), c.steps); !errors.Is(v.Err, c.err) {
 				t.Errorf("found %v, expected %v", v.Err, c.err)
 			}
 		})

@@ -130,15 +130,20 @@ const (
 type Seen struct {
 	Number int64
 	Phase  Phase
+	// Base is the generation that was in force when the switch began; 0 if its row does not
+	// say, as those of an earlier build.
+	Base int64
 }
 
-// OldTask returns what a task of the old generation does. closedFor is the number of the switch
-// for which its checkpoint says that it is closed; 0 for none. A task that judges again commits
-// a checkpoint that is not closed.
-func OldTask(seen Seen, closedFor int64) Action {
+// OldTask returns what a task does that the switch closes, in a process that runs the tasks of a
+// generation. closedFor is the number of the switch for which its checkpoint says that it is
+// closed; 0 for none. A task that judges again commits a checkpoint that is not closed.
+func OldTask(seen Seen, generation, closedFor int64) Action {
 	switch {
 	case closedFor > seen.Number:
 		return Wait // the process has not read the switch yet
+	case seen.Base > generation:
+		return Wait // an earlier switch has acted, which the process has not taken yet
 	case closedFor == seen.Number && closedFor != 0:
 		if seen.Phase == Aborted {
 			return Judge
@@ -148,6 +153,15 @@ func OldTask(seen Seen, closedFor int64) Action {
 		return Close
 	case seen.Phase.HasActed() && seen.Number != 0:
 		return Wait
+	}
+	return Judge
+}
+
+// StayingTask returns what a task does that the switch does not close: that of a prepartitioned
+// topic which stays one. An earlier switch may have closed it.
+func StayingTask(seen Seen, generation, closedFor int64) Action {
+	if closedFor >= seen.Number && closedFor != 0 || seen.Base > generation {
+		return Wait // the process has not read the newest switch, or has not taken an act yet
 	}
 	return Judge
 }

@@ -14,3 +14,25 @@ func TestActAndAbortExcludeEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestStayingTask: a switch leaves the task of a prepartitioned topic alone that stays one. A task
+// that another switch has closed waits until the process has read of it, and taken what it did.
+func TestStayingTask(t *testing.T) {
+	for _, c := range []struct {
+		seen      Seen
+		closedFor int64
+		want      Action
+	}{
+		{Seen{3, Closing, 1}, 0, Judge},
+		{Seen{3, Acted, 1}, 0, Judge},
+		{Seen{3, Done, 1}, 2, Judge}, // the second one was aborted
+		{Seen{2, Preparing, 1}, 3, Wait},
+		{Seen{3, Closing, 1}, 3, Wait},
+		{Seen{3, Preparing, 2}, 2, Wait}, // the second one has acted
+		{Seen{3, Preparing, 2}, 0, Wait},
+	} {
+		if got := StayingTask(c.seen, 1, c.closedFor); got != c.want {
+			t.Errorf("%+v, closed for %d: %v, expected %v", c.seen, c.closedFor, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package processor_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/move"
+	"oncebus/processor/switchover"
+)
+
+// routedRoutes are keyedRoutes with the topic routed.
+var routedRoutes = strings.Replace(keyedRoutes, "    prepartitioned: true\n", "", 1)
+
+// keyedEvents are the events of n keys, each several times, in the partitions that a producer
+// chooses by the key among so many.
+func keyedEvents(seed uint64, from, n int, partitions int32) (records []*kgo.Record) {
+	random := rand.New(rand.NewPCG(seed, 11))
+	for i := range n {
+		id := fmt.Sprint("key-", from+i)
+		for range 1 + random.IntN(3) {
+			records = append(records, signal(id, partitionOf(id, partitions), testTime+int64(from+i)))
+		}
+	}
+	random.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
+	return records
+}
+
+// keyedBench returns a bench whose processes have the topic of keyedRoutes prepartitioned.
+func keyedBench(t *testing.T, instances ...string) (b *bench, running []*instance) {
+	t.Helper()
+	b = newBench(t, keyedRoutes)
+	b.createTopic("signals.raw", 4)
+	for _, name := range instances {
+		running = append(running, b.start(b.config(name), kgo.MetadataMaxAge(300*time.Millisecond)))
+	}
+	for _, i := range running {
+		b.ready(i)
+	}
+	b.produce(keyedEvents(1, 0, 500, 4)...)
+	b.drain(running[0])
+	return b, running
+}
+
+// growAndProduce adds a partition to a topic, of which the bench's producer knows afterwards.
+func (b *bench) growAndProduce(topic string) {
+	b.t.Helper()
+	b.grow(topic)
+	b.client = b.newClient()
+}
+
+// awaitPaused waits until processes have paused a topic that has got partitions.
+func (b *bench) awaitPaused(instances ...string) {
+	b.t.Helper()
+	for _, name := range instances {
+		b.wait("the topic to pause in "+name, func() bool {
+			for line := range strings.Lines(b.logs.String()) {
+				if strings.Contains(line, "prepartitioned topic paused") && strings.Contains(line, "instance="+name+" ") {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
+// TestMoveToRouted: the keys of a prepartitioned topic move to a repartition topic while events
+// arrive. Afterwards the topic may get partitions, and its producers choose as they like: each
+// key is emitted once, in whichever process.
+func TestMoveToRouted(t *testing.T) {
+	t.Parallel()
+	b, running := keyedBench(t, "one", "two")
+	one, two := running[0], running[1]
+	b.produce(keyedEvents(2, 250, 750, 4)...)
+	b.useRoutes(routedRoutes)
+	s := b.move(move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute, By: "tester"})
+	if s.Switch.Phase != switchover.Done || s.Switch.From != 0 || s.Switch.To != 6 || s.Switch.Number != 2 || !slices.Equal(s.Switch.Inputs, []app.SwitchInput{{Topic: "signals.raw", Partitions: 4}}) {
+		t.Errorf("moved: %+v", s.Switch)
+	}
+	b.awaitGeneration(one, 2)
+	b.awaitGeneration(two, 2)
+	if one.App().Set != 2 {
+		t.Errorf("route set %d is in force", one.App().Set)
+	}
+	b.growAndProduce("signals.raw")
+	b.produce(keyedEvents(3, 0, 1500, 5)...)
+	b.produce(movedEvents(4, 0, 2000)...)
+	b.drain(one, "signals.raw")
+	b.checkOnce(2000)
+	found, err := app.Find(t.Context(), b.client, "app", b.routes)
+	must(t, err)
+	if plan, err := found.Plan(t.Context(), app.ApplyOptions{}); err != nil || len(plan.Changes) > 0 || plan.Set != 2 {
+		t.Errorf("the operator's file is not the set in force: %+v, %v", plan, err)
+	}
+	must(t, one.stop())
+	three := b.ready(b.start(b.config("three")))
+	b.useRoutes(keyedRoutes)
+	four := b.ready(b.start(b.config("four"))) // its file is behind
+	b.useRoutes(routedRoutes)
+	if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no route becomes routed") {
+		t.Errorf("moved again: %v", err)
+	}
+	b.produce(movedEvents(5, 0, 2000)...)
+	b.drain(three, "signals.raw")
+	b.checkOnce(2000)
+	finished, err := b.mover().Finish(t.Context())
+	must(t, err)
+	if !slices.Equal(finished.Deleted, []string{"app-signals.raw-changelog"}) {
+		t.Errorf("deleted %v", finished.Deleted)
+	}
+	b.move(move.Options{Partitions: 3, Limit: time.Minute})
+	b.awaitGeneration(three, 3)
+	b.awaitGeneration(four, 3)
+	b.produce(movedEvents(6, 0, 2000)...)
+	b.drain(three, "signals.raw")
+	b.checkOnce(2000)
+}
+
+// TestMoveToRoutedGoesOn: a run of the command that ends before it writes a phase is repeated, and
+// goes on, while the processes run and the topic grows.
+func TestMoveToRoutedGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted, switchover.Done} {
+		t.Run("before "+phase.String(), func(t *testing.T) {
+			b, running := keyedBench(t, "one")
+			i := running[0]
+			limit := time.Minute
+			if phase == switchover.Done {
+				limit = 5 * time.Second // then the processes end it
+			}
+			b.useRoutes(routedRoutes)
+			if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Partitions: 6, Limit: limit, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
+				t.Fatalf("stopped run: %v", err)
+			}
+			b.produce(keyedEvents(2, 250, 500, 4)...)
+			if phase != switchover.Done {
+				b.refusesOthers()
+				b.growAndProduce("signals.raw")
+				b.awaitPaused("one")
+				b.produce(keyedEvents(3, 0, 1000, 5)...)
+				b.move(move.Options{ToRouted: true, Limit: time.Minute})
+			}
+			b.awaitGeneration(i, 2)
+			b.produce(movedEvents(4, 0, 1000)...)
+			b.drain(i, "signals.raw")
+			b.checkOnce(1000)
+		})
+	}
+}
+
+// refusesOthers checks that no other move than that which has begun is possible.
+func (b *bench) refusesOthers() {
+	b.t.Helper()
+	for _, o := range []move.Options{{Partitions: 6}, {ToRouted: true, Partitions: 8}} {
+		o.Limit = time.Minute
+		if _, err := b.mover().Move(b.t.Context(), o); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "oncebus move --to-routed") {
+			b.t.Errorf("%+v: %v", o, err)
+		}
+	}
+	before := b.routes
+	b.useRoutes(keyedRoutes)
+	if _, err := b.mover().Move(b.t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) {
+		b.t.Errorf("moved with the file of before: %v", err)
+	}
+	b.routes = before
+}
+
+// TestMoveToRoutedUndone: a move that is aborted, or whose hold lasts too long, before each phase
+// changes nothing, and can be begun again.
+func TestMoveToRoutedUndone(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted} {
+		for _, byLimit := range []bool{false, true} {
+			if byLimit && phase == switchover.Holding {
+				continue // the input is not held yet
+			}
+			t.Run(fmt.Sprintf("before %v, by its limit %v", phase, byLimit), func(t *testing.T) {
+				b, running := keyedBench(t, "one")
+				i := running[0]
+				b.useRoutes(routedRoutes)
+				o := move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute, StopBefore: phase}
+				if byLimit {
+					o.Limit = 2 * time.Second
+				}
+				if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
+					t.Fatalf("stopped run: %v", err)
+				}
+				if !byLimit {
+					if s, err := b.mover().Abort(t.Context(), "tester"); err != nil || s == nil || s.Phase != switchover.Aborted {
+						t.Fatalf("aborted %+v, %v", s, err)
+					}
+				}
+				b.wait("the hold to end", func() bool { return i.State().Hold == nil })
+				b.produce(keyedEvents(2, 250, 500, 4)...)
+				b.drain(i)
+				b.checkOnce(750)
+				if rt := i.App(); rt.Topology.Generation != 1 || rt.Set != 1 {
+					t.Errorf("generation %d, route set %d", rt.Topology.Generation, rt.Set)
+				}
+				must(t, i.stop())
+				b.useRoutes(keyedRoutes)
+				i = b.ready(b.start(b.config("two"))) // restores the tasks from their changelogs
+				b.produce(keyedEvents(3, 0, 1000, 4)...)
+				b.drain(i)
+				b.useRoutes(routedRoutes)
+				b.move(move.Options{ToRouted: true, Partitions: 3, Limit: time.Minute})
+				b.awaitGeneration(i, 3)
+				b.produce(movedEvents(4, 0, 1000)...)
+				b.drain(i, "signals.raw")
+				b.checkOnce(1000)
+			})
+		}
+	}
+}
+
+// TestGrownTopicWaitsForItsMove: once a prepartitioned topic has got a partition, no process judges
+// its records: producers may send a key to another partition than its row. A process that starts
+// waits too. The move routes all of them.
+func TestGrownTopicWaitsForItsMove(t *testing.T) {
+	t.Parallel()
+	b, running := keyedBench(t, "one", "two")
+	b.growAndProduce("signals.raw")
+	b.awaitPaused("one", "two")
+	b.produce(keyedEvents(2, 0, 1000, 5)...)
+	three := b.start(b.config("three"), kgo.MetadataMaxAge(300*time.Millisecond))
+	b.awaitPaused("three")
+	all := append(running, three)
+	b.wait("the reason", func() bool {
+		return slices.ContainsFunc(all, func(i *instance) bool {
+			err := i.Ready()
+			return err != nil && strings.Contains(err.Error(), "signals.raw has got partition 4") && strings.Contains(err.Error(), "oncebus move --to-routed")
+		})
+	})
+	if n := len(b.read("signals.unique")); n != 500 {
+		t.Errorf("%d events emitted, expected those of before", n)
+	}
+	b.useRoutes(routedRoutes)
+	b.move(move.Options{ToRouted: true, Limit: time.Minute})
+	for _, i := range all {
+		b.awaitGeneration(i, 2)
+	}
+	b.produce(keyedEvents(3, 0, 1000, 5)...)
+	b.drain(three, "signals.raw")
+	b.checkOnce(1000)
+}
+
+// TestMoveToRoutedRefusesLateEvents: a partition that is further behind than the grace period would
+// lose its unread events to the late policy. The move is undone, unless that is permitted.
+func TestMoveToRoutedRefusesLateEvents(t *testing.T) {
+	t.Parallel()
+	b, running := keyedBench(t, "one")
+	id := "key-500"
+	ahead := signal(id, partitionOf(id, 4), testTime+time.Hour.Milliseconds())
+	b.produce(ahead)
+	b.drain(running[0])
+	b.useRoutes(routedRoutes)
+	o := move.Options{ToRouted: true, Limit: time.Minute, StopBefore: switchover.Acted}
+	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
+		t.Fatalf("without unread events: %v", err)
+	}
+	behind := keyedEvents(2, 0, 20, 4)
+	b.produce(behind...)
+	o.StopBefore = switchover.None
+	if s, err := b.mover().Move(t.Context(), o); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "--late-ok") || s.Switch.Phase != switchover.Aborted {
+		t.Fatalf("%v: %v", s, err)
+	}
+	b.wait("the hold to end", func() bool { return running[0].State().Hold == nil })
+	b.drain(running[0])
+	b.checkOnce(501)
+	b.move(o) // nothing is unread
+	b.awaitGeneration(running[0], 3)
+	b.produce(behind...)
+	b.drain(running[0], "signals.raw")
+	b.checkOnce(501)
+}
+
+// TestMoveToRoutedTakesAll: an app that has routed topics too moves the keys of both to the next
+// generation. A prepartitioned topic that the file leaves as it is goes on.
+func TestMoveToRoutedTakesAll(t *testing.T) {
+	t.Parallel()
+	keyed := strings.TrimPrefix(keyedRoutes, "routes:\n")
+	stays := strings.ReplaceAll(keyed, "signals", "stays")
+	mixed := benchRoutes + strings.ReplaceAll(keyed, "signals", "orders") + stays
+	b := newBench(t, mixed)
+	for _, topic := range []string{"signals.raw", "orders.raw", "stays.raw"} {
+		b.createTopic(topic, 4)
+	}
+	i := b.ready(b.start(b.config("one")))
+	send := func(seed uint64, ordersBy int32) {
+		t.Helper()
+		b.produce(movedEvents(seed, 0, 300)...)
+		b.produce(renamed("orders.raw", keyedEvents(seed, 0, 300, ordersBy))...)
+		b.produce(renamed("stays.raw", keyedEvents(seed, 0, 300, 4))...)
+	}
+	send(1, 4)
+	b.useRoutes(benchRoutes + strings.ReplaceAll(strings.TrimPrefix(routedRoutes, "routes:\n"), "signals", "orders") + stays)
+	s := b.move(move.Options{ToRouted: true, Limit: time.Minute})
+	if s.Switch.From != 4 || s.Switch.To != 4 || len(s.Switch.Inputs) != 1 {
+		t.Errorf("moved: %+v", s.Switch)
+	}
+	b.wait("the move to be taken", func() bool { return i.App().Topology.Generation == 2 && i.Ready() == nil })
+	b.growAndProduce("orders.raw")
+	send(2, 5)
+	b.drain(i, "signals.raw", "orders.raw")
+	b.move(move.Options{Partitions: 5, Limit: time.Minute})
+	b.wait("the second move to be taken", func() bool { return i.App().Topology.Generation == 3 && i.Ready() == nil })
+	send(3, 3)
+	b.drain(i, "signals.raw", "orders.raw")
+	for _, output := range []string{"signals.unique", "orders.unique", "stays.unique"} {
+		if n := len(b.read(output)); n != 300 {
+			t.Errorf("%s has %d events, expected 300", output, n)
+		}
+	}
+}
+
+// TestMoveToRoutedRefused: a move that is not possible is refused before anything is written.
+func TestMoveToRoutedRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, before, after, want string
+	}{
+		{"the file is in force", keyedRoutes, keyedRoutes, "no route becomes routed"},
+		{"the file changes the window too", keyedRoutes, strings.Replace(routedRoutes, "1h", "2h", 1), "in more than `prepartitioned`: route signals: window 1h -> 2h"},
+		{"back", benchRoutes, strings.Replace(benchRoutes, "    window:", "    prepartitioned: true\n    window:", 1), "the way back is another ONCEBUS_APP_ID"},
+		{"order", strings.Replace(keyedRoutes, "field: id", "order: {}", 1), strings.Replace(routedRoutes, "field: id", "order: {}", 1), "these routes cannot move: [signals]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.before)
+			b.createTopic("signals.raw", 4)
+			b.ready(b.start(b.config("one")))
+			b.useRoutes(c.after)
+			if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("refused with %v, expected %q", err, c.want)
+			}
+			rows, err := app.ReadRows(t.Context(), b.client, &app.Topology{Manifest: "app-manifest", Topics: b.topicsOf("app-manifest")})
+			must(t, err)
+			if s, err := app.SwitchIn(rows); s != nil || err != nil {
+				t.Errorf("switch %+v, %v", s, err)
+			}
+		})
+	}
+}
