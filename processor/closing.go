@@ -13,7 +13,8 @@ import (
 // In a switch to another generation of partitions each old task closes: its checkpoint says
 // so, and it judges no more, in whichever process. It has no work from then on, and writes no
 // row, because its rows are copied up to that checkpoint. If the switch is aborted, its process
-// restores it, and its next checkpoint is an open one.
+// restores it, and its next checkpoint is an open one. Old tasks are those of the repartition
+// topic, and those of prepartitioned topics that become routed.
 
 // actionOf returns what a task does as far as its process has read of switches.
 func (s *taskSet) actionOf(t *task) switchover.Action {

@@ -148,7 +148,9 @@
 // manifest, and every process goes over to an edition with the new topics. The old
 // repartition topic becomes an input of the routing stage, from the closed checkpoints on: the
 // router forwards its records as they are (judge/forward.go). A process that has not read of
-// the act routes nothing (app.Holds.For).
+// the act routes nothing (app.Holds.For). The tasks of a prepartitioned topic that becomes
+// routed close as well, and the router reads the topic from their closed checkpoints on. A
+// prepartitioned topic that has got partitions is paused until then (worker.grownTopics).
 //
 // # Life of a changelog
 //

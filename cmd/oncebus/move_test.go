@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest/embedded"
 )
 
@@ -23,6 +24,23 @@ func TestPartitionsPage(t *testing.T) {
 		got := execute(t.Context(), environ, "", step.args()...)
 		if heldFor.ReplaceAllString(got.Stdout, "T") != heldFor.ReplaceAllString(step.want, "T") || got.Code != cli.ExitStopped {
 			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
+		}
+	}
+}
+
+// TestToRoutedPage runs the commands of changing-to-routed.md against the service, and compares
+// their output but for the time of the hold.
+func TestToRoutedPage(t *testing.T) {
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("signals.raw", 4)
+	keyed := strings.Replace(keyRoutes, "    window:", "    prepartitioned: true\n    window:", 1)
+	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+clitest.WriteFile(t, "routes.yaml", keyed))
+	serves(t, environ...)
+	routed := clitest.WriteFile(t, "routed.yaml", keyRoutes)
+	for _, step := range pageSteps(t, "changing-to-routed.md") {
+		got := execute(t.Context(), environ, "", step.args("routed.yaml", routed)...)
+		if out := got.Stdout + got.Stderr; heldFor.ReplaceAllString(out, "T") != heldFor.ReplaceAllString(step.want, "T") {
+			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", step.command, got.Code, out, step.want)
 		}
 	}
 }
