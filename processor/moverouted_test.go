@@ -232,7 +232,7 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	b.produce(keyedEvents(2, 0, 1000, 5)...)
 	three := b.start(b.config("three"), kgo.MetadataMaxAge(300*time.Millisecond))
 	b.awaitPaused("three")
-	all := append(running, three)
+	all := []*instance{running[0], running[1], three}
 	b.wait("the reason", func() bool {
 		return slices.ContainsFunc(all, func(i *instance) bool {
 			err := i.Ready()

@@ -361,28 +361,40 @@ func (s *State) waits() string {
 	return "the rows were not copied in time"
 }
 
+// closedOf returns the checkpoint with which a source has closed for this switch; nil if it has not.
+func (r *run) closedOf(ctx context.Context, n int) (*wire.Checkpoint, error) {
+	last, start, err := app.LastCheckpoint(ctx, r.copier.readers[n])
+	if err != nil {
+		return nil, err
+	}
+	c := last.Newest()
+	if !last.IsWhole() || c.Closed != r.sw.Number {
+		return nil, nil
+	}
+	if c.Incomplete || start > c.Floor {
+		return nil, kafka.OperatorErrorf("the changelog of %v has lost rows, it begins at offset %d and states the floor %d: run oncebus abort, and see 'oncebus accept'", r.copier.sources[n], start, c.Floor)
+	}
+	return &c, nil
+}
+
 // gatherClosing finds out whether all old tasks have closed and all of their rows are copied.
 func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, changelog [16]byte) error {
 	act := &app.Act{Topic: topic, Changelog: changelog, Set: r.app.Set, Routes: r.routes, Inputs: map[string][]int64{}}
 	var closed []wire.Checkpoint
 	r.state.Open = nil
 	for n, id := range r.copier.sources {
-		last, start, err := app.LastCheckpoint(ctx, r.copier.readers[n])
+		c, err := r.closedOf(ctx, n)
 		if err != nil {
 			return err
 		}
-		c := last.Newest()
-		if !last.IsWhole() || c.Closed != r.sw.Number {
+		if c == nil {
 			r.state.Open = append(r.state.Open, id)
 			continue
-		}
-		if c.Incomplete || start > c.Floor {
-			return kafka.OperatorErrorf("the changelog of %v has lost rows, it begins at offset %d and states the floor %d: run oncebus abort, and see 'oncebus accept'", id, start, c.Floor)
 		}
 		if c.Set != r.app.Set {
 			f.Undo, r.reason = true, fmt.Sprintf("the routes were changed meanwhile, from set %d to %d", r.app.Set, c.Set)
 		}
-		closed = append(closed, c)
+		closed = append(closed, *c)
 		if id.Topic == r.app.Topology.Repartition {
 			act.Starts = append(act.Starts, c.Next)
 		} else {
