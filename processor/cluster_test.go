@@ -336,6 +336,9 @@ func TestAppIsTakenBack(t *testing.T) {
 	if _, err := d.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if _, _, err := b.exportLeaving(cfg.Config, false); err == nil || !strings.Contains(err.Error(), "has left this cluster for good") {
+		t.Errorf("export of an app that has left: %v", err)
+	}
 	for what, end := range map[string]func(context.Context) (*app.Hold, error){"release": d.Release, "taken back": d.TakeBack} {
 		if _, err := end(t.Context()); err == nil || !strings.Contains(err.Error(), "has left this cluster for good") {
 			t.Errorf("%s of an app that has left: %v", what, err)
@@ -353,6 +356,36 @@ func TestFileOfAnIncompleteHoldIsRefused(t *testing.T) {
 	hold.Leaving = true
 	must(t, b.decider().Hold(t.Context(), hold))
 	if _, _, err := b.exportLeaving(cfg.Config, false); err == nil || !strings.Contains(err.Error(), "the hold is not complete") {
+		t.Errorf("exported: %v", err)
+	}
+}
+
+// TestFileMissesNoEventOfTheIngress: a process of the ingress that has not read the hold yet sends an
+// event while the file is written. Its row may be missing in the file.
+func TestFileMissesNoEventOfTheIngress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	b.leave(cfg.Config)
+	c, err := transfer.New(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "leaving"))
+	must(t, err)
+	defer file.Close()
+	late := b.read("app-repartition")[0]
+	came := false
+	_, err = c.ExportLeaving(t.Context(), file, false, func(int64, int64) {
+		if !came {
+			came = true
+			b.produce(&kgo.Record{Topic: late.Topic, Partition: late.Partition, Key: late.Key, Value: late.Value, Headers: late.Headers})
+			b.drain(i, "signals.raw")
+		}
+	})
+	if !came || err == nil || !strings.Contains(err.Error(), "events came through the ingress while the file was written") {
 		t.Errorf("exported: %v", err)
 	}
 }

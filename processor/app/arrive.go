@@ -41,39 +41,10 @@ func ArrivalIn(rows Rows) (*Arrival, error) {
 	return &a, nil
 }
 
-// arrived adds the row of an arrival that is released. It is an operator error if the app does
-// not have its keys yet.
-func arrived(rows Rows, records []*kgo.Record) ([]*kgo.Record, error) {
-	a, err := ArrivalIn(rows)
-	switch {
-	case err != nil:
-		return nil, err
-	case a == nil:
-		return nil, kafka.OperatorErrorf("row %s of the manifest topic is gone: restore it", arrivalKey)
-	case !a.Seeded:
-		return nil, kafka.OperatorErrorf("the app came from cluster %s and does not have all of its keys yet: start its processes, and run oncebus seed with the file of oncebus arrive", a.Cluster)
-	}
-	a.Released = true
-	rec, err := encodeRow(arrivalKey, a)
-	return append(records, rec), err
-}
-
 // Seeded notes that the tasks have all that came with a file.
 func Seeded(ctx context.Context, c Conn, cfg Config, t *Topology, file string) error {
-	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
-		a, err := ArrivalIn(rows)
-		switch {
-		case err != nil:
-			return nil, err
-		case a == nil || a.File != file:
-			return nil, kafka.OperatorErrorf("the app did not come with this file")
-		case a.Seeded:
-			return nil, nil
-		}
-		a.Seeded = true
-		rec, err := encodeRow(arrivalKey, a)
-		return []*kgo.Record{rec}, err
-	})
+	_, _, err := changeResidence(ctx, c, cfg, t, func(r Residence) (Residence, error) { return r.Seed(file) })
+	return err
 }
 
 // Arriving is an app that comes from another cluster.

@@ -136,45 +136,29 @@ const holdLevel = 2
 func (h *Hold) Begin(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		m, _, err := decodeRow[Manifest](rows, ManifestKey)
-		before, holdErr := HoldIn(rows)
-		switch err := errors.Join(err, holdErr); {
+		before, residenceErr := ResidenceIn(rows)
+		switch err := errors.Join(err, residenceErr); {
 		case err != nil:
 			return nil, err
 		case m.level() < holdLevel:
 			return nil, kafka.OperatorErrorf("app %s is at level %d, so a process of an earlier build may run, which does not hold: run oncebus finalize once all processes have this build", cfg.AppID, m.level())
-		case before != nil && before.ID == h.ID:
-			return nil, nil // an earlier attempt did it
-		case before != nil:
-			return nil, kafka.OperatorErrorf("the app is held already, since %s: %s; to end that hold: oncebus release", before.At.Format(time.RFC3339), before.Reason)
 		}
-		rec, err := encodeRow(holdKey, h)
-		return []*kgo.Record{rec}, err
+		after, err := before.Begin(h)
+		if err != nil {
+			return nil, err
+		}
+		return after.records(before)
 	})
 }
 
 // Release ends the hold with an id; with "" the one in force, unless it is part of a switch.
 // It returns the hold that it ended; nil for none.
 func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (ended *Hold, err error) {
-	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
-		ended = nil
-		h, err := HoldIn(rows)
-		switch {
-		case err != nil, h == nil, id != "" && h.ID != id:
-			return nil, err
-		case h.Switch != "" && id == "":
-			return nil, kafka.OperatorErrorf("the hold is part of %s (%s), which ends it; a move is undone by 'oncebus abort', and a promotion that has not acted by its limit", h.Switch, h.Reason)
-		case h.Leaving:
-			return nil, h.refuseRelease()
-		}
-		ended = h
-		rec, err := encodeRow(holdKey, nil)
-		records := []*kgo.Record{rec}
-		if err == nil && h.Arriving {
-			records, err = arrived(rows, records)
-		}
-		return records, err
-	})
-	return ended, err
+	before, after, err := changeResidence(ctx, c, cfg, t, func(r Residence) (Residence, error) { return r.Release(id) })
+	if err != nil || after.Hold == before.Hold {
+		return nil, err
+	}
+	return before.Hold, nil
 }
 
 // Holds has the newest rows of holds and switches that a process has read. Several readers of

@@ -14,7 +14,7 @@
 //   - Holds and Finds do this in a test. Finds expects a planted mistake.
 //   - Walk takes random steps, for bounds that are too wide to explore.
 //   - Bound chooses narrow bounds under the race detector. To explore the wide ones:
-//     go test -run Explored -v ./processor/explore ./processor/restore
+//     go test -run Explored -v ./processor/explore ./processor/restore ./processor/transfer
 //
 // It imports nothing of oncebus.
 //

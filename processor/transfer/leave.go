@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"maps"
 	"math"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,16 +21,16 @@ func (c *Client) ExportLeaving(ctx context.Context, to File, withoutOpen bool, w
 }
 
 func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
-	hold, held, err := c.leavingHold(ctx)
+	before, err := c.leavingHold(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leaving := &portable.Leaving{Hold: hold.ID, Routes: c.routes.Digest, HashSecret: c.app.Manifest.HashSecret}
+	leaving := &portable.Leaving{Hold: before.hold.ID, Routes: c.routes.Digest, HashSecret: c.app.Manifest.HashSecret}
 	inputs, _ := c.routes.Inputs()
 	for _, topic := range inputs {
 		for p := range c.app.Topology.Topics[topic].Partitions {
 			id := app.TaskID{Topic: topic, Partition: p}
-			in := portable.Input{Topic: topic, Partition: p, Held: held[id], Outcomes: len(c.app.Outcomes[topic]) > 0}
+			in := portable.Input{Topic: topic, Partition: p, Held: before.held[id], Outcomes: len(c.app.Outcomes[topic]) > 0}
 			if in.Tail, in.Earliest, err = c.tailBefore(ctx, id, in.Held); err != nil {
 				return nil, err
 			}
@@ -44,58 +45,70 @@ func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, w
 		return nil, kafka.OperatorErrorf("%d claims have no outcome yet, and their tokens name places of this cluster: take the app back by 'oncebus release --back', wait until 'oncebus stats' counts none in progress, and hold it again; "+
 			"or leave them behind by --without-open-claims: their duplicates run again", exported.Open)
 	}
-	again, _, err := c.leavingHold(ctx)
-	if err == nil && again.ID != hold.ID {
+	after, err := c.leavingHold(ctx)
+	switch {
+	case err != nil:
+	case after.hold.ID != before.hold.ID:
 		err = kafka.OperatorErrorf("the hold ended while its file was written: run this again")
+	case !maps.Equal(after.ends, before.ends):
+		err = kafka.OperatorErrorf("events came through the ingress while the file was written: keep requests away from it, and run this again")
 	}
 	return exported, err
 }
 
-// leavingHold returns the hold of an app that leaves, and the held offsets. It is an operator
-// error if the hold is not complete, or the app cannot leave.
-func (c *Client) leavingHold(ctx context.Context) (*app.Hold, map[app.TaskID]int64, error) {
+// completeHold is the hold of an app that leaves, with the held offsets of its inputs and the
+// ends of the repartition topic, which are judged.
+type completeHold struct {
+	hold *app.Hold
+	held map[app.TaskID]int64
+	ends map[int32]int64
+}
+
+// leavingHold returns the hold of an app that leaves. It is an operator error if the hold is not
+// complete, or the app cannot leave.
+func (c *Client) leavingHold(ctx context.Context) (*completeHold, error) {
 	t := c.app.Topology
 	rows, err := app.ReadRows(ctx, c.client, t)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	hold, err := app.HoldIn(rows)
+	r, err := app.ResidenceIn(rows)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := r.Export()
 	switch {
 	case err != nil:
-		return nil, nil, err
-	case hold == nil || !hold.Leaving:
-		return nil, nil, kafka.OperatorErrorf("the app does not leave this cluster: oncebus hold --leaving begins it")
-	case hold.Left:
-		return nil, nil, kafka.OperatorErrorf("the app has left this cluster for good: its keys have changed in the other one since")
+		return nil, err
 	case len(t.Prepartitioned) > 0:
-		return nil, nil, kafka.OperatorErrorf("topics %v are prepartitioned: their producers choose the partition of a key, and a seed does not know it; hold the app for its windows in place of a move", t.Prepartitioned)
+		return nil, kafka.OperatorErrorf("topics %v are prepartitioned: their producers choose the partition of a key, and a seed does not know it; hold the app for its windows in place of a move", t.Prepartitioned)
 	}
 	if err := c.seedableLevel(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := c.app.InForce.RefuseShadows("the rows of a shadow stay here"); err != nil {
-		return nil, nil, kafka.OperatorErrorf("%v", err)
+		return nil, kafka.OperatorErrorf("%v", err)
 	}
 	held, err := app.HeldIn(rows, hold.ID)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	missing, err := app.NotHeld(ctx, c.admin, t, held)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ends, err := app.Ends(ctx, c.conn(), t.Repartition)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	undrained, err := app.Undrained(ctx, c.conn(), t, t.Repartition, ends)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(missing)+len(undrained) > 0 {
-		return nil, nil, kafka.OperatorErrorf("the hold is not complete: not held are %v, with records to judge %v; wait for it with 'oncebus hold'", missing, undrained)
+		return nil, kafka.OperatorErrorf("the hold is not complete: not held are %v, with records to judge %v; wait for it with 'oncebus hold'", missing, undrained)
 	}
-	return hold, held, nil
+	return &completeHold{hold, held, ends}, nil
 }
 
 // takeAlong adds to the tasks of a header what only an app that leaves has in its file.

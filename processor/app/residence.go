@@ -1,0 +1,154 @@
+package app
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// A Residence is what the manifest topic of one cluster says about where its app runs: the hold
+// in force, and the arrival from another cluster. Nil says that there is no such row.
+//
+// Its methods are the decisions of the commands that move an app between clusters, and return the
+// residence afterwards. They read and write nothing, and change no value that they get: so an
+// exploration drives them, in every order.
+type Residence struct {
+	Hold    *Hold
+	Arrival *Arrival
+}
+
+// Begin puts a hold in force. One that an earlier attempt began stays as it is.
+func (r Residence) Begin(h *Hold) (Residence, error) {
+	switch before := r.Hold; {
+	case before == nil:
+		r.Hold = h
+	case before.ID != h.ID:
+		return r, kafka.OperatorErrorf("the app is held already, since %s: %s; to end that hold: oncebus release", before.At.Format(time.RFC3339), before.Reason)
+	}
+	return r, nil
+}
+
+// Release ends the hold with an id; with "" the one in force, unless it is part of a switch. An
+// app that arrives must have its keys. One that leaves is taken back by TakeBack only.
+func (r Residence) Release(id string) (Residence, error) {
+	h := r.Hold
+	switch {
+	case h == nil, id != "" && h.ID != id:
+		return r, nil
+	case h.Switch != "" && id == "":
+		return r, kafka.OperatorErrorf("the hold is part of %s (%s), which ends it; a move is undone by 'oncebus abort', and a promotion that has not acted by its limit", h.Switch, h.Reason)
+	case h.Leaving:
+		return r, h.refuseRelease()
+	}
+	r.Hold = nil
+	if !h.Arriving {
+		return r, nil
+	}
+	a := r.Arrival
+	switch {
+	case a == nil:
+		return r, kafka.OperatorErrorf("row %s of the manifest topic is gone: restore it", arrivalKey)
+	case !a.Seeded:
+		return r, kafka.OperatorErrorf("the app came from cluster %s and does not have all of its keys yet: start its processes, and run oncebus seed with the file of oncebus arrive", a.Cluster)
+	}
+	released := *a
+	released.Released = true
+	r.Arrival = &released
+	return r, nil
+}
+
+// Leaving returns the hold of an app that leaves the cluster; an operator error if it stays.
+func (r Residence) Leaving() (*Hold, error) {
+	if r.Hold == nil || !r.Hold.Leaving {
+		return nil, kafka.OperatorErrorf("the app does not leave this cluster: oncebus hold --leaving begins it")
+	}
+	return r.Hold, nil
+}
+
+// Export returns the hold under which an app that leaves may be exported.
+func (r Residence) Export() (*Hold, error) {
+	h, err := r.Leaving()
+	if err == nil && h.Left {
+		err = kafka.OperatorErrorf("the app has left this cluster for good: its keys have changed in the other one since")
+	}
+	return h, err
+}
+
+// TakeBack ends the hold of an app that leaves.
+func (r Residence) TakeBack() (Residence, error) {
+	h, err := r.Leaving()
+	if err != nil {
+		return r, err
+	}
+	if h.Left {
+		return r, h.refuseRelease()
+	}
+	r.Hold = nil
+	return r, nil
+}
+
+// Leave makes the hold of an app that leaves final.
+func (r Residence) Leave() (Residence, error) {
+	h, err := r.Leaving()
+	if err != nil {
+		return r, err
+	}
+	left := *h
+	left.Left = true
+	r.Hold = &left
+	return r, nil
+}
+
+// Seed notes that the tasks have all that came with a file.
+func (r Residence) Seed(file string) (Residence, error) {
+	switch a := r.Arrival; {
+	case a == nil || a.File != file:
+		return r, kafka.OperatorErrorf("the app did not come with this file")
+	case !a.Seeded:
+		seeded := *a
+		seeded.Seeded = true
+		r.Arrival = &seeded
+	}
+	return r, nil
+}
+
+// refuseRelease returns the operator error for the release of an app that leaves its cluster.
+// If it was released elsewhere, a release here would emit every event twice.
+func (h *Hold) refuseRelease() error {
+	if h.Left {
+		return kafka.OperatorErrorf("the app has left this cluster for good: %s, since %s; stop its processes", h.Reason, h.At.Format(time.RFC3339))
+	}
+	return kafka.OperatorErrorf("the app leaves this cluster: %s, since %s; if it was never released in the other one, take it back: oncebus release --back", h.Reason, h.At.Format(time.RFC3339))
+}
+
+// ResidenceIn returns the residence of an app.
+func ResidenceIn(rows Rows) (r Residence, err error) {
+	if r.Hold, err = HoldIn(rows); err == nil {
+		r.Arrival, err = ArrivalIn(rows)
+	}
+	return r, err
+}
+
+// records returns the records of the rows that differ from a residence before.
+func (r Residence) records(before Residence) (records []*kgo.Record, err error) {
+	add := func(key string, row any) {
+		rec, encodeErr := encodeRow(key, row)
+		if encodeErr != nil {
+			err = encodeErr
+		}
+		records = append(records, rec)
+	}
+	switch {
+	case r.Hold == before.Hold:
+	case r.Hold == nil:
+		add(holdKey, nil)
+	default:
+		add(holdKey, r.Hold)
+	}
+	if r.Arrival != before.Arrival {
+		add(arrivalKey, r.Arrival)
+	}
+	return records, err
+}
