@@ -136,7 +136,7 @@ func writePlan(p cli.Process, a *app.Applied) error {
 		cli.Printf(tw, "window\tnamespace %s\n", &a.Windows[i])
 	}
 	for _, f := range a.Former {
-		cli.Printf(tw, "former\troute %s\tits claims are open: outcomes topic %s is read on\n", f.Route, f.Topic)
+		cli.Printf(tw, "former\troute %s\toutcomes topic %s is read until none of its claims is open\n", f.Route, f.Topic)
 	}
 	return tw.Flush()
 }

@@ -18,8 +18,8 @@ type ApplyOptions struct {
 	Yes    bool     // also changes that an operator has to confirm
 	Forget []string // namespaces whose stored keys the operator gives up
 	By     string   // for people
-	// OpenClaims returns the open claims by namespace. It is called if a former route has an
-	// outcomes topic that may not be needed any more.
+	// OpenClaims returns the open claims by namespace. It is called if a route that is no more in
+	// force has an outcomes topic that may not be needed any more. Nil keeps all of them.
 	OpenClaims func(context.Context) (map[string]uint64, error)
 }
 
@@ -98,31 +98,39 @@ func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o Appl
 }
 
 // outcomesAfter returns the outcomes topics of former routes that a set of these routes still
-// has to read: those whose namespaces have open claims. It is never nil.
+// has to read. Those of the routes in force belong to it always: events that are routed
+// already may open a claim after any count. Those of routes before do while they have open claims.
+// It is never nil.
 func (m *Manifest) outcomesAfter(ctx context.Context, routes *rules.Routes, o ApplyOptions) ([]FormerOutcomes, error) {
-	candidates := slices.Clone(m.sets.formerOutcomes())
-	for _, r := range m.sets.current().routes.Routes {
-		if r.Mode == rules.ClaimMode {
-			candidates = append(candidates, FormerOutcomes{r.Claim.Outcomes, r.Name})
+	kept := []FormerOutcomes{}
+	add := func(f FormerOutcomes) {
+		if !slices.Contains(kept, f) && !readsOutcomes(routes, f.Topic) {
+			kept = append(kept, f)
 		}
 	}
-	kept := []FormerOutcomes{}
 	var open map[string]uint64
-	for _, f := range candidates {
-		if slices.Contains(kept, f) || slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.Mode == rules.ClaimMode && r.Claim.Outcomes == f.Topic }) {
-			continue
-		}
-		if open == nil && o.OpenClaims != nil {
+	for _, f := range m.sets.formerOutcomes() {
+		if o.OpenClaims != nil && open == nil && !readsOutcomes(routes, f.Topic) {
 			var err error
 			if open, err = o.OpenClaims(ctx); err != nil {
 				return nil, err
 			}
 		}
 		if route := m.route(f.Route); o.OpenClaims == nil || route != nil && open[route.Namespace] > 0 {
-			kept = append(kept, f)
+			add(f)
+		}
+	}
+	for _, r := range m.sets.current().routes.Routes {
+		if r.Mode == rules.ClaimMode {
+			add(FormerOutcomes{r.Claim.Outcomes, r.Name})
 		}
 	}
 	return kept, nil
+}
+
+// readsOutcomes reports whether a topic is the outcomes topic of one of these routes.
+func readsOutcomes(routes *rules.Routes, topic string) bool {
+	return slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.Mode == rules.ClaimMode && r.Claim.Outcomes == topic })
 }
 
 // route returns the newest route of a name in any set; nil for none.
