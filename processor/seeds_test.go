@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
 	"oncebus/processor/transfer"
@@ -165,6 +168,29 @@ func seedsAnother(t *testing.T, file []byte, rows int64, copies func(*bench)) {
 	again, exported := b.export(c)
 	if exported.Rows != rows || len(again) == 0 {
 		t.Errorf("exported from the other app: %+v", exported)
+	}
+}
+
+// TestExportWhileInputIsDeleted exports an app whose waiting events are deleted between the look
+// for the first one and its reading, as a retention does.
+func TestExportWhileInputIsDeleted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	c := b.transfers(cfg)
+	_, err := c.Seed(t.Context(), seedLines(c, seedIDs(10, time.Now().UnixMilli())))
+	must(t, err)
+	must(t, i.stop())
+	b.produce(signal("waits", 0, time.Now().UnixMilli()))
+	// The first fetch only asks for the id of the topic.
+	deleted := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "signals.raw", Err: kerr.OffsetOutOfRange, Count: 2})
+	_, exported := b.export(c)
+	if exported.Rows != 10 || exported.Behind != 1 {
+		t.Errorf("exported: %+v", exported)
+	}
+	if n := deleted.Hits(); n != 2 {
+		t.Errorf("%d fetches found their offset deleted, want 2", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -228,8 +229,19 @@ func (c *Client) behind(ctx context.Context, h *portable.Header) (n int64, err e
 const unreadMax = 10_000
 
 // unread counts the committed records of a partition from an offset on, without progress
-// records. Control records use offsets too, so a short distance is read.
+// records. Records that are deleted meanwhile do not count.
 func (c *Client) unread(ctx context.Context, topic string, partition int32, from int64) (n int64, err error) {
+	for range readAttempts {
+		if n, err = c.unreadNow(ctx, topic, partition, from); !errors.Is(err, kerr.OffsetOutOfRange) {
+			break
+		}
+	}
+	return n, err
+}
+
+// unreadNow is one attempt of unread. Control records use offsets too, so a short distance is
+// read. The error wraps kerr.OffsetOutOfRange if records were deleted before they were read.
+func (c *Client) unreadNow(ctx context.Context, topic string, partition int32, from int64) (n int64, err error) {
 	reader := c.leaders.NewReader(topic, c.app.Topology.Topics[topic].ID, partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())
 	start, end, err := reader.Bounds(ctx)
