@@ -417,8 +417,7 @@ func (s *seeding) follow(ctx context.Context, left int64) error {
 	}
 }
 
-// count adds what the changelogs say since the last time, of all partitions at once: a
-// reading waits for the transaction that is open.
+// count adds what the changelogs say since the last time, of all partitions at once.
 func (s *seeding) count(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(s.readers))
@@ -430,8 +429,17 @@ func (s *seeding) count(ctx context.Context) error {
 }
 
 func (s *seeding) countOf(ctx context.Context, p int) error {
-	start, end, err := s.readers[p].Bounds(ctx)
+	start, _, err := s.readers[p].Bounds(ctx)
 	if err != nil {
+		return err
+	}
+	// Not to the high watermark: a reading would wait for the open transaction, and the next
+	// seeds with it.
+	end, err := s.readers[p].StableEnd(ctx)
+	switch {
+	case err != nil && kafka.Classify(err) == kafka.Retry:
+		return nil // the next time
+	case err != nil:
 		return err
 	}
 	from := s.p.Changelog[p]
