@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"oncebus/dedup"
 	"oncebus/processor/portable"
@@ -87,23 +88,80 @@ func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error)
 
 func (c *Client) compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
 	var snapshots []*snapshot
-	var done, total int64
-	n := uint32(1 + rows/max(1, c.SliceKeys))
 	for _, id := range c.tasks() {
 		s, err := c.snapshotOf(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		snapshots = append(snapshots, s)
-		total += (s.end - s.start) * int64(n)
+	}
+	if home := c.homePortions(rows, snapshots); len(home) > 1 {
+		result, err := c.comparePortions(ctx, open, home, snapshots, watch)
+		if err != nil || result.Missing+result.Different == 0 {
+			return result, err
+		}
+	}
+	return c.comparePortions(ctx, open, c.digestPortions(rows, snapshots), snapshots, watch)
+}
+
+// A portion is a part of the keys, few enough for the memory, and the tasks that may have them.
+type portion struct {
+	tasks []*snapshot
+	has   func(*dedup.Digest) bool
+}
+
+// homePortions returns portions by the partition in which the app puts a digest. Each changelog
+// is read once, however many keys there are. A key may be elsewhere: those with an order or of a
+// prepartitioned topic. So these portions show only that no key is missing.
+func (c *Client) homePortions(rows int64, snapshots []*snapshot) (all []portion) {
+	var routed []*snapshot
+	for _, s := range snapshots {
+		if s.id.Topic == c.app.Topology.Repartition {
+			routed = append(routed, s)
+		}
+	}
+	if len(routed) == 0 {
+		return nil
+	}
+	most := max(1, c.SliceKeys)
+	each := rows/int64(len(routed)) + 1
+	for group := range slices.Chunk(routed, int(max(1, most/each))) {
+		home := map[int32]bool{}
+		for _, s := range group {
+			home[s.id.Partition] = true
+		}
+		n := uint32(1 + (each-1)/most)
+		for slice := range n {
+			all = append(all, portion{group, func(d *dedup.Digest) bool { return sliceOf(d, n) == slice && home[c.app.Hasher.Partition(d)] }})
+		}
+	}
+	return all
+}
+
+// digestPortions returns portions whose keys any task may have.
+func (c *Client) digestPortions(rows int64, snapshots []*snapshot) (all []portion) {
+	n := uint32(1 + rows/max(1, c.SliceKeys))
+	for slice := range n {
+		all = append(all, portion{snapshots, func(d *dedup.Digest) bool { return sliceOf(d, n) == slice }})
+	}
+	return all
+}
+
+// comparePortions compares one portion after the other. The tasks of all are the snapshots.
+func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser, error), portions []portion, snapshots []*snapshot, watch func(done, total int64)) (*Compared, error) {
+	var done, total int64
+	for _, p := range portions {
+		for _, s := range p.tasks {
+			total += s.end - s.start
+		}
 	}
 	result := &Compared{Examples: []Example{}}
-	for slice := range n {
-		keys, err := c.keysOf(open, slice, n)
+	for _, p := range portions {
+		keys, err := c.keysOf(open, p.has)
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range snapshots {
+		for _, s := range p.tasks {
 			last := s.start
 			err := s.rows(ctx, func(p int64) { done, last = done+p-last, p; watch(done, total) }, func(row *dedup.Row, _ rowID) error {
 				if key := keys[row.Digest]; key != nil && key.id == int(row.NamespaceID) {
@@ -121,8 +179,8 @@ func (c *Client) compare(ctx context.Context, open func() (io.ReadCloser, error)
 	return result, nil
 }
 
-// keysOf returns the rows of a part of the file.
-func (c *Client) keysOf(open func() (io.ReadCloser, error), slice, n uint32) (map[dedup.Digest]*compared, error) {
+// keysOf returns the rows of a portion of the file.
+func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Digest) bool) (map[dedup.Digest]*compared, error) {
 	file, err := open()
 	if err != nil {
 		return nil, err
@@ -140,7 +198,7 @@ func (c *Client) keysOf(open func() (io.ReadCloser, error), slice, n uint32) (ma
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		if sliceOf(&row.Digest, n) == slice {
+		if has(&row.Digest) {
 			keys[row.Digest] = &compared{first: row.First, fingerprint: row.Fingerprint, id: ids[row.NamespaceID], status: row.Status}
 		}
 	}
