@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -429,10 +430,6 @@ func (s *seeding) count(ctx context.Context) error {
 }
 
 func (s *seeding) countOf(ctx context.Context, p int) error {
-	start, _, err := s.readers[p].Bounds(ctx)
-	if err != nil {
-		return err
-	}
 	// Not to the high watermark: a reading would wait for the open transaction, and the next
 	// seeds with it.
 	end, err := s.readers[p].StableEnd(ctx)
@@ -442,15 +439,8 @@ func (s *seeding) countOf(ctx context.Context, p int) error {
 	case err != nil:
 		return err
 	}
-	from := s.p.Changelog[p]
-	if start > from {
-		s.mu.Lock()
-		s.p.Cut = true
-		s.mu.Unlock()
-		from = start
-	}
 	run := s.p.run()
-	err = s.readers[p].Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+	err = s.readers[p].Read(ctx, s.p.Changelog[p], end, func(records []*kgo.Record, position int64) error {
 		for _, rec := range records {
 			if !wire.IsSeedCounts(rec) {
 				continue
@@ -465,11 +455,17 @@ func (s *seeding) countOf(ctx context.Context, p int) error {
 				s.mu.Unlock()
 			}
 		}
-		from = position
+		s.p.Changelog[p] = position
 		return nil
 	})
+	if !errors.Is(err, kerr.OffsetOutOfRange) {
+		return err
+	}
+	start, _, err := s.readers[p].Bounds(ctx)
 	if err == nil {
-		s.p.Changelog[p] = from
+		s.mu.Lock()
+		s.p.Changelog[p], s.p.Cut = max(start, s.p.Changelog[p]), true
+		s.mu.Unlock()
 	}
 	return err
 }
