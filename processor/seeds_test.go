@@ -171,6 +171,33 @@ func seedsAnother(t *testing.T, file []byte, rows int64, copies func(*bench)) {
 	}
 }
 
+// TestVerifyFindsKeysInEachTask: producers choose the partition of a prepartitioned key, so its
+// digest does not say which task has it.
+func TestVerifyFindsKeysInEachTask(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	b := newBench(t, benchRoutes+strings.TrimPrefix(strings.NewReplacer("signals", "keyed", "[keyed.raw]\n", "[keyed.raw]\n    prepartitioned: true\n").Replace(
+		strings.ReplaceAll(benchRoutes, "signals.raw", "keyed.raw")), "routes:\n"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	now := time.Now().UnixMilli()
+	for k := range n {
+		b.produce(signal(fmt.Sprint("r-", k), int32(k%3), now))
+		keyed := signal(fmt.Sprint("k-", k), int32(k%3), now)
+		keyed.Topic = "keyed.raw"
+		b.produce(keyed)
+	}
+	b.drain(i, "signals.raw", "keyed.raw")
+	c := b.transfers(cfg)
+	c.SliceKeys = 25
+	file, exported := b.export(c)
+	compared, err := c.Compare(t.Context(), opener(file), exported.Rows, func(int64, int64) {})
+	must(t, err)
+	if exported.Rows != 2*n || compared.There != 2*n || compared.Rows != 2*n {
+		t.Errorf("exported %+v, compared %+v", exported, compared)
+	}
+}
+
 // TestExportWhileInputIsDeleted exports an app whose waiting events are deleted between the look
 // for the first one and its reading, as a retention does.
 func TestExportWhileInputIsDeleted(t *testing.T) {

@@ -73,4 +73,20 @@ var seedList = []mutant{
 		aims:     []suite{portableSuite.aimed("^TestDamageIsNamed$")},
 		notInSim: withoutSeeds,
 	},
+	{
+		name:     "verify-asks-one-task",
+		hazards:  []string{"S7"},
+		does:     "a key that is not in the task of its digest counts as missing",
+		edits:    []edit{{"processor/transfer/verify.go", "		if err != nil || result.Missing+result.Different == 0 {\n", "		if err != nil || result != nil {\n"}},
+		aims:     inProcessor("^TestVerifyFindsKeysInEachTask$"),
+		notInSim: withoutSeeds,
+	},
+	{
+		name:     "verify-leaves-out-slices",
+		hazards:  []string{"S7"},
+		does:     "of a task with more keys than fit in memory one slice is compared",
+		edits:    []edit{{"processor/transfer/verify.go", "		for slice := range n {\n			all = append(all, portion{group", "		for slice := range min(1, n) {\n			all = append(all, portion{group"}},
+		aims:     inProcessor("^TestSeededKeysAreDuplicates$"),
+		notInSim: withoutSeeds,
+	},
 }
