@@ -159,6 +159,10 @@ bench-growth: ## what an event costs with more namespaces, routes, partitions, b
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
 	$(GO) run ./benchmarks/scale -what restart -results benchmarks/results
 
+.PHONY: bench-changes
+bench-changes: ## seed, export, rebuild and move an app with 50 million keys while events arrive (half an hour, 15 GB of disk; needs Java)
+	$(GO) run ./benchmarks/scale -what changes -changes-keys 50000000 -rate 20000 -duplicates 80 -results benchmarks/results
+
 .PHONY: bench
 bench: bench-estimate bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
 

@@ -175,7 +175,7 @@ func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 // waits, and a limit of the disk space.
 const lagMax = 1_000_000
 
-// purgeEvery is how often fill deletes processed records.
+// purgeEvery is how often keepPurging deletes processed records.
 const purgeEvery = 2 * time.Second
 
 // fill streams events until there are that many keys and all are committed. At the
@@ -183,27 +183,7 @@ const purgeEvery = 2 * time.Second
 func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var purging sync.WaitGroup
-	filled := make(chan struct{})
-	defer func() {
-		close(filled)
-		purging.Wait()
-	}()
-	purging.Go(func() {
-		tick := time.NewTicker(purgeEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-filled:
-				return
-			}
-			if err := errors.Join(a.out.catchUp(ctx), a.purge(ctx)); err != nil {
-				cancel(err)
-				return
-			}
-		}
-	})
+	defer a.keepPurging(ctx, cancel)()
 	err := a.load.stream(ctx, keys, func(ctx context.Context) error {
 		return a.watch.await(ctx, services, func() bool { return a.watch.waiting() < lagMax })
 	})
@@ -214,6 +194,32 @@ func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) 
 		return cause
 	}
 	return err
+}
+
+// keepPurging reads the output and deletes processed records until the returned function is
+// called. It calls failed once if that fails.
+func (a *app) keepPurging(ctx context.Context, failed func(error)) (stop func()) {
+	var purging sync.WaitGroup
+	ended := make(chan struct{})
+	purging.Go(func() {
+		tick := time.NewTicker(purgeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ended:
+				return
+			}
+			if err := errors.Join(a.out.catchUp(ctx), a.purge(ctx)); err != nil {
+				failed(err)
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		purging.Wait()
+	}
 }
 
 // purge deletes processed records of the input and read records of the output.

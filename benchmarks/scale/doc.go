@@ -9,6 +9,8 @@
 //	idle       CPU and memory of four processes without work
 //	standby    what a takeover after kill -9 reads and lasts, with and without standbys
 //	restart    what a process reads again after kill -9 in light traffic
+//	seed       how long seed, export and verify take without traffic
+//	changes    seed, export, kills with and without standbys, and move, in traffic
 //
 //	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000
 //

@@ -57,6 +57,11 @@ type settings struct {
 	standbyShape shape
 	standbyPause time.Duration
 
+	// Of changes.
+	changesKeys    []int
+	changesShape   shape
+	changesTraffic time.Duration
+
 	// Of idle.
 	idle      time.Duration
 	idleShape shape
@@ -64,7 +69,7 @@ type settings struct {
 }
 
 // parts in the order of a run.
-var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "seed", "standby"}
+var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "seed", "standby", "changes"}
 
 // largeKeys is the number of keys above which a size is measured once, independent of
 // -rounds: a round with 50 million takes some ten minutes.
@@ -78,16 +83,26 @@ func main() {
 	}, func(ctx context.Context) error { return run(ctx, s) })
 }
 
-// changeFlags defines the flags of the parts standby and seed.
-func (s *settings) changeFlags(standbys, standbyShape, seeds *string) {
+// changeFlags defines the flags of the parts standby, seed and changes.
+func (s *settings) changeFlags(standbys, standbyShape, seeds, changes, changesShape *string) {
+	flag.StringVar(changes, "changes-keys", "1000000", "changes: numbers of keys that are seeded, comma separated")
+	flag.StringVar(changesShape, "changes-shape", "2x1x12", "changes: the shape before the move; the last process is killed")
+	flag.DurationVar(&s.changesTraffic, "changes-traffic", 10*time.Second, "changes: traffic at -rate before and after each step, to compare with")
 	flag.StringVar(standbys, "standby-keys", "1000000,10000000", "standby: numbers of keys, comma separated")
 	flag.StringVar(standbyShape, "standby-shape", "2x2x24", "standby: the shape; the last process is killed")
 	flag.DurationVar(&s.standbyPause, "standby-traffic", 15*time.Second, "standby: traffic at -rate before the kill, in which the costs are measured")
 	flag.StringVar(seeds, "seed-keys", "1000000,2000000", "seed: numbers of keys to seed, export and compare, comma separated")
 }
 
+// restartFlags defines the flags of the part restart.
+func (s *settings) restartFlags(restarts *string) {
+	flag.StringVar(restarts, "restart-keys", "1000000,10000000", "restart: numbers of keys, comma separated")
+	flag.IntVar(&s.restartRate, "restart-rate", 2000, "restart: new keys a second between fill and kill")
+	flag.DurationVar(&s.restartTraffic, "restart-traffic", 90*time.Second, "restart: how long that goes on; more than the flush age, so that the fill is flushed")
+}
+
 func parseFlags() (s settings, err error) {
-	var what, keys, shapes, rebalance, idle, restarts, seeds, standbys, standbyShape string
+	var what, keys, shapes, rebalance, idle, restarts, seeds, standbys, standbyShape, changes, changesShape string
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
@@ -108,15 +123,13 @@ func parseFlags() (s settings, err error) {
 	flag.IntVar(&s.events, "events", 2_000_000, "workers: events for each combination")
 	flag.StringVar(&rebalance, "rebalance", "2x2x24", "rebalance: the shape when all processes run")
 	flag.IntVar(&s.known, "known", 2_000_000, "rebalance: keys known before")
-	flag.IntVar(&s.rate, "rate", 10_000, "rebalance: events a second meanwhile")
+	flag.IntVar(&s.rate, "rate", 10_000, "rebalance, standby, changes: events a second meanwhile")
 	flag.IntVar(&s.cycles, "cycles", 3, "rebalance: how often a process starts, stops, starts and is killed")
 	flag.StringVar(&idle, "idle-shape", "4x2x96", "idle: the shape")
 	flag.DurationVar(&s.idle, "idle", 30*time.Second, "idle: how long the processes are watched")
 	flag.IntVar(&s.idleKeys, "idle-keys", 500_000, "idle: keys known to the processes that were not always idle")
-	flag.StringVar(&restarts, "restart-keys", "1000000,10000000", "restart: numbers of keys, comma separated")
-	flag.IntVar(&s.restartRate, "restart-rate", 2000, "restart: new keys a second between fill and kill")
-	flag.DurationVar(&s.restartTraffic, "restart-traffic", 90*time.Second, "restart: how long that goes on; more than the flush age, so that the fill is flushed")
-	s.changeFlags(&standbys, &standbyShape, &seeds)
+	s.restartFlags(&restarts)
+	s.changeFlags(&standbys, &standbyShape, &seeds, &changes, &changesShape)
 	flag.Parse()
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {
@@ -124,20 +137,22 @@ func parseFlags() (s settings, err error) {
 			err = errors.Join(err, fmt.Errorf("-what: %q is not one of %v", part, parts))
 		}
 	}
-	var keysErr, restartsErr, standbysErr, seedsErr error
+	var keysErr, restartsErr, standbysErr, seedsErr, changesErr error
 	s.keys, keysErr = bench.Ints("keys", keys)
 	s.restartKeys, restartsErr = bench.Ints("restart-keys", restarts)
 	s.standbyKeys, standbysErr = bench.Ints("standby-keys", standbys)
 	s.seedKeys, seedsErr = bench.Ints("seed-keys", seeds)
-	err = errors.Join(err, keysErr, restartsErr, standbysErr, seedsErr)
+	s.changesKeys, changesErr = bench.Ints("changes-keys", changes)
+	err = errors.Join(err, keysErr, restartsErr, standbysErr, seedsErr, changesErr)
 	s.shapes, err = parseShapes("-shapes", shapes, err)
 	one, err := parseShapes("-rebalance", rebalance, err)
 	four, err := parseShapes("-idle-shape", idle, err)
 	taken, err := parseShapes("-standby-shape", standbyShape, err)
+	changed, err := parseShapes("-changes-shape", changesShape, err)
 	if err != nil {
 		return s, err
 	}
-	s.rebalance, s.idleShape, s.standbyShape = one[0], four[0], taken[0]
+	s.rebalance, s.idleShape, s.standbyShape, s.changesShape = one[0], four[0], taken[0], changed[0]
 	return s, s.validate()
 }
 
@@ -155,6 +170,7 @@ func (s settings) validate() error {
 	atLeast("-rate", s.rate, 100)
 	atLeast("-rebalance: processes", s.rebalance.Processes, 2)
 	atLeast("-standby-shape: processes", s.standbyShape.Processes, 2)
+	atLeast("-changes-shape: processes", s.changesShape.Processes, 2)
 	for _, n := range s.keys {
 		atLeast("-keys", n, 50_000)
 	}

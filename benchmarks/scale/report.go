@@ -19,7 +19,7 @@ func (r *result) report(machine bench.Machine) error {
 	if !r.Complete {
 		b.WriteString("**This run ended early with an error. The results before the error follow.**\n\n")
 	}
-	fmt.Fprintf(&b, "The program (go build ./cmd/oncebus) with its defaults, except for these: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% duplicates, %d %% of them of keys from anywhere in the window. "+
+	fmt.Fprintf(&b, "The program (go build ./cmd/oncebus) with its defaults, except for these: commit interval %v, flush age %v, session timeout %v, 1 %% of the disk free. Signals of about 230 bytes in prepartitioned topics, %d %% duplicates, %d %% of them of keys from anywhere in the window. "+
 		"A backlog is written into an open transaction and released at once, so that the generator is idle while a rate is measured. Every output was read back: each key once, no other, no dead letter.\n\n",
 		r.s.commitInterval, r.s.flushAge, r.s.sessionTimeout, r.s.duplicates, r.s.old)
 	if sizes := r.sizes(); len(sizes) > 0 {
@@ -32,6 +32,7 @@ func (r *result) report(machine bench.Machine) error {
 	r.restartTable(&b)
 	r.takeoverTable(&b)
 	r.seedTable(&b)
+	r.changesTables(&b)
 	name := "scale"
 	if !slices.Equal(r.s.what, parts) {
 		name += "-" + strings.Join(r.s.what, "-")

@@ -24,6 +24,7 @@ type result struct {
 	Restarts   []lightRun
 	Takeovers  []takeover
 	Seeds      []seedRun
+	Changes    []changesRun
 
 	s settings
 }
@@ -73,6 +74,8 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 			r.Takeovers, err = measureTakeovers(ctx, b)
 		case "seed":
 			r.Seeds, err = measureSeeds(ctx, b)
+		case "changes":
+			r.Changes, err = measureChanges(ctx, b)
 		case "idle":
 			r.Idle, err = measureIdle(ctx, b)
 		}
@@ -97,6 +100,7 @@ const (
 	eventRate   = 200_000
 	restoreRate = 1_500_000
 	appTime     = 20 * time.Second
+	changesRate = 40_000 // keys a second of all commands and rebuilds of the part changes
 )
 
 // seedGuesses estimates the time of each run of the part seed.
@@ -135,6 +139,8 @@ func (s settings) guesses() (all []time.Duration) {
 			all = append(all, s.takeoverGuesses()...)
 		case "seed":
 			all = append(all, s.seedGuesses(events)...)
+		case "changes":
+			all = append(all, s.changesGuesses()...)
 		case "idle":
 			all = append(all, slices.Repeat([]time.Duration{appTime + quiet + s.idle + events(s.idleKeys)}, 4)...)
 		}

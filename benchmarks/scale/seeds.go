@@ -4,13 +4,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -55,57 +52,46 @@ func seedOnce(ctx context.Context, b *bed, keys int) (r seedRun, err error) {
 	r.Keys = keys
 	dir := filepath.Join(b.broker.Dir, a.name)
 	lines, file := filepath.Join(dir, "ids.tsv"), filepath.Join(dir, "keys.obx1")
-	if err := writeIDs(lines, keys); err != nil {
+	if err := writeIDs(lines, keys, time.Now().Add(-time.Minute), time.Now()); err != nil {
 		return r, err
 	}
 	var seeded struct{ Taken int }
-	if r.Seed, err = a.command(ctx, &seeded, "seed", "--route", "signals", lines); err == nil && seeded.Taken != keys {
+	use, err := a.command(ctx, &seeded, "seed", "--route", "signals", lines)
+	if err == nil && seeded.Taken != keys {
 		err = fmt.Errorf("%d of %d keys were taken", seeded.Taken, keys)
 	}
 	if err != nil {
 		return r, err
 	}
+	r.Seed = use.Seconds
 	var exported struct{ Rows, Bytes int64 }
-	if r.Export, err = a.command(ctx, &exported, "export", file); err == nil && exported.Rows != int64(keys) {
+	if use, err = a.command(ctx, &exported, "export", file); err == nil && exported.Rows != int64(keys) {
 		err = fmt.Errorf("%d of %d keys were exported", exported.Rows, keys)
 	}
 	if err != nil {
 		return r, err
 	}
-	r.Bytes = exported.Bytes
+	r.Export, r.Bytes = use.Seconds, exported.Bytes
 	var verified struct{ Compared struct{ There int64 } }
-	if r.Compare, err = a.command(ctx, &verified, "verify", file); err == nil && verified.Compared.There != int64(keys) {
+	if use, err = a.command(ctx, &verified, "verify", file); err == nil && verified.Compared.There != int64(keys) {
 		err = fmt.Errorf("the app has %d of %d keys", verified.Compared.There, keys)
 	}
+	r.Compare = use.Seconds
 	return r, err
 }
 
-// writeIDs writes lines of ids, first seen within the last minute.
-func writeIDs(name string, keys int) error {
+// writeIDs writes lines of ids, first seen between two times, in the order of these.
+func writeIDs(name string, keys int, from, to time.Time) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(file, 1<<20)
-	now := time.Now().UnixMilli()
+	first, span := from.UnixMilli(), float64(to.Sub(from).Milliseconds())
 	for i := range keys {
-		fmt.Fprintf(w, "seeded-%012d\t%d\n", i, now-60_000+int64(i)*60_000/int64(keys))
+		fmt.Fprintf(w, "seeded-%012d\t%d\n", i, first+int64(float64(i)/float64(keys)*span))
 	}
 	return errors.Join(w.Flush(), file.Close())
-}
-
-// command runs a command of oncebus, decodes what it prints, and returns the seconds it took.
-func (a *app) command(ctx context.Context, printed any, args ...string) (seconds float64, err error) {
-	cmd := exec.CommandContext(ctx, a.binary, append(args, "-o", "json")...)
-	cmd.Env = spec{binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "command", routes: a.routes, stateDir: a.stateDir(0), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s}.environ()
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	began := time.Now()
-	out, err := cmd.Output()
-	if err != nil {
-		return 0, fmt.Errorf("oncebus %s: %w: %s", args[0], err, errs.String())
-	}
-	return time.Since(began).Seconds(), json.Unmarshal(out, printed)
 }
 
 func (r *result) seedTable(b *strings.Builder) {

@@ -36,6 +36,8 @@ func (c spec) environ() []string {
 		More: []string{
 			"PARTITIONS=" + strconv.Itoa(c.partitions), "WORKERS=" + strconv.Itoa(c.workers), "COMMIT_INTERVAL=" + c.s.commitInterval.String(),
 			"STATE_FLUSH_AGE=" + c.s.flushAge.String(), "SESSION_TIMEOUT=" + c.s.sessionTimeout.String(), "STANDBY=" + strconv.FormatBool(c.standby),
+			// The disk of a build machine is full of other things, and tasks pause below a tenth.
+			"DISK_MIN_FREE_PERCENT=1", "DISK_START_MIN_FREE_PERCENT=1",
 		},
 	}.Environ()...)
 }
@@ -71,6 +73,7 @@ const (
 	metricQuarantined = "oncebus_quarantined_stores_total"
 	metricRestored    = "oncebus_restored_rows_total"
 	metricEvicted     = "oncebus_state_evicted_rows_total"
+	metricJudged      = "oncebus_events_total"
 
 	metricKeyDerivationSeconds = "oncebus_key_derivation_seconds"
 	metricDecisionSeconds      = "oncebus_decision_seconds"
