@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,5 +154,45 @@ func TestPendingErasureMoves(t *testing.T) {
 	b.drain(i, "signals.raw")
 	if n := len(b.read("signals.unique")); n != 3 {
 		t.Errorf("%d events emitted, expected that of the erased key again", n)
+	}
+}
+
+// TestCountsMove: judged events and duplicates are the same in all after a move, and go on from
+// there. The keys are counted again, and known with the first transaction of each task.
+func TestCountsMove(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	counts := func() (keys, judged, duplicates uint64) {
+		t.Helper()
+		for _, k := range b.keyCounts(cfg) {
+			keys, judged, duplicates = keys+k.Total, judged+k.Judged, duplicates+k.Duplicates
+		}
+		return keys, judged, duplicates
+	}
+	expect := func(when string, events, n int) {
+		t.Helper()
+		keys, judged, duplicates := counts()
+		if keys != uint64(n) && !strings.HasPrefix(when, "moved") || judged != uint64(events) || duplicates != uint64(events-n) {
+			t.Errorf("%s: %d keys, %d judged, %d duplicates, want %d, %d and %d", when, keys, judged, duplicates, n, events, events-n)
+		}
+	}
+	first := movedEvents(1, 0, 200)
+	b.produce(first...)
+	b.drain(i, "signals.raw")
+	expect("before", len(first), 200)
+	events := len(first)
+	for n, to := range []int32{9, 3} {
+		b.move(move.Options{Partitions: to, Limit: time.Minute})
+		b.awaitGeneration(i, int64(n)+2)
+		cfg.Partitions = to
+		expect(fmt.Sprintf("moved to %d partitions", to), events, 200)
+		more := movedEvents(uint64(n)+2, 0, 200)
+		b.produce(more...)
+		b.drain(i, "signals.raw")
+		events += len(more)
+		expect(fmt.Sprintf("duplicates after the move to %d partitions", to), events, 200)
 	}
 }

@@ -116,6 +116,51 @@ func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []
 	return found, wrong
 }
 
+// checkEmitted compares outputs with numbered ids: each of prefix-0 to prefix-(sent-1) is the key of
+// one record in all of them together, and no key is that of two.
+func checkEmitted(t *testing.T, prefix string, sent int, outputs ...[]*kgo.Record) {
+	t.Helper()
+	lost, doubled, keys := emittedOnce(prefix, sent, outputs...)
+	t.Logf("%s: %d ids sent: %d lost; %d keys emitted, %d twice", prefix, sent, lost, keys, doubled)
+	if lost+doubled > 0 {
+		t.Errorf("%s: of %d ids %d are lost; of %d keys %d are doubled", prefix, sent, lost, keys, doubled)
+	}
+}
+
+func emittedOnce(prefix string, sent int, outputs ...[]*kgo.Record) (lost, doubled, keys int) {
+	emitted := map[string]int{}
+	for _, records := range outputs {
+		for _, r := range records {
+			emitted[string(r.Key)]++
+		}
+	}
+	for i := range sent {
+		if emitted[fmt.Sprintf("%s-%d", prefix, i)] == 0 {
+			lost++
+		}
+	}
+	for _, n := range emitted {
+		if n > 1 {
+			doubled++
+		}
+	}
+	return lost, doubled, len(emitted)
+}
+
+// TestEmittedOnceCounts: an id that is missing, and one that two outputs have.
+func TestEmittedOnceCounts(t *testing.T) {
+	keyed := func(keys ...string) (records []*kgo.Record) {
+		for _, key := range keys {
+			records = append(records, &kgo.Record{Key: []byte(key)})
+		}
+		return records
+	}
+	lost, doubled, keys := emittedOnce("t", 4, keyed("t-0", "t-1", "other"), keyed("t-3", "t-1"))
+	if lost != 1 || doubled != 1 || keys != 4 {
+		t.Errorf("%d lost, %d doubled, %d keys, want 1, 1 and 4", lost, doubled, keys)
+	}
+}
+
 // checkFirst checks that the first record of every event is emitted, for input with
 // all records of an event on one partition.
 func (l *ledger) checkFirst(t *testing.T, emitted map[string]*kgo.Record) {

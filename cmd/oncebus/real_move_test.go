@@ -119,25 +119,7 @@ func TestRealMove(t *testing.T) {
 // checkMoved compares the output with what was sent: each id once.
 func (w *world) checkMoved(traffic *seedTraffic) {
 	w.t.Helper()
-	emitted := map[string]int{}
-	for _, r := range w.output("signals.unique") {
-		emitted[string(r.Key)]++
-	}
-	lost, doubled := 0, 0
-	for i := range traffic.next {
-		if emitted[fmt.Sprintf("t-%d", i)] == 0 {
-			lost++
-		}
-	}
-	for _, n := range emitted {
-		if n > 1 {
-			doubled++
-		}
-	}
-	w.t.Logf("%d ids, each sent twice: %d lost; %d keys emitted, %d twice", traffic.next, lost, len(emitted), doubled)
-	if lost+doubled > 0 {
-		w.t.Errorf("%d lost, %d doubled", lost, doubled)
-	}
+	checkEmitted(w.t, "t", traffic.next, w.output("signals.unique"))
 	if dead := w.output("dead-letter"); len(dead) > 0 {
 		w.t.Errorf("%d dead letters", len(dead))
 	}
