@@ -231,3 +231,22 @@ func TestOutcomesOfAnEarlierRemovalAreRead(t *testing.T) {
 	c.complete("ops.outcomes", "one")
 	c.check()
 }
+
+// TestUnknownCountKeepsTheOutcomes: a command that does not know how many claims are open, as right
+// after a move of the keys, goes on reading the outcomes of a route that was removed before.
+func TestUnknownCountKeepsTheOutcomes(t *testing.T) {
+	t.Parallel()
+	c := newClaimChange(t)
+	c.send("one-first", "one-waits")
+	c.applyCounting(benchRoutes, 1)
+	must(t, c.i.stop())
+	first := wire.FirstOf([]wire.Checkpoint{{Set: 2}})
+	for p := range int32(4) { // as the copier of a move writes it
+		c.produce(&kgo.Record{Topic: "app-repartition-changelog", Partition: p, Key: []byte(wire.CheckpointKey), Value: first.Append(nil)})
+	}
+	a, err := c.changer(bothRoutes).Apply(t.Context(), app.ApplyOptions{Yes: true, By: "ada"})
+	must(t, err)
+	if len(a.Former) != 1 || a.Former[0].Topic != "ops.outcomes" {
+		t.Errorf("outcomes topics that are read on: %v", a.Former)
+	}
+}

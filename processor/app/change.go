@@ -19,7 +19,8 @@ type ApplyOptions struct {
 	Forget []string // namespaces whose stored keys the operator gives up
 	By     string   // for people
 	// OpenClaims returns the open claims by namespace. It is called if a route that is no more in
-	// force has an outcomes topic that may not be needed any more. Nil keeps all of them.
+	// force has an outcomes topic that may not be needed any more. Nil, or a nil map, keeps all
+	// of them.
 	OpenClaims func(context.Context) (map[string]uint64, error)
 }
 
@@ -108,15 +109,16 @@ func (m *Manifest) outcomesAfter(ctx context.Context, routes *rules.Routes, o Ap
 			kept = append(kept, f)
 		}
 	}
-	var open map[string]uint64
-	for _, f := range m.sets.formerOutcomes() {
-		if o.OpenClaims != nil && open == nil && !readsOutcomes(routes, f.Topic) {
-			var err error
-			if open, err = o.OpenClaims(ctx); err != nil {
-				return nil, err
-			}
+	former := slices.DeleteFunc(slices.Clone(m.sets.formerOutcomes()), func(f FormerOutcomes) bool { return readsOutcomes(routes, f.Topic) })
+	var open map[string]uint64 // nil if it is unknown
+	if len(former) > 0 && o.OpenClaims != nil {
+		var err error
+		if open, err = o.OpenClaims(ctx); err != nil {
+			return nil, err
 		}
-		if route := m.route(f.Route); o.OpenClaims == nil || route != nil && open[route.Namespace] > 0 {
+	}
+	for _, f := range former {
+		if route := m.route(f.Route); open == nil || route != nil && open[route.Namespace] > 0 {
 			add(f)
 		}
 	}

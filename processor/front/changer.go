@@ -105,7 +105,8 @@ func (c *Changer) options(o app.ApplyOptions) app.ApplyOptions {
 	return o
 }
 
-// openClaims returns the claims without an outcome by namespace, as of the last transactions.
+// openClaims returns the claims without an outcome by namespace, as of the last transactions. It
+// returns nil if a task has not counted its claims yet.
 func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
 	inspector, err := NewInspector(ctx, c.cfg, c.routes, c.conn.Log, c.extra...)
 	if err != nil {
@@ -115,6 +116,9 @@ func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
 	tasks, err := inspector.readStats(ctx)
 	open := map[string]uint64{}
 	for _, t := range tasks {
+		if t.uncounted {
+			return nil, err
+		}
 		for _, k := range t.Keys {
 			if k.Status == dedup.ClaimInProgress.String() || k.Status == dedup.Submitted.String() {
 				open[k.Namespace] += k.Total

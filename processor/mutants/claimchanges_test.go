@@ -16,7 +16,7 @@ var claimChangeList = []mutant{
 		name:     "outcomes-of-the-last-removal-only",
 		hazards:  []string{"L7"},
 		does:     "the outcomes topic of a route that an earlier command removed is not read on",
-		edits:    []edit{{"processor/app/change.go", "o.OpenClaims == nil || route != nil && open[route.Namespace] > 0 {", "route != nil && open[route.Namespace] > 1<<40 {"}},
+		edits:    []edit{{"processor/app/change.go", "open == nil || route != nil && open[route.Namespace] > 0 {", "route != nil && open[route.Namespace] > 1<<40 {"}},
 		aims:     inProcessor("^TestOutcomesOfAnEarlierRemovalAreRead$"),
 		notInSim: noSetInSim,
 	},
@@ -26,6 +26,14 @@ var claimChangeList = []mutant{
 		does:     "a process does not read the outcomes topics of former routes",
 		edits:    []edit{{"processor/app/sets.go", "		return current.Outcomes\n", "		return current.Outcomes[:0]\n"}},
 		aims:     inProcessor("^TestClaimsAreOpenAcrossChanges$"),
+		notInSim: noSetInSim,
+	},
+	{
+		name:     "unknown-count-is-none",
+		hazards:  []string{"L7"},
+		does:     "right after a move of the keys, a command takes the claims that no task has counted as none",
+		edits:    []edit{{"processor/front/changer.go", "		if t.uncounted {\n", "		if t.uncounted && err != nil {\n"}},
+		aims:     inProcessor("^TestUnknownCountKeepsTheOutcomes$"),
 		notInSim: noSetInSim,
 	},
 }
