@@ -29,7 +29,7 @@ var claimChangeList = []mutant{
 		notInSim: noSetInSim,
 	},
 	{
-		name:     "unknown-count-is-none",
+		name:     "uncounted-claims-ignored",
 		hazards:  []string{"L7"},
 		does:     "right after a move of the keys, a command takes the claims that no task has counted as none",
 		edits:    []edit{{"processor/front/changer.go", "		if t.uncounted {\n", "		if t.uncounted && err != nil {\n"}},
