@@ -80,7 +80,7 @@ var clusterList = []mutant{
 		name:     "left-app-taken-back",
 		hazards:  []string{"X5"},
 		does:     "an app that has left is taken back",
-		edits:    []edit{{"processor/app/residence.go", "	if h.Left {\n		return r, h.refuseRelease()\n	}\n", ""}},
+		edits:    []edit{{"processor/app/residence.go", "	if h.Left {\n		return r, h.refuseRelease()\n", "	if h.Left && h.Arriving {\n		return r, h.refuseRelease()\n"}},
 		aims:     inProcessor("^TestAppIsTakenBack$"),
 		notInSim: withoutMoves,
 	},
