@@ -75,8 +75,8 @@ func (b *binary) get(tb testing.TB, build func(ctx context.Context, dir string) 
 	b.Lock()
 	defer b.Unlock()
 	if b.path == "" && b.err == nil {
-		if b.dir, b.err = os.MkdirTemp("", "oncebus-real-"); b.err == nil {
-			// Not the context of the first test: the binary outlives it.
+		// Neither the directory nor the context of the first test: the binary outlives it.
+		if b.dir, b.err = os.MkdirTemp("", "oncebus-real-"); b.err == nil { //nolint:usetesting // see above
 			b.path, b.err = build(context.WithoutCancel(tb.Context()), b.dir)
 		}
 	}
