@@ -60,12 +60,11 @@ func TestKeysPage(t *testing.T) {
 	for n, step := range pageSteps(t, "changing-keys.md") {
 		switch n {
 		case 2:
-			send(time.Minute, `{"id":"1","order":"7"}`)
-			send(2*time.Minute, `{"id":"2","order":"7"}`)
-			send(3*time.Minute, `{"id":"1","order":"7"}`)
-			send(4*time.Minute, `{"id":"1","order":"8"}`)
-			send(5*time.Minute, `{"id":"3"}`)
-			judged(5)
+			// One after the other: events of two tasks come to the task of the new key in any order.
+			for i, value := range []string{`{"id":"1","order":"7"}`, `{"id":"2","order":"7"}`, `{"id":"1","order":"7"}`, `{"id":"1","order":"8"}`, `{"id":"3"}`} {
+				send(time.Duration(i+1)*time.Minute, value)
+				judged(i + 1)
+			}
 		case 4:
 			for i := range 20 {
 				send(60*time.Hour, fmt.Sprintf(`{"id":"n%d","order":"n%d"}`, i, i))
