@@ -60,7 +60,7 @@ test: kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
 # runs the tests on a real Kafka with it. Tests that repeat one thing many times repeat it less often here.
 # Also left out: what has another program do the work.
-NO_RACE := ^Test(Real|HTTPFuzz|PageInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData)
+NO_RACE := ^Test(Real|HTTPFuzz|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData)
 
 .PHONY: race
 race: race-note ## the tests without a real Kafka again, with the race detector
