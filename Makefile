@@ -59,13 +59,14 @@ test: kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, 
 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
 # runs the tests on a real Kafka with it. Tests that repeat one thing many times repeat it less often here.
-# Also left out: what has another program do the work.
-NO_RACE := ^Test(Real|HTTPFuzz|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData)
+# Also left out: what has another program do the work, and explorations, which have one goroutine.
+NO_RACE := ^Test(Real|HTTPFuzz|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData|ClusterMove(Explored|MistakesFound)$$)
+NO_RACE_PACKAGES := /processor/(explore|switchover)$$
 
 .PHONY: race
 race: race-note ## the tests without a real Kafka again, with the race detector
 ifneq ($(RACE),)
-	.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+	.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -vE '$(NO_RACE_PACKAGES)')
 endif
 
 .PHONY: race-note
