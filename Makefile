@@ -131,10 +131,12 @@ sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (test
 # make test has just shown it.
 MUTANT ?=
 CONTROL ?=
+# PART=0/3 plants the first, the fourth and so on; three parts are all of them.
+PART ?=
 
 .PHONY: mutants
 mutants: ## plant the defects of processor/mutants one at a time: a test has to see each
-	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) $(GO) test -tags mutants -vet=off -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
+	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) ONCEBUS_MUTANTS_PART=$(PART) $(GO) test -tags mutants -vet=off -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
 real: ## only the tests against a real Apache Kafka, with their names
@@ -198,6 +200,7 @@ bench-scale: ## millions of live keys, workers, processes, partitions, rebalance
 #            seeds had all kinds of fault and 161 of some 178 pairs
 #   embedded the scenarios of cmd/oncebus once more, also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
+#   mutants  all of them, where .ci/run plants a third
 #   versions rolling upgrade of Kafka, and an earlier build of oncebus in one app with this one
 # make soak SOAK_FIRST=501 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
@@ -212,6 +215,7 @@ soak: ## what make test runs, with other seeds and for longer: fuzz, simulation,
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
 	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
+	$(MAKE) mutants
 	$(MAKE) versions
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=

@@ -99,7 +99,8 @@ var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetL
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is
 // missing, or if it does not compile. With ONCEBUS_MUTANTS_SIM=n only the
-// simulation runs, and must find within n seeds those that it can find.
+// simulation runs, and must find within n seeds those that it can find. ONCEBUS_MUTANTS_PART=k/n
+// plants each n-th mutant only, from number k on.
 func TestMutants(t *testing.T) {
 	sim := 0
 	if s := os.Getenv("ONCEBUS_MUTANTS_SIM"); s != "" {
@@ -113,10 +114,14 @@ func TestMutants(t *testing.T) {
 	} else if !t.Run("none", func(t *testing.T) { control(t, sim) }) {
 		t.Fatal("the tests fail without a mutant, so a failure with one proves nothing")
 	}
+	part, parts := partOf(t)
 	table := &table{}
 	turns := make(chan struct{}, atATime)
 	t.Run("planted", func(t *testing.T) {
-		for _, m := range catalogue {
+		for i, m := range catalogue {
+			if i%parts != part {
+				continue
+			}
 			if sim > 0 && m.notInSim != "" {
 				table.skip(m.name, m.notInSim)
 				continue
@@ -130,6 +135,20 @@ func TestMutants(t *testing.T) {
 		}
 	})
 	t.Log(table)
+}
+
+// partOf returns which part of the catalogue to plant, and how many there are.
+func partOf(t *testing.T) (part, parts int) {
+	t.Helper()
+	text := os.Getenv("ONCEBUS_MUTANTS_PART")
+	if text == "" {
+		return 0, 1
+	}
+	if _, err := fmt.Sscanf(text, "%d/%d", &part, &parts); err != nil || part < 0 || part >= parts {
+		t.Fatalf("ONCEBUS_MUTANTS_PART=%s: want k/n, with k from 0 to n-1", text)
+	}
+	t.Logf("part %d of %d", part, parts)
+	return part, parts
 }
 
 // control runs the suites without a mutant.
