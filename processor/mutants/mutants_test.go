@@ -283,7 +283,7 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
 	run.Dir = filepath.Join(module, s.pkg)
 	// Else a defect that a property finds would leave a file in the test data.
-	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true"), s.env...)
+	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true", "ONCEBUS_TEST_WAIT=45s"), s.env...)
 	// A suite may leave child processes; they are killed too.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }

@@ -3,18 +3,28 @@ package embedded
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
 	"oncebus/processor/kafkatest"
 )
 
-const (
-	// WaitMax is the longest wait of a test. It only ends a hang: CI runs four tests at a time on two
-	// cores, with the race detector.
-	WaitMax      = 3 * time.Minute
-	waitInterval = 5 * time.Millisecond
-)
+const waitInterval = 5 * time.Millisecond
+
+// WaitMax is the longest wait of a test. It only ends a hang: CI runs four tests at a time on two
+// cores. ONCEBUS_TEST_WAIT sets another, for the mutants, with which many waits are in vain.
+var WaitMax = func() time.Duration {
+	text, set := os.LookupEnv("ONCEBUS_TEST_WAIT")
+	if !set {
+		return 3 * time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic("ONCEBUS_TEST_WAIT: " + err.Error())
+	}
+	return d
+}()
 
 // Wait waits until holds returns true: an event of the code under test brings that about.
 func Wait(tb testing.TB, what string, holds func() bool) {
