@@ -25,7 +25,7 @@ var claimChangeList = []mutant{
 		hazards:  []string{"L7"},
 		does:     "a process does not read the outcomes topics of former routes",
 		edits:    []edit{{"processor/app/sets.go", "		return current.Outcomes\n", "		return current.Outcomes[:0]\n"}},
-		aims:     inProcessor("^TestClaimsAreOpenAcrossChanges$"),
+		aims:     []suite{appSuite.aimed("^TestOutcomesOfFormerRoutesAreRead$")},
 		notInSim: noSetInSim,
 	},
 	{
