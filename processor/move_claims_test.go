@@ -139,9 +139,7 @@ func TestPendingErasureMoves(t *testing.T) {
 	b.produce(signal("a", 0, testTime), signal("b", 1, testTime))
 	b.drain(i, "signals.raw")
 	inspector := b.inspector(cfg)
-	if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 9, Limit: time.Minute, StopBefore: switchover.Acted}); !errors.Is(err, move.ErrStopped) {
-		t.Fatalf("stopped run: %v", err)
-	}
+	b.stopMove(move.Options{Partitions: 9, Limit: time.Minute, StopBefore: switchover.Acted})
 	key := b.derive(signal("a", 0, testTime))
 	_, err := inspector.Forget(t.Context(), []front.Target{{Keys: []rules.Derived{key}}}, front.ForgetOptions{Timeout: time.Second, By: "test"})
 	if len(b.erasures()) != 1 {

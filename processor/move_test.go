@@ -40,6 +40,40 @@ func (b *bench) move(o move.Options) *move.State {
 	return s
 }
 
+// stopMove runs 'oncebus move' until it stops before the phase that the options name.
+func (b *bench) stopMove(o move.Options) {
+	b.t.Helper()
+	if _, err := b.mover().Move(b.t.Context(), o); !errors.Is(err, move.ErrStopped) {
+		b.t.Fatalf("stopped run: %v", err)
+	}
+}
+
+// undoMove stops a move before the phase that the options name, and waits until it is undone: by
+// an abort, or by its limit.
+func (b *bench) undoMove(i *instance, o move.Options, byLimit bool) {
+	b.t.Helper()
+	if byLimit {
+		o.Limit = 2 * time.Second
+	}
+	b.stopMove(o)
+	if !byLimit {
+		if s, err := b.mover().Abort(b.t.Context(), "tester"); err != nil || s == nil || s.Phase != switchover.Aborted {
+			b.t.Fatalf("aborted %+v, %v", s, err)
+		}
+	}
+	b.wait("the hold to end", func() bool { return i.State().Hold == nil })
+}
+
+// assertNoSwitch checks that no move has begun.
+func (b *bench) assertNoSwitch() {
+	b.t.Helper()
+	rows, err := app.ReadRows(b.t.Context(), b.client, &app.Topology{Manifest: "app-manifest", Topics: b.topicsOf("app-manifest")})
+	must(b.t, err)
+	if s, err := app.SwitchIn(rows); s != nil || err != nil {
+		b.t.Errorf("switch %+v, %v", s, err)
+	}
+}
+
 // awaitGeneration waits until a process runs the tasks of a generation.
 func (b *bench) awaitGeneration(i *instance, number int64) {
 	b.t.Helper()
@@ -146,9 +180,7 @@ func TestMoveGoesOn(t *testing.T) {
 			if phase == switchover.Done {
 				limit = 5 * time.Second // then the processes end it
 			}
-			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 6, Limit: limit, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
-				t.Fatalf("stopped run: %v", err)
-			}
+			b.stopMove(move.Options{Partitions: 6, Limit: limit, StopBefore: phase})
 			b.produce(movedEvents(2, 250, 500)...)
 			if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 8, Limit: time.Minute}); phase != switchover.Done && (!errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "6 partitions has begun")) {
 				t.Errorf("another count: %v", err)
@@ -182,19 +214,7 @@ func TestMoveUndone(t *testing.T) {
 				i := b.ready(b.start(b.config("one")))
 				b.produce(movedEvents(1, 0, 500)...)
 				b.drain(i, "signals.raw")
-				o := move.Options{Partitions: 6, Limit: time.Minute, StopBefore: phase}
-				if byLimit {
-					o.Limit = 2 * time.Second
-				}
-				if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
-					t.Fatalf("stopped run: %v", err)
-				}
-				if !byLimit {
-					if s, err := b.mover().Abort(t.Context(), "tester"); err != nil || s == nil || s.Phase != switchover.Aborted {
-						t.Fatalf("aborted %+v, %v", s, err)
-					}
-				}
-				b.wait("the hold to end", func() bool { return i.State().Hold == nil })
+				b.undoMove(i, move.Options{Partitions: 6, Limit: time.Minute, StopBefore: phase}, byLimit)
 				b.produce(movedEvents(2, 250, 500)...)
 				b.drain(i, "signals.raw")
 				b.checkOnce(750)
@@ -231,9 +251,7 @@ func TestSleepingFrontIsForwarded(t *testing.T) {
 	if len(envelopes) < 200 {
 		t.Skipf("%d records are left of the repartition topic", len(envelopes))
 	}
-	if _, err := b.mover().Move(t.Context(), move.Options{Partitions: 5, Limit: time.Minute, StopBefore: switchover.Acted}); !errors.Is(err, move.ErrStopped) {
-		t.Fatalf("stopped run: %v", err)
-	}
+	b.stopMove(move.Options{Partitions: 5, Limit: time.Minute, StopBefore: switchover.Acted})
 	b.produce(envelopes[:100]...) // after the closed checkpoints
 	b.move(move.Options{Partitions: 5, Limit: time.Minute})
 	b.produce(envelopes[100:]...) // after the act
@@ -268,13 +286,9 @@ func TestReplacedRunMayNotAct(t *testing.T) {
 		return s
 	}
 	o := move.Options{Partitions: 6, Limit: time.Minute, StopBefore: switchover.Acted}
-	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
-		t.Fatalf("first run: %v", err)
-	}
+	b.stopMove(o)
 	first := newest()
-	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
-		t.Fatalf("second run: %v", err)
-	}
+	b.stopMove(o)
 	act := &app.Act{Starts: make([]int64, 4), Set: 1}
 	if err := first.Advance(t.Context(), conn, cfg, topology, switchover.Acted, act); !errors.Is(err, app.ErrReplaced) {
 		t.Errorf("the first run acts: %v", err)
@@ -309,11 +323,7 @@ func TestMoveRefused(t *testing.T) {
 			if !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("refused with %v, expected %q", err, c.want)
 			}
-			rows, err := app.ReadRows(t.Context(), b.client, &app.Topology{Manifest: "app-manifest", Topics: b.topicsOf("app-manifest")})
-			must(t, err)
-			if s, err := app.SwitchIn(rows); s != nil || err != nil {
-				t.Errorf("switch %+v, %v", s, err)
-			}
+			b.assertNoSwitch()
 		})
 	}
 }

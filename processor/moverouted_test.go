@@ -137,9 +137,7 @@ func TestMoveToRoutedGoesOn(t *testing.T) {
 				limit = 5 * time.Second // then the processes end it
 			}
 			b.useRoutes(routedRoutes)
-			if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Partitions: 6, Limit: limit, StopBefore: phase}); !errors.Is(err, move.ErrStopped) {
-				t.Fatalf("stopped run: %v", err)
-			}
+			b.stopMove(move.Options{ToRouted: true, Partitions: 6, Limit: limit, StopBefore: phase})
 			b.produce(keyedEvents(2, 250, 500, 4)...)
 			if phase != switchover.Done {
 				b.refusesOthers()
@@ -186,19 +184,7 @@ func TestMoveToRoutedUndone(t *testing.T) {
 				b, running := keyedBench(t, "one")
 				i := running[0]
 				b.useRoutes(routedRoutes)
-				o := move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute, StopBefore: phase}
-				if byLimit {
-					o.Limit = 2 * time.Second
-				}
-				if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
-					t.Fatalf("stopped run: %v", err)
-				}
-				if !byLimit {
-					if s, err := b.mover().Abort(t.Context(), "tester"); err != nil || s == nil || s.Phase != switchover.Aborted {
-						t.Fatalf("aborted %+v, %v", s, err)
-					}
-				}
-				b.wait("the hold to end", func() bool { return i.State().Hold == nil })
+				b.undoMove(i, move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute, StopBefore: phase}, byLimit)
 				b.produce(keyedEvents(2, 250, 500, 4)...)
 				b.drain(i)
 				b.checkOnce(750)
@@ -263,9 +249,7 @@ func TestMoveToRoutedRefusesLateEvents(t *testing.T) {
 	b.drain(running[0])
 	b.useRoutes(routedRoutes)
 	o := move.Options{ToRouted: true, Limit: time.Minute, StopBefore: switchover.Acted}
-	if _, err := b.mover().Move(t.Context(), o); !errors.Is(err, move.ErrStopped) {
-		t.Fatalf("without unread events: %v", err)
-	}
+	b.stopMove(o)
 	behind := keyedEvents(2, 0, 20, 4)
 	b.produce(behind...)
 	o.StopBefore = switchover.None
@@ -340,11 +324,7 @@ func TestMoveToRoutedRefused(t *testing.T) {
 			if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("refused with %v, expected %q", err, c.want)
 			}
-			rows, err := app.ReadRows(t.Context(), b.client, &app.Topology{Manifest: "app-manifest", Topics: b.topicsOf("app-manifest")})
-			must(t, err)
-			if s, err := app.SwitchIn(rows); s != nil || err != nil {
-				t.Errorf("switch %+v, %v", s, err)
-			}
+			b.assertNoSwitch()
 		})
 	}
 }

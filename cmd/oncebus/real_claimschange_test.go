@@ -185,7 +185,7 @@ func (x *claimExecutor) check(operations int) {
 // executed once, and each sender gets the result of its own operation.
 func TestRealClaimsAcrossChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, claimsFirst)
+	w := newLoadedWorld(t, claimsFirst)
 	w.createTopics(nil, "signals.raw", "alerts.raw", "ops.raw", "ops.outcomes")
 	a, b := w.start("a", "LEAVE_ON_STOP=false"), w.start("b", "LEAVE_ON_STOP=false")
 	a.awaitReady()

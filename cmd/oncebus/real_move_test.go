@@ -24,6 +24,16 @@ func (w *world) moves(name string, to int) *program.Process {
 	return w.command(name, "move", "--partitions", fmt.Sprint(to))
 }
 
+// killMove runs 'oncebus move' and kills it in a phase.
+func (w *world) killMove(phase, name string, args ...string) {
+	w.t.Helper()
+	p := w.command(name, append([]string{"move"}, args...)...)
+	w.awaitText(p, phase)
+	if err := p.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // moved waits for the end of a command, which must have moved the keys.
 func (w *world) moved(p *program.Process) {
 	w.t.Helper()
@@ -66,11 +76,7 @@ func TestRealMove(t *testing.T) {
 
 	pauses.begin("12 to 18, command killed in each phase")
 	for _, phase := range movePhases {
-		p := w.moves("move-18-"+strings.TrimSuffix(phase, ":"), 18)
-		w.awaitText(p, phase)
-		if err := p.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		w.killMove(phase, "move-18-"+strings.TrimSuffix(phase, ":"), "--partitions", "18")
 	}
 	stdout, stderr, code := w.oncebus("", "abort") // completes a move that has acted
 	t.Logf("abort after the last kill: %d\n%s%s", code, stdout, stderr)
@@ -85,11 +91,7 @@ func TestRealMove(t *testing.T) {
 	awaitTasks(t, 5, a, b)
 
 	pauses.begin("5 to 9, undone")
-	p = w.moves("move-9", 9)
-	w.awaitText(p, "closing:")
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.killMove("closing:", "move-9", "--partitions", "9")
 	stdout, stderr, code = w.oncebus("", "abort")
 	t.Logf("abort: %d\n%s%s", code, stdout, stderr)
 	partitions := 5

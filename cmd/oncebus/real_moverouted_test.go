@@ -43,7 +43,7 @@ func (w *world) growTopic(name string, by int) {
 func TestRealMoveToRouted(t *testing.T) {
 	t.Parallel()
 	rate := int(loadRate)
-	w := newWorld(t, keyedTopicRoutes)
+	w := newLoadedWorld(t, keyedTopicRoutes)
 	w.createTopics(nil, seedInputs...)
 	a, b := w.start("a", moveSettings...), w.start("b", moveSettings...)
 	awaitTasks(t, realPartitions, a, b)
@@ -67,13 +67,10 @@ func TestRealMoveToRouted(t *testing.T) {
 	senders.Go(func() { traffic.run(sending, rate) })
 	w.awaitOutputs(pauses)
 	routed := w.routesFile("routed.yaml", seedRoutes)
+	toRouted := []string{"--to-routed", "--partitions", "12", "--routes", routed}
 
 	pauses.begin("undone")
-	p := w.command("move-undone", "move", "--to-routed", "--partitions", "12", "--routes", routed)
-	w.awaitText(p, "holding:")
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.killMove("holding:", "move-undone", toRouted...)
 	stdout, stderr, code := w.oncebus("", "abort")
 	t.Logf("abort: %d\n%s%s", code, stdout, stderr)
 	if !strings.Contains(stdout, "undone: "+w.topic("signals.raw")+" stays prepartitioned") {
@@ -83,11 +80,7 @@ func TestRealMoveToRouted(t *testing.T) {
 
 	pauses.begin("to 12 routed partitions, command killed in each phase, process killed")
 	for _, phase := range movePhases {
-		p := w.command("move-"+strings.TrimSuffix(phase, ":"), "move", "--to-routed", "--partitions", "12", "--routes", routed)
-		w.awaitText(p, phase)
-		if err := p.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		w.killMove(phase, "move-"+strings.TrimSuffix(phase, ":"), toRouted...)
 		if phase == "holding:" {
 			a.kill()
 			a = w.start("a", moveSettings...)
