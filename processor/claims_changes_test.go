@@ -227,7 +227,9 @@ func TestOutcomesOfAnEarlierRemovalAreRead(t *testing.T) {
 	c := newClaimChange(t)
 	c.send("one-first", "one-waits")
 	c.applyCounting(benchRoutes, 1)
-	c.applyCounting(bothRoutes, 1)
+	if a := c.applyCounting(bothRoutes, 1); len(a.Former) != 1 || a.Former[0].Topic != "ops.outcomes" {
+		t.Fatalf("outcomes topics that are read on: %v", a.Former)
+	}
 	c.complete("ops.outcomes", "one")
 	c.check()
 }

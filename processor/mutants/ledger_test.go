@@ -87,7 +87,7 @@ var ledgerList = []mutant{
 		hazards:  []string{"V1"},
 		does:     "the next audit does not know the records whose counterpart follows",
 		edits:    []edit{{"processor/oracle/ledgerstate.go", "		l.fates[at] = x\n", "		_, _ = at, x\n"}},
-		aims:     inLedger("^TestLedgerGoesOnFromItsState$"),
+		aims:     inLedger("^TestLedgerCarriesDeadLettersAheadOfTheirEvents$"),
 		notInSim: "the simulation has no audit",
 	},
 }

@@ -340,6 +340,31 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 	}
 }
 
+// TestLedgerCarriesDeadLettersAheadOfTheirEvents: the dead letter is in the range of one audit, and
+// its event in that of the next.
+func TestLedgerCarriesDeadLettersAheadOfTheirEvents(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 4))
+	p := newPage()
+	p.lives("a", 3)
+	cut := len(p.inputs)
+	p.missingKey(plain, true)
+	all := *p
+	p.to, p.inputs = int64(cut), all.inputs[:cut]
+	l := NewLedger(all.cfg)
+	if found := p.audit(l, rng); len(found) > 0 || len(l.fates) != 1 {
+		t.Fatalf("first range: %v, %d records wait for their events", found, len(l.fates))
+	}
+	var horizons [256]int64
+	l, err := RestoreLedger(all.cfg, l.AppendState(nil, &horizons))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := &page{cfg: all.cfg, stream: all.stream, from: int64(cut), inputs: all.inputs[cut:]}
+	if found := next.audit(l, rng); len(found) > 0 {
+		t.Errorf("second range: %v", found)
+	}
+}
+
 // TestLedgerFollowsASampleBeyondItsBound: it finds nothing in a clean page, stays within its
 // bound, and still matches all outputs.
 func TestLedgerFollowsASampleBeyondItsBound(t *testing.T) {
