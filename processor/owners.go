@@ -6,10 +6,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"oncebus/processor/app"
-	"oncebus/processor/assign"
 	"oncebus/processor/kafka"
 )
 
@@ -33,12 +30,13 @@ type ownerWatch struct {
 
 	workers []*worker
 	orphans map[string]map[app.TaskID]bool // by stage, of the last check
-	// following ends the standbys.
+	// followed are the standbys, which following ends.
+	followed  *followedTasks
 	following context.Context
 }
 
 func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
-	return &ownerWatch{shared: s, workers: workers, orphans: map[string]map[app.TaskID]bool{}}
+	return &ownerWatch{shared: s, workers: workers, orphans: map[string]map[app.TaskID]bool{}, followed: &followedTasks{shared: s}}
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
@@ -75,8 +73,8 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	if group.State != "Stable" {
 		return nil
 	}
-	if stage == app.StageDedup && o.cfg.Standby {
-		o.standbys.Follow(o.following, o.newest().source, standbysOf(&group, o.cfg.InstanceID))
+	if stage == app.StageDedup {
+		o.followed.choose(ctx, o.following, &group)
 	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
@@ -95,32 +93,6 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	}
 	o.rejoin(stage)
 	return nil
-}
-
-// standbysOf returns the tasks that a process follows. Each process computes it from the same
-// description, so a task has one standby. A group with an earlier build has none.
-func standbysOf(group *kadm.DescribedGroup, process string) []app.TaskID {
-	if group.Protocol != assign.ProtocolName {
-		return nil
-	}
-	var members []assign.Member
-	for i := range group.Members {
-		m := &group.Members[i]
-		meta, joined := m.Join.AsConsumer()
-		assigned, synced := m.Assigned.AsConsumer()
-		if !joined || !synced {
-			continue
-		}
-		member := assign.NewMember(m.MemberID, meta)
-		member.Owned = nil
-		for _, t := range assigned.Topics {
-			for _, p := range t.Partitions {
-				member.Owned = append(member.Owned, app.TaskID{Topic: t.Topic, Partition: p})
-			}
-		}
-		members = append(members, member)
-	}
-	return assign.Standbys(members)[process]
 }
 
 // rejoin makes all workers of a stage join their group again, because the leader may do so

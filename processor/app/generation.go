@@ -1,9 +1,13 @@
 package app
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/processor/kafka"
 )
@@ -105,6 +109,24 @@ func (m *Manifest) limitToTasks(t *Topology) {
 			t.Topics[have.Name] = topic
 		}
 	}
+}
+
+// Prepared returns the app as it is after a switch that is being prepared, for restores of its
+// new tasks before they have owners; nil while its topics do not exist. The routes and the
+// topics that they write to are those of before.
+func (rt *App) Prepared(ctx context.Context, admin *kadm.Client, number int64) (*App, error) {
+	t := *rt.Topology
+	t.Generation, t.Repartition = number, RepartitionName(t.App, number)
+	changelog := ChangelogName(t.App, t.Repartition)
+	found, err := DescribeTopics(ctx, admin, t.Repartition, changelog)
+	if err != nil || found[t.Repartition].Partitions == 0 || found[changelog].Partitions == 0 {
+		return nil, err
+	}
+	t.Topics = maps.Clone(t.Topics)
+	maps.Copy(t.Topics, found)
+	prepared := newApp(&t, rt.Manifest, rt.InForce)
+	prepared.Clock = rt.Clock
+	return prepared, nil
 }
 
 // compareForwarded compares the topic of an earlier generation with the broker's.

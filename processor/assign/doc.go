@@ -4,7 +4,8 @@
 //
 // # What it owns
 //
-//   - Assign is the assignment as a pure function of the members of a group.
+//   - Assign is the assignment as a pure function of the members of a group. NextOwners is
+//     that of a topic before its members read it.
 //   - Warmth is what a member tells the leader: the changelog positions of the local
 //     stores of its process, at most WarmthBytesMax.
 //   - NewBalancer returns the balancer of the group. A member also offers

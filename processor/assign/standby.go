@@ -35,6 +35,24 @@ func Standbys(members []Member) map[string][]app.TaskID {
 	return standbys
 }
 
+// NextOwners returns which process will get which task of a topic that no member reads yet, if
+// all of them read it. partitions has the topics that will have tasks then.
+func NextOwners(members []Member, partitions map[string]int32, topic string) map[string][]app.TaskID {
+	reading := slices.Clone(members)
+	for i := range reading {
+		reading[i].Topics = append(slices.Clone(reading[i].Topics), topic)
+	}
+	owners := map[string][]app.TaskID{}
+	for i, tasks := range Assign(reading, partitions) {
+		for _, id := range tasks {
+			if id.Topic == topic && members[i].Process != "" {
+				owners[members[i].Process] = append(owners[members[i].Process], id)
+			}
+		}
+	}
+	return owners
+}
+
 // processesOf returns one member for each process that keeps standbys, by name.
 func processesOf(members []Member) []Member {
 	byName := map[string]*Member{}

@@ -46,6 +46,45 @@ func TestStandbys(t *testing.T) {
 	}
 }
 
+// TestNextOwnersAreTheOwners: if each process has the rows of the tasks that it will own by
+// NextOwners, the assignment gives each task to a process that has its rows.
+func TestNextOwnersAreTheOwners(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members, partitions := drawGroup(t, 6, 6)
+		assigned := Assign(members, partitions)
+		for i := range members {
+			members[i].Owned, members[i].Topics = assigned[i], []string{"routed", "keyed"}
+			members[i].Process = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "process")
+			members[i].Positions = nil
+		}
+		delete(partitions, "routed")
+		partitions["next"] = rapid.Int32Range(0, 20).Draw(t, "next")
+		owners := NextOwners(members, partitions, "next")
+		for i := range members {
+			if slices.Contains(members[i].Topics, "next") {
+				t.Fatalf("%s was changed: %v", members[i].Name, members[i].Topics)
+			}
+			members[i].Topics = []string{"next", "keyed"}
+			members[i].Positions = at(rapid.Int64Range(1, 9).Draw(t, "position"), owners[members[i].Process]...)
+		}
+		n := 0
+		for i, tasks := range Assign(members, partitions) {
+			for _, id := range tasks {
+				if id.Topic != "next" {
+					continue
+				}
+				n++
+				if !slices.Contains(owners[members[i].Process], id) {
+					t.Fatalf("%v is assigned to %s, the next owners are %v", id, members[i].Process, owners)
+				}
+			}
+		}
+		if len(members) > 0 && n != int(partitions["next"]) {
+			t.Fatalf("%d of %d tasks have an owner", n, partitions["next"])
+		}
+	})
+}
+
 // TestStandbyIsAnotherProcess: no process follows its own task, each task has one standby
 // if another process keeps standbys, and the loads are equal where they can be.
 func TestStandbyIsAnotherProcess(t *testing.T) {

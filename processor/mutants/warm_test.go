@@ -105,6 +105,22 @@ var warmList = []mutant{
 		notInSim: standbyOutsideSim,
 	},
 	{
+		name:     "next-owners-not-known",
+		hazards:  []string{"B15"},
+		does:     "no process follows the new tasks of a move",
+		edits:    []edit{{"processor/assign/standby.go", "append(slices.Clone(reading[i].Topics), topic)", "slices.Clone(reading[i].Topics)"}},
+		aims:     []suite{assignSuite.aimed("^TestNextOwnersAreTheOwners$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "tasks-of-an-undone-move-followed",
+		hazards:  []string{"B15"},
+		does:     "a process follows the tasks of a move that was undone",
+		edits:    []edit{{"processor/switchover/switchover.go", "return s.Number > generation && s.Phase != None && s.Phase != Aborted", "return s.Number > generation && s.Phase != None"}},
+		aims:     []suite{switchoverSuite.aimed("^TestPrepares$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
 		name:     "standby-evicts-by-another-set",
 		hazards:  []string{"B15"},
 		does:     "a standby drops rows by windows that its task has replaced by longer ones",

@@ -9,7 +9,8 @@
 //   - Restore opens a store and applies the changelog to it, in a goroutine of its
 //     own. Bypass reads only the last checkpoint, for a task that continues without
 //     its store.
-//   - Standbys follow the changelogs of tasks of other processes.
+//   - Standbys follow the changelogs of tasks of other processes, and of those that a move
+//     prepares.
 //   - DiskGuard pauses tasks before the disk is full. stallWatch reports why a
 //     restore makes no progress. rebuildGuard limits how often a store is rebuilt.
 //

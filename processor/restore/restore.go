@@ -49,6 +49,7 @@ type Restore struct {
 	// changelog, nil for none, and an operator's decision on them.
 	base, logged *wire.Checkpoint
 	accepted     *app.Acceptance
+	local        string // localWarm or localCold; "" before the store was located
 	// fold is the newest checkpoint up to position, the changelog offset up to which the
 	// attempt has read. firsts are the latest first seen times of the rows that it has read.
 	fold     wire.Fold
@@ -116,7 +117,7 @@ func (r *Restore) run(ctx context.Context) error {
 		}
 		if err == nil {
 			r.src.Metrics.restoreTime.Observe(time.Since(began).Seconds())
-			r.src.Metrics.restores.WithLabelValues(r.localState()).Inc()
+			r.src.Metrics.restores.WithLabelValues(r.local).Inc()
 			r.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.Checkpoint.Next,
 				"took", time.Since(began).Round(time.Millisecond).String())
 			return nil
@@ -128,12 +129,15 @@ func (r *Restore) run(ctx context.Context) error {
 	}
 }
 
-// localState reports whether the local store had rows to begin with.
-func (r *Restore) localState() string {
-	if r.base == nil {
-		return localCold
+// noteLocal notes whether the store had rows when the restore began with it. That of a standby
+// may have rows without a checkpoint.
+func (r *Restore) noteLocal() {
+	if r.local != "" {
+		return
 	}
-	return localWarm
+	if r.local = localCold; r.base != nil || r.Store.Position() > 0 {
+		r.local = localWarm
+	}
 }
 
 // remedy is what a restore does after an error.
@@ -255,6 +259,7 @@ func (r *Restore) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.noteLocal()
 	r.from, r.to = from, end
 	failpoint.Hit(failpoint.RestoreStart)
 	left.Set(float64(max(0, end-from)))
@@ -380,7 +385,7 @@ func (r *Restore) open(ctx context.Context) error {
 		r.src.Stores.leases.release(r.id)
 		return fmt.Errorf("open the store of %v: %w", r.id, err)
 	}
-	r.Store = store
+	r.Store, r.local = store, ""
 	return nil
 }
 

@@ -27,7 +27,7 @@ var errTaken = errors.New("a task of this process has the store")
 var errUndecided = errors.New("local state and changelog do not fit together")
 
 // Standbys follow the changelogs of tasks of other processes, so that a takeover reads only
-// their tails. A standby is a restore that is interrupted when a task of this process needs
+// their tails, and those of the tasks that a move of the app's partitions prepares. A standby is a restore that is interrupted when a task of this process needs
 // the directory. It judges nothing, and nothing relies on it.
 type Standbys struct {
 	log *slog.Logger
@@ -49,21 +49,22 @@ type StandbyState struct {
 	Lag      int64  `json:"lag_records"` // of the changelog, -1 while not known
 }
 
-// Follow makes these tasks the ones that are followed. It starts standbys again that have
-// ended, or began with another source, and waits for the end of those that are no longer wanted.
-func (s *Standbys) Follow(ctx context.Context, src *Source, wanted []app.TaskID) {
+// Follow makes these tasks the ones that are followed, each with what its restores read from. It
+// starts standbys again that have ended, or began with another source, and waits for the end of
+// those that are no longer wanted.
+func (s *Standbys) Follow(ctx context.Context, wanted map[app.TaskID]*Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
 	for id, b := range s.running {
-		if b.Finished() || b.r.src != src || !slices.Contains(wanted, id) {
+		if b.Finished() || b.r.src != wanted[id] {
 			b.Stop()
 			delete(s.running, id)
 		}
 	}
-	for _, id := range wanted {
+	for id, src := range wanted {
 		if s.running[id] == nil {
 			s.running[id] = s.start(ctx, src, id)
 		}
@@ -72,7 +73,7 @@ func (s *Standbys) Follow(ctx context.Context, src *Source, wanted []app.TaskID)
 
 // Close stops all standbys and closes their stores.
 func (s *Standbys) Close() {
-	s.Follow(context.Background(), nil, nil)
+	s.Follow(context.Background(), nil)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()

@@ -135,6 +135,12 @@ type Seen struct {
 	Base int64
 }
 
+// Prepares reports whether a process that runs the tasks of a generation may soon run those of
+// the switch instead: until it has taken the act, or has read that there will be none.
+func (s Seen) Prepares(generation int64) bool {
+	return s.Number > generation && s.Phase != None && s.Phase != Aborted
+}
+
 // OldTask returns what a task does that the switch closes, in a process that runs the tasks of a
 // generation. closedFor is the number of the switch for which its checkpoint says that it is
 // closed; 0 for none. A task that judges again commits a checkpoint that is not closed.

@@ -17,6 +17,18 @@ func TestActAndAbortExcludeEachOther(t *testing.T) {
 
 // TestStayingTask: a switch leaves the task of a prepartitioned topic alone that stays one. A task
 // that another switch has closed waits until the process has read of it, and taken what it did.
+func TestPrepares(t *testing.T) {
+	for phase := range phases {
+		want := phase != None && phase != Aborted
+		if got := (Seen{Number: 3, Phase: phase}).Prepares(2); got != want {
+			t.Errorf("%v before it was taken: %v", phase, got)
+		}
+		if (Seen{Number: 3, Phase: phase}).Prepares(3) {
+			t.Errorf("%v after it was taken", phase)
+		}
+	}
+}
+
 func TestStayingTask(t *testing.T) {
 	for _, c := range []struct {
 		seen      Seen
