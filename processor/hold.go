@@ -32,6 +32,9 @@ func (f *holdFollower) take(rec *kgo.Record) bool {
 	if err != nil {
 		f.log.Error("hold cannot be read, skipped: repeat 'oncebus hold'", "error", err)
 	}
+	if changed {
+		f.followNow()
+	}
 	return changed
 }
 

@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -12,11 +13,15 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// startFollowing starts two processes that look at the group often.
+// startFollowing starts two processes that look at the group often, and never have to count the
+// rows of a store.
 func (b *bench) startFollowing() (both []*instance) {
 	b.t.Helper()
 	for _, name := range []string{"one", "other"} {
-		both = append(both, b.startWith(b.warmConfig(name), func(p *processor.Processor) { p.SetOwnersInterval(100 * time.Millisecond) }))
+		both = append(both, b.startWith(b.warmConfig(name), func(p *processor.Processor) {
+			p.SetOwnersInterval(100 * time.Millisecond)
+			p.SetCounting(func(context.Context) { b.t.Error("a restore counts rows") })
+		}))
 	}
 	for _, i := range both {
 		b.ready(i)
@@ -75,6 +80,16 @@ func (b *bench) moveFollowed(both []*instance, o move.Options) {
 	}
 }
 
+// liveKeys returns how many keys the tasks of processes have.
+func (b *bench) liveKeys(both []*instance) (n uint64) {
+	for _, i := range both {
+		for _, keys := range i.State().Keys {
+			n += keys.Total
+		}
+	}
+	return n
+}
+
 // TestNextTasksAreFollowed: before a move acts, each process has read the copied rows of the
 // tasks that it then owns.
 func TestNextTasksAreFollowed(t *testing.T) {
@@ -82,12 +97,17 @@ func TestNextTasksAreFollowed(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	both := b.startFollowing()
 	b.share(both[0], both[1])
-	b.produce(movedEvents(3, 0, 400)...)
+	const keys, tasks = 6000, 3 // so that a restore would count more than one step of rows
+	b.produce(movedEvents(3, 0, keys)...)
 	b.drain(both[0], "signals.raw")
-	b.moveFollowed(both, move.Options{Partitions: 10, Limit: time.Minute})
-	b.produce(movedEvents(4, 0, 400)...)
+	b.moveFollowed(both, move.Options{Partitions: tasks, Limit: time.Minute})
+	if n := b.liveKeys(both); n != keys {
+		t.Errorf("the new tasks count %d keys, want %d", n, keys)
+	}
+	b.produce(movedEvents(4, 0, keys+100)...)
 	b.drain(both[0], "signals.raw")
-	b.checkOnce(400)
+	b.checkOnce(keys + 100)
+	b.wait("the count of all keys", func() bool { return b.liveKeys(both) == keys+100 })
 	b.assertWhole(both[0])
 }
 

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
@@ -30,17 +32,13 @@ type ownerWatch struct {
 
 	workers []*worker
 	orphans map[string]map[app.TaskID]bool // by stage, of the last check
-	// followed are the standbys, which following ends.
-	followed  *followedTasks
-	following context.Context
 }
 
 func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
-	return &ownerWatch{shared: s, workers: workers, orphans: map[string]map[app.TaskID]bool{}, followed: &followedTasks{shared: s}}
+	return &ownerWatch{shared: s, workers: workers, orphans: map[string]map[app.TaskID]bool{}}
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
-	o.following = ctx
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		o.returnRemoved()
 		t := o.newest().rt.Topology
@@ -59,22 +57,9 @@ func (o *ownerWatch) run(ctx context.Context) {
 func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) error {
 	before := o.orphans[stage]
 	o.orphans[stage] = nil
-	ctx, cancel := context.WithTimeout(ctx, o.ownersInterval)
-	defer cancel()
-	name := app.GroupName(o.cfg.AppID, stage)
-	described, err := o.admin.DescribeGroups(ctx, name)
-	if err == nil {
-		err = described[name].Err
-	}
-	if err != nil {
-		return fmt.Errorf("describe group %s: %w", name, err)
-	}
-	group := described[name]
-	if group.State != "Stable" {
-		return nil
-	}
-	if stage == app.StageDedup {
-		o.followed.choose(ctx, o.following, &group)
+	group, err := o.describeGroup(ctx, stage)
+	if err != nil || group.State != "Stable" {
+		return err
 	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
@@ -93,6 +78,22 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	}
 	o.rejoin(stage)
 	return nil
+}
+
+// describeGroup returns the group of a stage.
+func (s *shared) describeGroup(ctx context.Context, stage string) (*kadm.DescribedGroup, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.ownersInterval)
+	defer cancel()
+	name := app.GroupName(s.cfg.AppID, stage)
+	described, err := s.admin.DescribeGroups(ctx, name)
+	group := described[name]
+	if err == nil {
+		err = group.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("describe group %s: %w", name, err)
+	}
+	return &group, nil
 }
 
 // rejoin makes all workers of a stage join their group again, because the leader may do so

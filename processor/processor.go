@@ -72,7 +72,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, standbys: restore.NewStandbys(log), idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
-			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
+			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), followDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		routes: routes, redact: redact, refused: make(chan error, 1),
@@ -128,6 +128,7 @@ func (p *Processor) run(ctx context.Context) error {
 	}
 	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
+	helpers.Go(func() { (&followedTasks{shared: &p.shared}).run(background) })
 	helpers.Go(func() {
 		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, newSetFollower(&p.shared, p.conn()), &holdFollower{&p.shared, p.conn()}).run(background)
 	})

@@ -39,6 +39,7 @@ type shared struct {
 	erasures    *erasures     // requested of the tasks of the app
 	holds       *app.Holds    // as read from the manifest topic
 	manifestDue chan struct{} // has a value if the manifest topic has to be read at once
+	followDue   chan struct{} // has a value if the followed tasks have to be chosen at once
 	idle        *idleMemory
 	board       *board
 	tracer      *tracing.Tracer // nil if no spans are wanted

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -10,10 +11,14 @@ import (
 	"oncebus/processor/restore"
 )
 
+// followInterval is the time between two choices of the followed tasks while a move copies.
+const followInterval = 500 * time.Millisecond
+
 // followedTasks chooses the tasks whose changelogs the process follows. With ONCEBUS_STANDBY
 // these are tasks of other processes. While 'oncebus move' prepares another number of
 // partitions they are also the new tasks that the process will probably own: without their
-// rows on its disk nothing would be emitted until they are read, once the move has acted.
+// rows on its disk nothing would be emitted until they are read, once the move has acted. The
+// move waits until the processes have read what it copied.
 type followedTasks struct {
 	*shared
 
@@ -21,10 +26,55 @@ type followedTasks struct {
 	// topics exist.
 	prepared *restore.Source
 	number   int64
+	written  app.Followed // the newest row of the process
 }
 
-// choose follows the tasks, by a description of the group. following ends that.
-func (f *followedTasks) choose(ctx, following context.Context, group *kadm.DescribedGroup) {
+func (f *followedTasks) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := f.look(ctx); err != nil && ctx.Err() == nil {
+			f.log.Debug("choose the followed tasks failed, retrying", "error", err)
+		}
+		timer := time.NewTimer(f.interval())
+		select {
+		case <-timer.C:
+		case <-f.followDue:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// prepares reports whether the process may soon run the tasks of another generation.
+func (f *followedTasks) prepares() bool {
+	return f.holds.Switch().Prepares(f.newest().rt.Topology.Generation)
+}
+
+func (f *followedTasks) interval() time.Duration {
+	if f.prepares() {
+		return min(followInterval, f.ownersInterval)
+	}
+	return f.ownersInterval
+}
+
+// followNow makes the process choose the followed tasks at once.
+func (s *shared) followNow() {
+	select {
+	case s.followDue <- struct{}{}:
+	default: // it is due already
+	}
+}
+
+// look follows the tasks that the newest description of the group names.
+func (f *followedTasks) look(ctx context.Context) error {
+	if !f.cfg.Standby && !f.prepares() {
+		f.prepared = nil
+		f.standbys.Follow(ctx, nil)
+		return nil
+	}
+	group, err := f.describeGroup(ctx, app.StageDedup)
+	if err != nil || group.State != "Stable" {
+		return err
+	}
 	wanted := map[app.TaskID]*restore.Source{}
 	members := membersOf(group)
 	if f.cfg.Standby {
@@ -32,30 +82,31 @@ func (f *followedTasks) choose(ctx, following context.Context, group *kadm.Descr
 			wanted[id] = f.newest().source
 		}
 	}
-	for _, id := range f.nextTasks(ctx, members) {
+	next, err := f.nextTasks(ctx, members)
+	if err != nil {
+		return err
+	}
+	for _, id := range next {
 		wanted[id] = f.prepared
 	}
-	f.standbys.Follow(following, wanted)
+	f.standbys.Follow(ctx, wanted)
+	return f.write(ctx, next)
 }
 
 // nextTasks returns the tasks that the process will probably own after the switch that is being
-// prepared.
-func (f *followedTasks) nextTasks(ctx context.Context, members []assign.Member) []app.TaskID {
-	rt, seen := f.newest().rt, f.holds.Switch()
-	if !seen.Prepares(rt.Topology.Generation) {
+// prepared; none without one.
+func (f *followedTasks) nextTasks(ctx context.Context, members []assign.Member) ([]app.TaskID, error) {
+	if !f.prepares() {
 		f.prepared = nil
-		return nil
+		return nil, nil
 	}
-	if f.prepared == nil || f.number != seen.Number {
+	if number := f.holds.Switch().Number; f.prepared == nil || f.number != number {
 		f.prepared = nil
-		prepared, err := rt.Prepared(ctx, f.admin, seen.Number)
-		if err != nil {
-			f.log.Debug("describe the topics of a move failed, retrying", "error", err)
+		prepared, err := f.newest().rt.Prepared(ctx, f.admin, number)
+		if prepared == nil || err != nil {
+			return nil, err
 		}
-		if prepared == nil {
-			return nil
-		}
-		f.prepared, f.number = f.newEdition(prepared).source, seen.Number
+		f.prepared, f.number = f.newEdition(prepared).source, number
 	}
 	t, partitions := f.prepared.App.Topology, map[string]int32{}
 	for _, topic := range t.TaskTopics() {
@@ -63,7 +114,37 @@ func (f *followedTasks) nextTasks(ctx context.Context, members []assign.Member) 
 			partitions[topic] = t.Topics[topic].Partitions
 		}
 	}
-	return assign.NextOwners(members, partitions, t.Repartition)[f.cfg.InstanceID]
+	return assign.NextOwners(members, partitions, t.Repartition)[f.cfg.InstanceID], nil
+}
+
+// write writes how far the process is with the new tasks, when that has changed.
+func (f *followedTasks) write(ctx context.Context, next []app.TaskID) error {
+	if f.prepared == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.ownersInterval)
+	defer cancel()
+	row := app.Followed{Instance: f.cfg.InstanceID, Switch: f.number, Tasks: len(next), Behind: len(next)}
+	byTask := map[string]restore.StandbyState{}
+	for _, s := range f.standbys.State() {
+		byTask[s.Task] = s
+	}
+	for _, id := range next {
+		s, follows := byTask[id.String()]
+		if follows && s.CaughtUp {
+			row.Behind--
+		} else {
+			row.Left += max(0, s.Lag)
+		}
+	}
+	if row == f.written {
+		return nil
+	}
+	err := row.Write(ctx, f.newest().source.Client, f.newest().rt.Topology)
+	if err == nil {
+		f.written = row
+	}
+	return err
 }
 
 // membersOf returns the members of a group with what each owns. Each process computes the same

@@ -3,10 +3,13 @@ package processor_test
 import (
 	"context"
 	"maps"
+	"reflect"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
 	"oncebus/processor/app"
@@ -90,6 +93,33 @@ func TestFormerOwnerGetsItsTasksAgain(t *testing.T) {
 		t.Errorf("the group uses the balancer %q", used)
 	}
 	b.assertWhole(one)
+}
+
+// TestMembersOfferTheBalancerOfEarlierBuilds: a broker refuses a member that shares no balancer
+// with the group.
+func TestMembersOfferTheBalancerOfEarlierBuilds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	var mu sync.Mutex
+	offered := map[string][]string{} // by group, of the last join
+	b.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		join := req.(*kmsg.JoinGroupRequest)
+		mu.Lock()
+		defer mu.Unlock()
+		offered[join.Group] = nil
+		for _, p := range join.Protocols {
+			offered[join.Group] = append(offered[join.Group], p.Name)
+		}
+		return nil, nil, false
+	})
+	b.ready(b.start(b.warmConfig("one")))
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[string][]string{"app-dedup": {assign.ProtocolName, "cooperative-sticky"}, "app-route": {"cooperative-sticky"}}
+	if !reflect.DeepEqual(offered, want) {
+		t.Errorf("the members offer %v, want %v", offered, want)
+	}
 }
 
 // TestBuildsWithAndWithoutTheBalancerShareAGroup: a member of an earlier build knows only

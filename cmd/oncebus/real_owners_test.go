@@ -30,8 +30,9 @@ const (
 )
 
 // ownersRate is the load meanwhile, in events a second; ownersKeys is how many keys are known before:
-// so many that stores have written most of them when their process is killed.
-var ownersRate, ownersKeys = int(loadRate), 300_000
+// so many that stores have written most of them when their process is killed, and that most of
+// them are older than the kill.
+var ownersRate, ownersKeys = int(loadRate), max(300_000, 100*int(loadRate))
 
 // flood sends numbered events, and duplicates of earlier ones.
 type flood struct {
@@ -229,7 +230,7 @@ func (s *service) follows(tasks int) {
 		lags, err := s.metric(ctx, "oncebus_standby_lag_records")
 		behind := 0
 		for _, lag := range lags {
-			if lag > 500 {
+			if lag > max(500, ownersRate/4) {
 				behind++
 			}
 		}

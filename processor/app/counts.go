@@ -276,6 +276,25 @@ func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	return nil
 }
 
+// TakeRows takes the counters of rows of some namespaces from the counts of another reader, as
+// of a checkpoint. It returns false, and changes nothing, if these are by another window.
+func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Checkpoint) bool {
+	for i := range c.Counters {
+		if one := &c.Counters[i]; namespaces[one.NamespaceID] && one.CountsRows() {
+			if counted := from.Of(one.NamespaceID, one.status); counted == nil || !counted.Fits(one.Window) {
+				return false
+			}
+		}
+	}
+	for i := range c.Counters {
+		if one := &c.Counters[i]; namespaces[one.NamespaceID] && one.CountsRows() {
+			one.KeyCounter = from.Of(one.NamespaceID, one.status).KeyCounter
+			one.Advance(one.Window, at.StreamTimes.Of(one.NamespaceID))
+		}
+	}
+	return true
+}
+
 // CountsRows reports whether the counter is one of rows, or of what waits in them.
 func (s *StatusCounter) CountsRows() bool { return !ofDuplicates(s.status) }
 

@@ -124,6 +124,7 @@ type run struct {
 	routes *rules.Routes // that the act puts in force; nil without prepartitioned topics
 	act    *app.Act
 	state  State
+	reads  reading
 	held   time.Time // when this run saw the hold begin; zero before
 	reason string    // why the switch is undone
 }
@@ -300,7 +301,7 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 	if err := r.copier.pass(ctx, r.watch); err != nil {
 		return f, err
 	}
-	f.Prepared = time.Since(began) < preparedMax
+	f.Prepared = time.Since(began) < preparedMax && r.reads.ended(app.FollowedIn(rows, r.sw.Number), r.sw, time.Now())
 	if r.sw.Phase != switchover.Holding {
 		return f, nil
 	}

@@ -61,7 +61,7 @@ var warmList = []mutant{
 		hazards:  []string{"B14"},
 		does:     "a member offers the new balancer only, so no earlier build can join its group",
 		edits:    []edit{{"processor/client.go", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}, sticky}", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}}"}},
-		aims:     inProcessor("^TestBuildsWithAndWithoutTheBalancerShareAGroup$"),
+		aims:     inProcessor("^TestMembersOfferTheBalancerOfEarlierBuilds$"),
 		notInSim: "its processes are of one build",
 	},
 	{
@@ -118,6 +118,22 @@ var warmList = []mutant{
 		does:     "a process follows the tasks of a move that was undone",
 		edits:    []edit{{"processor/switchover/switchover.go", "return s.Number > generation && s.Phase != None && s.Phase != Aborted", "return s.Number > generation && s.Phase != None"}},
 		aims:     []suite{switchoverSuite.aimed("^TestPrepares$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "tally-adds-replaced-rows",
+		hazards:  []string{"B15"},
+		does:     "a new task counts a key twice whose row came again while a standby followed",
+		edits:    []edit{{"processor/restore/tally.go", "	t.counts.Replace(row, replaced)\n", "	t.counts.Replace(row, nil)\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestTallyIsTheCountOfTheRows$")},
+		notInSim: standbyOutsideSim,
+	},
+	{
+		name:     "tally-of-another-position",
+		hazards:  []string{"B15"},
+		does:     "a new task takes the counts of a store that has been written since",
+		edits:    []edit{{"processor/restore/tally.go", "	if kept.position != position {\n", "	if kept.tally == nil {\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestTallyIsOfTheStoreThatWasClosed$")},
 		notInSim: standbyOutsideSim,
 	},
 	{

@@ -17,10 +17,10 @@ const recountStep = 1024
 // namespaces whose window changed since then. That may take minutes, so it ends when ctx
 // is done: a rebalance waits for the restore that it stops.
 func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
-	return countKeys(ctx, a, c, store, func(context.Context) {})
+	return countKeys(ctx, a, c, store, nil, func(context.Context) {})
 }
 
-func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, step func(context.Context)) (app.Counts, error) {
+func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, counted *tally, step func(context.Context)) (app.Counts, error) {
 	all := app.NewCounts(a)
 	recount, err := all.Decode(c, a.Set)
 	if err != nil {
@@ -32,7 +32,7 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 			recount[h.NamespaceID] = true
 		}
 	}
-	if len(recount) == 0 {
+	if len(recount) == 0 || counted.into(&all, recount, c) {
 		return all, nil
 	}
 	if err := countAgain(ctx, &all, recount, c, store, step); err != nil {
@@ -51,6 +51,22 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}
+	return eachRow(ctx, store, step, func(row *dedup.Row) error {
+		one := all.Of(row.NamespaceID, row.Status)
+		if one == nil || !recount[row.NamespaceID] || !c.Window(row.NamespaceID, one.Window).Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
+			return nil
+		}
+		one.Add(row.First)
+		waiting, err := waitingIn(row)
+		for range waiting {
+			all.Of(row.NamespaceID, app.StatusWaiting).Add(row.First)
+		}
+		return err
+	})
+}
+
+// eachRow calls f with each row of a store, and step from time to time.
+func eachRow(ctx context.Context, store *state.Store, step func(context.Context), f func(*dedup.Row) error) error {
 	rows := 0
 	for row, err := range store.Rows() {
 		if err != nil {
@@ -62,17 +78,8 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 				return ctx.Err()
 			}
 		}
-		one := all.Of(row.NamespaceID, row.Status)
-		if one == nil || !recount[row.NamespaceID] || !c.Window(row.NamespaceID, one.Window).Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
-			continue
-		}
-		one.Add(row.First)
-		claim, err := dedup.DecodeClaim(row.Result)
-		if err != nil {
+		if err := f(&row); err != nil {
 			return err
-		}
-		for range claim.Requests {
-			all.Of(row.NamespaceID, app.StatusWaiting).Add(row.First)
 		}
 	}
 	return nil

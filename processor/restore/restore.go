@@ -50,6 +50,7 @@ type Restore struct {
 	base, logged *wire.Checkpoint
 	accepted     *app.Acceptance
 	local        string // localWarm or localCold; "" before the store was located
+	tally        *tally // of Store; nil for none
 	// fold is the newest checkpoint up to position, the changelog offset up to which the
 	// attempt has read. firsts are the latest first seen times of the rows that it has read.
 	fold     wire.Fold
@@ -290,7 +291,7 @@ func (r *Restore) once(ctx context.Context) error {
 		return err
 	}
 	r.dropRefusal(ctx)
-	r.Counts, err = countKeys(ctx, r.src.App, &r.Checkpoint, r.Store, r.src.Counting)
+	r.Counts, err = countKeys(ctx, r.src.App, &r.Checkpoint, r.Store, r.tally, r.src.Counting)
 	if err == nil {
 		r.Waiting, err = FindWaiting(ctx, r.src.App, &r.Checkpoint, &r.Counts, r.Store, r.Waiting)
 	}
@@ -346,7 +347,9 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 			return err
 		}
 		rows++
-		r.Store.Put(*row)
+		if err := r.put(row); err != nil {
+			return err
+		}
 		r.firsts.note(row)
 		if r.Waiting != nil {
 			if err := r.Waiting.Read(row); err != nil {
@@ -386,6 +389,7 @@ func (r *Restore) open(ctx context.Context) error {
 		return fmt.Errorf("open the store of %v: %w", r.id, err)
 	}
 	r.Store, r.local = store, ""
+	r.tally = r.src.Stores.tallies.take(r.id, store.Position())
 	return nil
 }
 

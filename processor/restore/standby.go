@@ -47,6 +47,8 @@ type StandbyState struct {
 	Task     string `json:"task"`
 	Position int64  `json:"position"`    // in the changelog
 	Lag      int64  `json:"lag_records"` // of the changelog, -1 while not known
+	// CaughtUp reports that the standby has been at the end of the changelog.
+	CaughtUp bool `json:"caught_up"`
 }
 
 // Follow makes these tasks the ones that are followed, each with what its restores read from. It
@@ -86,7 +88,7 @@ func (s *Standbys) State() []StandbyState {
 	var all []StandbyState
 	for id, b := range s.running {
 		if !b.Finished() {
-			all = append(all, StandbyState{id.String(), b.position.Load(), b.lag.Load()})
+			all = append(all, StandbyState{id.String(), b.position.Load(), b.lag.Load(), b.caughtUp.Load()})
 		}
 	}
 	slices.SortFunc(all, func(a, b StandbyState) int { return strings.Compare(a.Task, b.Task) })
@@ -100,6 +102,7 @@ type standby struct {
 	r             *Restore
 	reader        *kafka.Reader
 	position, lag atomic.Int64
+	caughtUp      atomic.Bool
 }
 
 func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *standby {
@@ -143,7 +146,22 @@ func (b *standby) close() error {
 		return nil
 	}
 	defer b.r.src.Stores.Release(b.r.id)
-	return b.r.Store.Close()
+	err := b.r.Store.Close()
+	if err == nil {
+		b.r.src.Stores.tallies.keep(b.r.id, b.r.Store.Position(), b.r.tally)
+	}
+	return err
+}
+
+// tally counts the rows of a task until its changelog has a checkpoint with counts.
+func (b *standby) tally(ctx context.Context) (err error) {
+	switch {
+	case b.r.fold.Has() && b.r.fold.Newest().Sequence > 0:
+		b.r.tally = nil
+	case b.r.tally == nil:
+		b.r.tally, err = newTally(ctx, b.r.src.App, b.r.Store)
+	}
+	return err
 }
 
 func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
@@ -169,7 +187,12 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 				return err
 			}
 			from = max(from, end)
+			b.position.Store(from)
 			note(0)
+			if err := b.tally(ctx); err != nil {
+				return err
+			}
+			b.caughtUp.Store(true)
 			b.evict()
 		}
 		if err := kafka.Pause(ctx, StandbyPoll); err != nil {

@@ -24,6 +24,7 @@ type Stores struct {
 	dir, app string // the state directory, and the app's name below it
 	Host     *state.Host
 	leases   *leases
+	tallies  tallies
 	Disk     *DiskGuard
 	rebuilds *rebuildGuard
 }

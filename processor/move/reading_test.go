@@ -1,0 +1,50 @@
+package move
+
+import (
+	"testing"
+	"time"
+
+	"oncebus/processor/app"
+)
+
+// TestMoveWaitsForReaders: it waits while a process reads on, and not for one that does not.
+func TestMoveWaitsForReaders(t *testing.T) {
+	sw := &app.Switch{To: 6}
+	row := func(instance string, tasks, behind int, left int64) app.Followed {
+		return app.Followed{Instance: instance, Tasks: tasks, Behind: behind, Left: left}
+	}
+	type look struct {
+		after time.Duration // the look before
+		rows  []app.Followed
+		ended bool
+	}
+	for name, looks := range map[string][]look{
+		"all have read": {
+			{0, nil, false},
+			{time.Second, []app.Followed{row("a", 3, 3, 100), row("b", 3, 2, 50)}, false},
+			{time.Second, []app.Followed{row("a", 3, 0, 0), row("b", 3, 1, 10)}, false},
+			{time.Second, []app.Followed{row("b", 3, 0, 0), row("a", 3, 0, 0)}, true},
+		},
+		"one has all tasks": {{0, []app.Followed{row("a", 6, 0, 0)}, true}},
+		"no process reads":  {{0, nil, false}, {readPatience - 1, nil, false}, {1, nil, true}},
+		"one reads on slowly": {
+			{0, []app.Followed{row("a", 6, 6, 100)}, false},
+			{readPatience - 1, []app.Followed{row("a", 6, 6, 99)}, false},
+			{readPatience - 1, []app.Followed{row("a", 6, 5, 99)}, false},
+			{readPatience, []app.Followed{row("a", 6, 5, 99)}, true},
+		},
+		"the order of rows is no progress": {
+			{0, []app.Followed{row("a", 2, 2, 1), row("b", 2, 2, 1)}, false},
+			{readPatience, []app.Followed{row("b", 2, 2, 1), row("a", 2, 2, 1)}, true},
+		},
+	} {
+		var r reading
+		now := time.Unix(1000, 0)
+		for i, l := range looks {
+			now = now.Add(l.after)
+			if got := r.ended(l.rows, sw, now); got != l.ended {
+				t.Errorf("%s, look %d: ended %v", name, i, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package restore
+
+import (
+	"context"
+	"sync"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+	"oncebus/state"
+)
+
+// A tally has the counts of all rows of a store. The first checkpoint of a new generation of
+// partitions has no counts, so a restore would have to read the whole store for them. The
+// standby of such a task does that before the move acts, and its restore goes on.
+type tally struct{ counts app.Counts }
+
+// newTally counts the rows of a store.
+func newTally(ctx context.Context, a *app.App, store *state.Store) (*tally, error) {
+	t := &tally{app.NewCounts(a)}
+	return t, eachRow(ctx, store, func(context.Context) {}, func(row *dedup.Row) error { return t.replace(row, nil) })
+}
+
+// replace counts a row in place of the stored one; replaced is nil for none.
+func (t *tally) replace(row, replaced *dedup.Row) error {
+	t.counts.Replace(row, replaced)
+	if replaced != nil {
+		waiting, err := waitingIn(replaced)
+		if err != nil {
+			return err
+		}
+		t.counts.AddWaiting(replaced, -waiting)
+	}
+	waiting, err := waitingIn(row)
+	t.counts.AddWaiting(row, waiting)
+	return err
+}
+
+// waitingIn returns how many requests wait for the outcome of a row's claim.
+func waitingIn(row *dedup.Row) (int, error) {
+	claim, err := dedup.DecodeClaim(row.Result)
+	return len(claim.Requests), err
+}
+
+// put puts a row into the store, and counts it if there is a tally.
+func (r *Restore) put(row *dedup.Row) error {
+	if r.tally != nil {
+		stored, found, err := r.Store.Get(row.Digest)
+		if err != nil {
+			return err
+		}
+		replaced := &stored
+		if !found {
+			replaced = nil
+		}
+		if err := r.tally.replace(row, replaced); err != nil {
+			return err
+		}
+	}
+	r.Store.Put(*row)
+	return nil
+}
+
+// into gives counts of a first checkpoint the rows of some namespaces. It returns false, and
+// changes nothing, if a window has changed since.
+func (t *tally) into(all *app.Counts, namespaces map[uint8]bool, c *wire.Checkpoint) bool {
+	if t == nil || c.Sequence != 0 {
+		return false
+	}
+	return all.TakeRows(&t.counts, namespaces, c)
+}
+
+// tallies are those of the stores that standbys have closed.
+type tallies struct {
+	mu  sync.Mutex
+	all map[app.TaskID]keptTally
+}
+
+type keptTally struct {
+	position int64 // of the store
+	*tally
+}
+
+// keep keeps the tally of a closed store for the next one that opens it.
+func (s *tallies) keep(id app.TaskID, position int64, t *tally) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[app.TaskID]keptTally{}
+	}
+	if t != nil {
+		s.all[id] = keptTally{position, t}
+	}
+}
+
+// take returns the tally of a store that was opened at a position; nil if no standby has left one.
+func (s *tallies) take(id app.TaskID, position int64) *tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.all[id]
+	delete(s.all, id)
+	if kept.position != position {
+		return nil
+	}
+	return kept.tally
+}
