@@ -215,6 +215,7 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	b, running := keyedBench(t, "one", "two")
 	b.growAndProduce("signals.raw")
 	b.awaitPaused("one", "two")
+	assertFinding(t, b.diagnose(b.config("doctor"), 0), app.Fails, "manifest", "topic signals.raw has got partition 4")
 	b.produce(keyedEvents(2, 0, 1000, 5)...)
 	three := b.start(b.config("three"), kgo.MetadataMaxAge(300*time.Millisecond))
 	b.awaitPaused("three")

@@ -78,13 +78,14 @@ func (f *Facts) judgeManifest() []Finding {
 		return []Finding{{Text: "none: the first start of app " + f.Config.AppID + " writes it"}}
 	}
 	pins := fmt.Sprintf("cluster %s, %s, hash %s, row encoding %d, envelope %d", m.Cluster, m.pinnedTopics(), m.Hash, m.RowVersion, m.EnvelopeVersion)
-	compared := *m // reconcile adds to it
+	grown := f.grownTopics() // reconcile limits them to their tasks
+	compared := *m           // reconcile adds to it
 	compared.Topics, compared.Namespaces = slices.Clone(m.Topics), slices.Clone(m.Namespaces)
 	changed, err := compared.reconcile(f.topology, f.Routes, f.Config.KeySecret.Bytes())
 	if findings := failures(err); len(findings) > 0 {
 		return findings
 	}
-	findings := []Finding{{Text: "pins " + pins}}
+	findings := append(grown, Finding{Text: "pins " + pins})
 	for _, n := range m.Namespaces {
 		findings = append(findings, Finding{Text: fmt.Sprintf("pins namespace %s: mode %s, key %s", n.Name, n.Mode, strings.Join(strings.Fields(n.KeyRule), " "))})
 	}
@@ -97,6 +98,19 @@ func (f *Facts) judgeManifest() []Finding {
 			added["topic "+topic.Name] = true
 		}
 		findings = append(findings, Finding{Text: "the next start adds " + strings.Join(slices.Sorted(maps.Keys(added)), ", ")})
+	}
+	return findings
+}
+
+// grownTopics returns a finding for each prepartitioned topic that has got partitions.
+func (f *Facts) grownTopics() (findings []Finding) {
+	for _, have := range f.manifest.Topics {
+		topic, ok := f.topology.Topics[have.Name]
+		if !ok || have.Role != rolePrepartitioned || topic.Partitions <= have.Partitions {
+			continue
+		}
+		why, way, _ := strings.Cut(AddedPartitionText(have.Name, have.Partitions, have.Partitions), "; ")
+		findings = append(findings, Finding{Level: Fails, Text: why, Action: way})
 	}
 	return findings
 }

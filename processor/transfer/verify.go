@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -96,12 +97,12 @@ func (c *Client) compare(ctx context.Context, open func() (io.ReadCloser, error)
 		snapshots = append(snapshots, s)
 	}
 	if home := c.homePortions(rows, snapshots); len(home) > 1 {
-		result, err := c.comparePortions(ctx, open, home, snapshots, watch)
+		result, err := c.comparePortions(ctx, open, rows, home, snapshots, watch)
 		if err != nil || result.Missing+result.Different == 0 {
 			return result, err
 		}
 	}
-	return c.comparePortions(ctx, open, c.digestPortions(rows, snapshots), snapshots, watch)
+	return c.comparePortions(ctx, open, rows, c.digestPortions(rows, snapshots), snapshots, watch)
 }
 
 // A portion is a part of the keys, few enough for the memory, and the tasks that may have them.
@@ -147,9 +148,10 @@ func (c *Client) digestPortions(rows int64, snapshots []*snapshot) (all []portio
 	return all
 }
 
-// comparePortions compares one portion after the other. The tasks of all are the snapshots.
-func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser, error), portions []portion, snapshots []*snapshot, watch func(done, total int64)) (*Compared, error) {
-	var done, total int64
+// comparePortions compares one portion after the other, which have all rows of the file. The
+// tasks of all are the snapshots.
+func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser, error), rows int64, portions []portion, snapshots []*snapshot, watch func(done, total int64)) (*Compared, error) {
+	var done, total, read int64
 	for _, p := range portions {
 		for _, s := range p.tasks {
 			total += s.end - s.start
@@ -157,10 +159,11 @@ func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser
 	}
 	result := &Compared{Examples: []Example{}}
 	for _, p := range portions {
-		keys, err := c.keysOf(open, p.has)
+		keys, n, err := c.keysOf(open, p.has)
 		if err != nil {
 			return nil, err
 		}
+		read += n
 		for _, s := range p.tasks {
 			last := s.start
 			err := s.rows(ctx, func(p int64) { done, last = done+p-last, p; watch(done, total) }, func(row *dedup.Row, _ rowID) error {
@@ -176,33 +179,37 @@ func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser
 		}
 		c.conclude(result, keys, snapshots)
 	}
+	if read != rows {
+		return nil, fmt.Errorf("%d rows were compared, the file had %d when it was checked", read, rows)
+	}
 	return result, nil
 }
 
-// keysOf returns the rows of a portion of the file.
-func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Digest) bool) (map[dedup.Digest]*compared, error) {
+// keysOf returns the rows of a portion of the file by key, and their number.
+func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Digest) bool) (keys map[dedup.Digest]*compared, rows int64, err error) {
 	file, err := open()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	r, err := portable.NewReader(file)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, 0, errors.Join(err, file.Close())
 	}
 	ids := make([]int, len(r.Header.Namespaces))
 	for i := range ids {
 		ids[i] = c.namespaceOf(r.Header.Namespaces[i].Name)
 	}
-	keys := map[dedup.Digest]*compared{}
+	keys = map[dedup.Digest]*compared{}
 	for row, err := range r.Rows() {
 		if err != nil {
-			return nil, errors.Join(err, file.Close())
+			return nil, 0, errors.Join(err, file.Close())
 		}
 		if has(&row.Digest) {
+			rows++
 			keys[row.Digest] = &compared{first: row.First, fingerprint: row.Fingerprint, id: ids[row.NamespaceID], status: row.Status}
 		}
 	}
-	return keys, file.Close()
+	return keys, rows, file.Close()
 }
 
 // namespaceOf returns the id of a namespace in the app; -1 for none.
