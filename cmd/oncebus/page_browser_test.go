@@ -28,6 +28,7 @@ routes:
   - name: orders
     topics: [APP.orders.raw]
     key: [{fields: [account, order]}]
+    shadow: {name: by-account, sample: 100%, key: [{field: account}]}
     window: 1h
     output: APP.orders.unique
     dead_letter: APP.dead-letter
@@ -233,6 +234,7 @@ func (w *watched) compareWithMetrics() {
 	w.await("no lag", func() bool { return w.text("#lag-records") == "0" })
 	w.compareVerdicts(events)
 	w.compareTasks(w.metrics())
+	w.compareShadow()
 	// The rates fall to 0 with the traffic, and the share is then that of all events.
 	w.await("rates of an idle process", func() bool { return w.text("#events-rate") == "0" })
 	if got, want := w.text("#share"), fmt.Sprintf("%.1f", 100*float64(duplicates)/float64(total)); got != want {
@@ -242,6 +244,24 @@ func (w *watched) compareWithMetrics() {
 	s := snapshotOf[live.Snapshot](w.t(), w.fetch("/snapshot"))
 	if s.Events.Total != float64(total) || s.Events.Duplicates != float64(duplicates) || !s.Ready || s.App != w.app || s.Role != live.RoleRun {
 		w.t().Errorf("/snapshot has %+v", s.Events)
+	}
+}
+
+// compareShadow compares the table of key rules on trial: by account, most orders are duplicates.
+func (w *watched) compareShadow() {
+	w.t().Helper()
+	fates := w.metrics().Counts("oncebus_shadow_events")
+	rows := w.table("shadows")
+	if len(rows) != 1 || rows[0][0] != "orders" || w.text("#no-shadows") != "" {
+		w.t().Fatalf("the page has the shadows %v, and says %q", rows, w.text("#no-shadows"))
+	}
+	for i, fate := range []string{"would_drop", "would_emit", "both_emit", "both_drop", "no_key"} {
+		if got, want := w.number(rows[0][i+1]), fates[fate+"/orders"]; got != float64(want) {
+			w.t().Errorf("%s: the page has %v, /metrics %d", fate, got, want)
+		}
+	}
+	if fates["would_drop/orders"] == 0 || fates["both_emit/orders"] == 0 || fates["both_drop/orders"] == 0 {
+		w.t().Errorf("the shadow has seen only %v", fates)
 	}
 }
 
