@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
@@ -18,6 +20,9 @@ import (
 
 // StandbyPoll is the time between two looks of a standby at the end of its changelog.
 const StandbyPoll = time.Second
+
+// standbyRetry is the time between the end of a standby by an error and the next attempt.
+const standbyRetry = 5 * time.Second
 
 // errTaken says that a task of this process has the directory.
 var errTaken = errors.New("a task of this process has the store")
@@ -27,8 +32,9 @@ var errTaken = errors.New("a task of this process has the store")
 var errUndecided = errors.New("local state and changelog do not fit together")
 
 // Standbys follow the changelogs of tasks of other processes, so that a takeover reads only
-// their tails, and those of the tasks that a move of the app's partitions prepares. A standby is a restore that is interrupted when a task of this process needs
-// the directory. It judges nothing, and nothing relies on it.
+// their tails, and those of the tasks that a move of the app's partitions prepares. A standby
+// is a restore that is interrupted when a task of this process needs the directory. It judges
+// nothing, and nothing relies on it.
 type Standbys struct {
 	log *slog.Logger
 
@@ -134,10 +140,12 @@ func (b *standby) run(ctx context.Context) {
 	switch {
 	case err == nil:
 		b.r.log.Info("standby ended", "position", b.position.Load(), "rows", rows)
+		return
 	case errors.Is(err, errTaken):
 	default:
 		b.r.log.Warn("standby ended, a restore reads what it lacks", "position", b.position.Load(), "reason", err)
 	}
+	_ = kafka.Pause(ctx, standbyRetry)
 }
 
 // close closes the store with a flush and frees the directory.
@@ -175,6 +183,7 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	if err != nil {
 		return err
 	}
+	apply := b.r.applyOnDisk(ctx)
 	for {
 		b.position.Store(from)
 		end, err := b.reader.StableEnd(ctx)
@@ -183,7 +192,15 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 			return err
 		case err == nil:
 			note(max(0, end-from))
-			if err := b.reader.Read(ctx, from, end, b.r.applyOnDisk(ctx)); err != nil {
+			err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+				if err := apply(records, position); err != nil {
+					return err
+				}
+				b.position.Store(position)
+				note(max(0, end-position))
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			from = max(from, end)

@@ -25,14 +25,21 @@ func newTally(ctx context.Context, a *app.App, store *state.Store) (*tally, erro
 func (t *tally) replace(row, replaced *dedup.Row) error {
 	t.counts.Replace(row, replaced)
 	if replaced != nil {
-		waiting, err := waitingIn(replaced)
-		if err != nil {
+		if err := t.addWaiting(replaced, -1); err != nil {
 			return err
 		}
-		t.counts.AddWaiting(replaced, -waiting)
+	}
+	return t.addWaiting(row, 1)
+}
+
+// addWaiting adds the requests that wait for a row's claim, times sign. Those of rows that are
+// not counted have no outcome to wait for.
+func (t *tally) addWaiting(row *dedup.Row, sign int) error {
+	if t.counts.Of(row.NamespaceID, row.Status) == nil {
+		return nil
 	}
 	waiting, err := waitingIn(row)
-	t.counts.AddWaiting(row, waiting)
+	t.counts.AddWaiting(row, sign*waiting)
 	return err
 }
 

@@ -29,19 +29,17 @@ func tallyRow(rng *rand.Rand, n int) dedup.Row {
 	key := rng.IntN(n)
 	row := dedup.Row{First: rng.Int64N(3000), NamespaceID: 1, Status: dedup.Seen}
 	binary.BigEndian.PutUint64(row.Digest[:], uint64(key))
-	switch {
-	case rng.IntN(20) == 0:
-		row.Status = dedup.Freed
-	case key >= n/2:
+	if key >= n/2 {
 		var claim dedup.Claim
 		for i := range rng.IntN(3) {
 			claim.Requests = append(claim.Requests, dedup.Request{ID: fmt.Append(nil, "request-", i)})
 		}
+		row.NamespaceID = 2
 		row.Status = []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed}[rng.IntN(3)]
 		row.Result, row.HasResult = claim.Append(nil), true
 	}
-	if key >= n/2 {
-		row.NamespaceID = 2
+	if rng.IntN(20) == 0 {
+		row.Status = dedup.Freed
 	}
 	return row
 }
