@@ -86,6 +86,11 @@ func TestAssign(t *testing.T) {
 			map[string]int32{"routed": 2},
 			[][]app.TaskID{tasks("routed", 0), tasks("routed", 1)},
 		},
+		"an old claim loses the only task of both": {
+			[]Member{{Name: "a", Topics: routed, Owned: tasks("routed", 0), Generation: 3}, {Name: "b", Topics: routed, Owned: tasks("routed", 0), Generation: 9}},
+			map[string]int32{"routed": 2},
+			[][]app.TaskID{tasks("routed", 1), tasks("routed", 0)},
+		},
 		"a topic of a route that only new processes know": {
 			[]Member{{Name: "new", Topics: []string{"routed", "keyed"}}, {Name: "old", Topics: routed, Owned: tasks("routed", 0, 1, 2, 3)}},
 			map[string]int32{"routed": 4, "keyed": 2},
