@@ -19,7 +19,9 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 	"oncebus/processor/kafkatest/embedded"
+	"oncebus/processor/portable"
 	"oncebus/processor/transfer"
 	"oncebus/processor/wire"
 )
@@ -155,7 +157,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	a.drain(i, "signals.raw")
 	file := a.leave(cfg.Config)
 
-	// The first events in the other cluster are late in both: no other has moved stream time.
+	// The first events in the other cluster are late in both.
 	a.produce(signal("t-5", 1, now+5*step), signal("late", 2, now+n*step-(75*time.Minute).Milliseconds()))
 
 	if _, err := b.arrive(there.Config, file, false); err == nil || !strings.Contains(err.Error(), "the mirror has not copied the record before the held offset") {
@@ -208,6 +210,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	if _, err := d.TakeBack(t.Context()); err == nil {
 		t.Error("an app that arrives was taken back")
 	}
+	b.assertStreamTimes(j, file) // before an event could move them
 	release(t, d)
 	b.drain(j, "signals.raw")
 	if out, dead := b.read("signals.unique"), emittedIDs("dead", b); len(out) != 0 || dead["late"] != 1 || dead["t-5"] != 1 {
@@ -232,6 +235,28 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 		t.Errorf("%d ids were emitted, late %d times", len(ids), ids["late"])
 	}
 	b.promiseHeld(there)
+}
+
+// assertStreamTimes checks that each task has the stream time that it has in a file.
+func (b *bench) assertStreamTimes(i *instance, file []byte) {
+	b.t.Helper()
+	r, err := portable.NewReader(bytes.NewReader(file))
+	must(b.t, err)
+	for n := range r.Header.Tasks {
+		task := &r.Header.Tasks[n]
+		changelog := app.ChangelogName("app", task.Topic)
+		reader := kafka.NewReader(b.client, changelog, b.topicsOf(changelog)[changelog].ID, task.Partition)
+		last, _, err := app.LastCheckpoint(b.t.Context(), reader)
+		must(b.t, err)
+		if !last.Has() {
+			b.t.Errorf("%s/%d has no checkpoint", task.Topic, task.Partition)
+			continue
+		}
+		c := last.Newest()
+		if at, want := c.StreamTimes.Of(i.App().Manifest.NamespaceID("signals")), task.StreamTimes["signals"]; at != want {
+			b.t.Errorf("%s/%d has stream time %d, want %d", task.Topic, task.Partition, at, want)
+		}
+	}
 }
 
 // moved returns the app of a bench in another cluster, as it runs after the move. The inputs are
