@@ -205,10 +205,13 @@ func (b *Budget) collect(due bool, now time.Time) {
 	b.since.Store(0)
 	b.lent.Store(0)
 	b.collectedAt = now
-	go func() {
-		runtime.GC()
-		b.collecting.Store(false)
-	}()
+	go b.collectNow()
+}
+
+// collectNow runs the garbage collector once.
+func (b *Budget) collectNow() {
+	runtime.GC()
+	b.collecting.Store(false)
 }
 
 // release returns n bytes.
