@@ -28,9 +28,9 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// glog's flusher comes with badger's dependencies and lives for ever.
-		// It ends by itself, on a busy machine after more time than goleak waits.
+		// A collection ends by itself, on a busy machine after more time than goleak waits.
 		goleak.IgnoreAnyFunction("oncebus/processor/kafka.(*Budget).collectNow"),
+		// glog's flusher comes with badger's dependencies and lives for ever.
 		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		// Badger leaves these behind when it fails to open damaged files. A
 		// store that a test does not close shows by its background goroutine.
