@@ -188,6 +188,7 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 // round of background work follows, if there was one of them.
 func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (*scratch, error) {
 	for woken := false; ; {
+		s.releaseMapped() // it may be due by a wake-up that runBackground took
 		select {
 		case work := <-from:
 			if woken {
@@ -200,7 +201,6 @@ func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (
 			}
 			woken = true
 		case <-s.wakeUps:
-			s.releaseMapped()
 			woken = true
 		case <-s.quit:
 			return nil, errStopped
