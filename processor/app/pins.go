@@ -85,7 +85,7 @@ func (f *Facts) judgeManifest() []Finding {
 	if findings := failures(err); len(findings) > 0 {
 		return findings
 	}
-	findings := append(grown, Finding{Text: "pins " + pins})
+	findings := slices.Concat(grown, []Finding{{Text: "pins " + pins}})
 	for _, n := range m.Namespaces {
 		findings = append(findings, Finding{Text: fmt.Sprintf("pins namespace %s: mode %s, key %s", n.Name, n.Mode, strings.Join(strings.Fields(n.KeyRule), " "))})
 	}
