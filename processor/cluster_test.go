@@ -19,7 +19,6 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/portable"
 	"oncebus/processor/transfer"
@@ -242,17 +241,14 @@ func (b *bench) assertStreamTimes(i *instance, file []byte) {
 	b.t.Helper()
 	r, err := portable.NewReader(bytes.NewReader(file))
 	must(b.t, err)
+	newest := b.checkpoints()
 	for n := range r.Header.Tasks {
 		task := &r.Header.Tasks[n]
-		changelog := app.ChangelogName("app", task.Topic)
-		reader := kafka.NewReader(b.client, changelog, b.topicsOf(changelog)[changelog].ID, task.Partition)
-		last, _, err := app.LastCheckpoint(b.t.Context(), reader)
-		must(b.t, err)
-		if !last.Has() {
+		c := newest[task.Partition]
+		if c == nil {
 			b.t.Errorf("%s/%d has no checkpoint", task.Topic, task.Partition)
 			continue
 		}
-		c := last.Newest()
 		if at, want := c.StreamTimes.Of(i.App().Manifest.NamespaceID("signals")), task.StreamTimes["signals"]; at != want {
 			b.t.Errorf("%s/%d has stream time %d, want %d", task.Topic, task.Partition, at, want)
 		}

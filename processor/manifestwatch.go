@@ -45,13 +45,18 @@ func (w *manifestWatch) run(ctx context.Context) {
 		if err := w.read(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug("read the manifest topic failed, retrying", "error", err)
 		}
-		timer := time.NewTimer(w.interval())
-		select {
-		case <-timer.C:
-		case <-w.manifestDue:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		pauseUntilDue(ctx, w.interval(), w.manifestDue)
+	}
+}
+
+// pauseUntilDue waits for d, or until ctx is done or due has a value.
+func pauseUntilDue(ctx context.Context, d time.Duration, due <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-due:
+	case <-ctx.Done():
 	}
 }
 

@@ -34,13 +34,7 @@ func (f *followedTasks) run(ctx context.Context) {
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			f.log.Debug("choose the followed tasks failed, retrying", "error", err)
 		}
-		timer := time.NewTimer(f.interval())
-		select {
-		case <-timer.C:
-		case <-f.followDue:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		pauseUntilDue(ctx, f.interval(), f.followDue)
 	}
 }
 

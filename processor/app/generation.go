@@ -102,13 +102,22 @@ func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
 // limitToTasks gives prepartitioned topics the number of partitions with which the app began.
 // No task reads a partition that was added since.
 func (m *Manifest) limitToTasks(t *Topology) {
+	for _, have := range m.grown(t) {
+		topic := t.Topics[have.Name]
+		topic.Partitions = have.Partitions
+		t.Topics[have.Name] = topic
+	}
+}
+
+// grown returns the prepartitioned topics that have got partitions, as they were.
+func (m *Manifest) grown(t *Topology) (all []manifestTopic) {
 	for _, have := range m.Topics {
 		topic, ok := t.Topics[have.Name]
 		if ok && have.Role == rolePrepartitioned && topic.Partitions > have.Partitions && TopicIDText(topic.ID) == have.ID {
-			topic.Partitions = have.Partitions
-			t.Topics[have.Name] = topic
+			all = append(all, have)
 		}
 	}
+	return all
 }
 
 // Prepared returns the app as it is after a switch that is being prepared, for restores of its

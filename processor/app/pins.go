@@ -104,11 +104,7 @@ func (f *Facts) judgeManifest() []Finding {
 
 // grownTopics returns a finding for each prepartitioned topic that has got partitions.
 func (f *Facts) grownTopics() (findings []Finding) {
-	for _, have := range f.manifest.Topics {
-		topic, ok := f.topology.Topics[have.Name]
-		if !ok || have.Role != rolePrepartitioned || topic.Partitions <= have.Partitions {
-			continue
-		}
+	for _, have := range f.manifest.grown(f.topology) {
 		why, way, _ := strings.Cut(AddedPartitionText(have.Name, have.Partitions, have.Partitions), "; ")
 		findings = append(findings, Finding{Level: Fails, Text: why, Action: way})
 	}

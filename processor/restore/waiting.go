@@ -35,17 +35,5 @@ func readWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *sta
 	if waiting == 0 {
 		return nil
 	}
-	rows := 0
-	for row, err := range store.Rows() {
-		if err != nil {
-			return err
-		}
-		if rows++; rows%recountStep == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := found.Read(&row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eachRow(ctx, store, func(context.Context) {}, found.Read)
 }

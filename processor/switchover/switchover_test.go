@@ -15,8 +15,8 @@ func TestActAndAbortExcludeEachOther(t *testing.T) {
 	}
 }
 
-// TestStayingTask: a switch leaves the task of a prepartitioned topic alone that stays one. A task
-// that another switch has closed waits until the process has read of it, and taken what it did.
+// TestPrepares: a process prepares for the tasks of a switch until it has taken the act, or has
+// read that the switch is undone.
 func TestPrepares(t *testing.T) {
 	for phase := range phases {
 		want := phase != None && phase != Aborted
@@ -29,6 +29,8 @@ func TestPrepares(t *testing.T) {
 	}
 }
 
+// TestStayingTask: a switch leaves the task of a prepartitioned topic alone that stays one. A task
+// that another switch has closed waits until the process has read of it, and taken what it did.
 func TestStayingTask(t *testing.T) {
 	for _, c := range []struct {
 		seen      Seen
