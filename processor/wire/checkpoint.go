@@ -89,7 +89,9 @@ type Checkpoint struct {
 }
 
 // hasClaims reports whether the encoding has Progress and the times of claims.
-func (c *Checkpoint) hasClaims() bool { return c.ClaimedAt != 0 || !c.Progress.IsEmpty() }
+func (c *Checkpoint) hasClaims() bool {
+	return c.ClaimedAt != 0 || c.ProgressAt != 0 || c.SteppedAt != 0 || !c.Progress.IsEmpty()
+}
 
 // OffsetRange is a range of offsets, without its end.
 type OffsetRange struct{ from, to int64 }

@@ -64,7 +64,8 @@ const (
 func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byte) []byte {
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
-	small.Progress, small.ClaimedAt, small.Senders = Progress{}, 0, nil
+	small.Progress, small.ClaimedAt, small.ProgressAt, small.SteppedAt = Progress{}, 0, 0, 0
+	small.Senders = nil
 	small.Set, small.Known = 0, nil // they only change with a whole one
 	small.Shadows = nil
 	if sameSlice(c.Fences, before.Fences) {

@@ -192,3 +192,26 @@ func TestPartialCheckpointKeepsWhatOnlyAWholeOneStates(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, after)
 	}
 }
+
+// TestTimesOfAStepAreKeptWithoutClaims: a task that knows of a step of broker time still knows
+// it after a restart, even if it had neither claims nor progress when it wrote its checkpoint.
+func TestTimesOfAStepAreKeptWithoutClaims(t *testing.T) {
+	for name, times := range map[string]Checkpoint{
+		"a step": {SteppedAt: 70}, "a progress record": {ProgressAt: 300}, "both, before 1970": {ProgressAt: -300, SteppedAt: -1},
+		"a step before a move": FirstOf([]Checkpoint{{SteppedAt: 70, Closed: 1}}),
+	} {
+		before := Checkpoint{Epoch: -1, Counted: true, Sequence: 4, Next: 10}
+		c := before
+		c.Sequence, c.Next, c.ProgressAt, c.SteppedAt = 5, 12, times.ProgressAt, times.SteppedAt
+		if back, err := DecodeCheckpoint(c.Append(nil)); err != nil || !reflect.DeepEqual(back, c) {
+			t.Errorf("%s: a whole checkpoint was decoded as %+v, %v; want %+v", name, back, err, c)
+		}
+		f := storedFold(t, &before)
+		if err := f.Add(1, c.AppendPartial(nil, &before, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if back := f.Newest(); !f.IsWhole() || back.ProgressAt != c.ProgressAt || back.SteppedAt != c.SteppedAt {
+			t.Errorf("%s: a partial checkpoint was folded to %+v, want %+v", name, back, c)
+		}
+	}
+}
