@@ -164,6 +164,7 @@ func (b *bench) startWith(cfg processor.Config, prepare func(*processor.Processo
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	p.SetPurgeInterval(time.Hour) // tests read the repartition topic back, some after minutes
 	prepare(p)
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{Processor: p, registry: reg, cancel: cancel, done: make(chan struct{})}

@@ -77,9 +77,19 @@ func (b *followers) moveFollowed(o move.Options) {
 	}
 	o.StopBefore = switchover.None
 	b.move(o)
+	for _, i := range b.all {
+		b.awaitGeneration(i, 2)
+	}
+	b.wait("a share of the tasks for each process", func() bool {
+		for _, i := range b.all {
+			if len(i.State().Tasks) < int(o.Partitions)/len(b.all) || i.Ready() != nil {
+				return false
+			}
+		}
+		return true
+	})
 	rows, warm, cold := 0.0, 0.0, 0.0
 	for n, i := range b.all {
-		b.awaitGeneration(i, 2)
 		after := gather(b.t, i)
 		since := func(series string) float64 { return after[series] - before[n][series] }
 		rows += since("oncebus_restored_rows_total")

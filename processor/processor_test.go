@@ -119,6 +119,9 @@ func (p *Processor) Transactions(stage string) (committed, aborted, unknown prom
 // repartition topic.
 func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets() }
 
+// PurgeInterval is what SetPurgeInterval replaces.
+const PurgeInterval = purgeInterval
+
 // SetPurgeInterval sets the time between two deletions of records.
 func (p *Processor) SetPurgeInterval(d time.Duration) { p.purgeInterval = d }
 

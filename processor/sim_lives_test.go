@@ -65,6 +65,7 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	disk.free.Store(diskFree)
 	place := func(p *processor.Processor) {
 		p.Stores().Disk.Space = disk.space
+		p.SetPurgeInterval(processor.PurgeInterval)
 		if s.seed%2 == 0 { // pauses each input that is polled while the tasks have anything to do
 			p.SetPacing(int64(s.seed/2%2), 1, time.Nanosecond, 20*time.Millisecond)
 		}
