@@ -138,12 +138,17 @@ func (w *worker) grownTopics() (grown []string) {
 		return nil
 	}
 	for _, topic := range w.rt.Topology.Prepartitioned {
-		leader, _, err := w.txns.client.PartitionLeader(topic, w.rt.Topology.Topics[topic].Partitions)
-		if leader >= 0 && err == nil {
+		if hasPartition(w.txns.client, topic, w.rt.Topology.Topics[topic].Partitions) {
 			grown = append(grown, topic)
 		}
 	}
 	return grown
+}
+
+// hasPartition reports whether a topic has a partition, as far as the client's metadata says.
+func hasPartition(client *kgo.Client, topic string, partition int32) bool {
+	leader, _, err := client.PartitionLeader(topic, partition)
+	return leader >= 0 && err == nil
 }
 
 // heldBy returns the hold under which the worker reads no input; nil for none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/move"
@@ -237,6 +238,22 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	b.produce(keyedEvents(3, 0, 1000, 5)...)
 	b.drain(three, "signals.raw")
 	b.checkOnce(1000)
+}
+
+// TestClientKnowsAddedPartitions: what pauses a grown topic is in the metadata of any client.
+func TestClientKnowsAddedPartitions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 2)
+	b.produce(signal("a", 1, testTime)) // loads the metadata
+	for partition, want := range []bool{true, true, false} {
+		if got := processor.HasPartition(b.client, "signals.raw", int32(partition)); got != want {
+			t.Errorf("partition %d of 2: %v, want %v", partition, got, want)
+		}
+	}
+	if processor.HasPartition(b.client, "other.raw", 0) {
+		t.Error("a topic without metadata has a partition")
+	}
 }
 
 // TestMoveToRoutedRefusesLateEvents: a partition that is further behind than the grace period would

@@ -119,6 +119,9 @@ func (p *Processor) Transactions(stage string) (committed, aborted, unknown prom
 // repartition topic.
 func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets() }
 
+// HasPartition is hasPartition.
+var HasPartition = hasPartition
+
 // PurgeInterval is what SetPurgeInterval replaces.
 const PurgeInterval = purgeInterval
 

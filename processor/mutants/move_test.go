@@ -113,8 +113,8 @@ var moveList = []mutant{
 		name:     "grown-topic-goes-on",
 		hazards:  []string{"G14", "M11"},
 		does:     "the tasks of a prepartitioned topic judge on after it has got a partition",
-		edits:    []edit{{"processor/hold.go", "		if leader >= 0 && err == nil {\n", "		if leader >= 0 && err != nil {\n"}},
-		aims:     inProcessor("^TestGrownTopicWaitsForItsMove$"),
+		edits:    []edit{{"processor/hold.go", "	return leader >= 0 && err == nil\n", "	return leader >= 0 && err != nil\n"}},
+		aims:     inProcessor("^TestClientKnowsAddedPartitions$"),
 		notInSim: "no topic grows there",
 	},
 	{
