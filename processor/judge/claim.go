@@ -48,7 +48,9 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			c.Verdict = dedup.Collision
 			t.markCollision(ev, found.collided)
 		}
-		t.dispatch(j, ev, c, found)
+		if err := t.dispatch(j, ev, c, found); err != nil {
+			return err
+		}
 	case c.Write && (open != nil || t.fitsStarted(&c.Row)):
 		t.storeWaiting(j, ev, c, found, open)
 	default:
@@ -100,7 +102,7 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 
 // dispatch sends an event to the executor and stores its claim. If the row has no room
 // for the request, it stores the claim without the request and replies in_progress.
-func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) {
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) error {
 	route := ev.route
 	if !t.fitsStarted(&c.Row) {
 		c.DropRequest()
@@ -108,7 +110,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	if !t.fitsStarted(&c.Row) {
 		ev.verdict, ev.reason = dedup.Invalid, t.misfit(&c.Row)
 		j.deadLetter(ev)
-		return
+		return nil
 	}
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.ID.Partition)
@@ -122,7 +124,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	out := j.emit(ev, route.Output)
 	ev.key = own // the sender gets the key of its own event
 	if !out {
-		return
+		return nil
 	}
 	if c.Added == 0 {
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)
@@ -131,6 +133,9 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	t.put(j.Emitter, &change{row: &c.Row, claim: &c.Claim, replaced: found.replaced, left: left, joined: c.Added})
 	ev.setOutcomeFollows(c)
 	if c.LeaseExpired {
+		if err := t.announceTakeover(j, ev, found, c.Row.Attempt); err != nil {
+			return err
+		}
 		j.count(route, leaseExpirations)
 		if t.mayLog(lineLeaseExpired) {
 			t.Log.Warn("lease expired without an outcome, dispatching again: executor died, or lease too short",
@@ -140,6 +145,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	if c.Verdict == dedup.AfterWindow && t.mayLog(lineAfterWindow) {
 		t.Log.Info("duplicate after its window is dispatched again", "route", route.Name, "key", wire.KeyText(ev.dedupKey()), "attempt", c.Row.Attempt)
 	}
+	return nil
 }
 
 // fits reports whether the changelog accepts a row of a claim. A row that it refuses
@@ -242,6 +248,9 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, prior *dedup.Row, s *dedup.OutcomeDecision, brokerTime int64) {
 	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior, left: len(s.Recipients)})
 	j.countOutcome(route, o.Kind, outcomeApplied)
+	if o.Kind == dedup.OutcomeForget && prior.Status != dedup.Completed && !s.Claim.Forwarded() {
+		t.announce(j, route, prior, &s.Claim, s.Row.Attempt, "the attempt was erased", brokerTime)
+	}
 	for i := range s.Recipients {
 		verdict := dedup.Replayed
 		if s.Recipients[i].At == prior.At {

@@ -8,11 +8,12 @@ const (
 	lineLeaseExpired
 	lineAfterWindow
 	lineUnanswered
+	lineUnannounced
 	lineKinds
 )
 
 // lineTexts are the beginnings of the lines.
-var lineTexts = [lineKinds]string{"collision", "lease expired", "duplicate after its window", "requests answered without an outcome"}
+var lineTexts = [lineKinds]string{"collision", "lease expired", "duplicate after its window", "requests answered without an outcome", "superseded attempt not announced"}
 
 // mayLog reports whether the log may have one more line of a kind.
 func (t *State) mayLog(kind lineKind) bool { return t.lines[kind].Take() }

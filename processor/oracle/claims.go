@@ -173,6 +173,9 @@ func (c *Claims) line(r *Record) string {
 	case c.Output:
 		return fmt.Sprintf("dispatch %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 	case c.Answers:
+		if text(r, "oncebus-outcome") == "" {
+			return noticeOf(r)
+		}
 		n, _ := strconv.ParseUint(attempt, 10, 32) // 0 without a claim
 		return answerLine(string(r.Key), text(r, "oncebus-outcome"), text(r, "oncebus-answer"), n, text(r, "oncebus-start-id"), text(r, "oncebus-started-by"), content(r.Value, r.Headers))
 	case c.Replies:
@@ -353,6 +356,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
 	case k.status == "in_progress" && k.startID == "" && f.leaseIsOver(k, r):
+		f.announce(k)
 		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
 		k.requesters = append(k.requesters, requester{key: key, at: e.from, id: e.request, replyTo: e.replyTo})
 		f.counts["dispatched again"]++
@@ -379,22 +383,15 @@ func (f *claimFold) outcome(r *Record, e *envelope) error {
 		return fmt.Errorf("has an invalid outcome: %x", b)
 	}
 	kind := outcomeKinds[b[0]]
-	raw, err := base64.RawURLEncoding.DecodeString(string(b[2 : 2+int(b[1])]))
-	if err == nil && len(raw) >= 30 && raw[0] == 2 { // with the app after the namespace
-		raw = append(raw[:2:2], raw[10:]...)
+	token, err := readToken(string(b[2 : 2+int(b[1])]))
+	if err != nil {
+		return err
 	}
-	if err != nil || len(raw) < 22 {
-		return fmt.Errorf("has an invalid token: %s", b[2:])
+	if token.home != r.Partition {
+		return fmt.Errorf("is an outcome of a claim in partition %d, which another task reads", token.home)
 	}
-	rest := fields{rest: raw[18 : len(raw)-4]}
-	home := int32(rest.unsigned(1 << 31))
-	first := position{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
-	attempt := rest.unsigned(1 << 32)
-	if home != r.Partition {
-		return fmt.Errorf("is an outcome of a claim in partition %d, which another task reads", home)
-	}
-	k := f.claimOf(digest(raw[2:18]), attempt)
-	current := f.isRetained(k) && attempt == k.attempt && first == k.at
+	k := f.claimOf(token.key, token.attempt)
+	current := f.isRetained(k) && token.attempt == k.attempt && token.first == k.at
 	if b[0] >= kindStart {
 		f.question(r, kind, string(b[3+int(b[1]):]), k, current, e.replyTo != "")
 		return nil
@@ -432,6 +429,9 @@ func (f *claimFold) apply(k *claim, kind, result string) bool {
 	case status == "freed":
 		f.replyToAll(k, kind, result)
 		k.result = ""
+	}
+	if kind == "forget" && running && !k.ended {
+		f.announce(k)
 	}
 	k.status = status
 	return true

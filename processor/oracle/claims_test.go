@@ -66,6 +66,12 @@ func (l *claimLog) answer(key, kind, answer, attempt, id, startedBy string) {
 	l.add("answers", key, "", "oncebus-outcome", kind, "oncebus-answer", answer, "oncebus-attempt", attempt, "oncebus-start-id", id, "oncebus-started-by", startedBy)
 }
 
+// notice adds an answer superseded without a question.
+func (l *claimLog) notice(first, attempt byte) {
+	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
+	l.add("answers", "", "", "oncebus-claim-token", base64.RawURLEncoding.EncodeToString(raw), "oncebus-answer", "superseded")
+}
+
 // TestClaimsCheckerForetellsStarts: one start id gets the grant of an attempt, and no lease
 // ends it then. A renewal moves the lease.
 func TestClaimsCheckerForetellsStarts(t *testing.T) {
@@ -85,6 +91,7 @@ func TestClaimsCheckerForetellsStarts(t *testing.T) {
 		l.now += 11
 		l.event("c")
 		l.run("c", "2")
+		l.notice(1, 1)
 		l.ask("q2", start, 1, 1, "x")
 		l.answer("q2", "start", "superseded", "2", "x", "")
 		for range 2 {
@@ -103,11 +110,13 @@ func TestClaimsCheckerForetellsStarts(t *testing.T) {
 		t.Fatalf("%q, %v", wrong, counts)
 	}
 	for name, change := range map[string]func(*claimLog){
-		"two start ids got the grant": func(l *claimLog) { l.live["answers"][4].Headers[1].Value = []byte("granted") },
-		"an old attempt was granted":  func(l *claimLog) { l.live["answers"][1].Headers[1].Value = []byte("granted") },
-		"an answer is missing":        func(l *claimLog) { l.live["answers"] = l.live["answers"][1:] },
-		"a started attempt ran again": func(l *claimLog) { l.run("d", "3") },
-		"a renewed lease ended":       func(l *claimLog) { l.run("b", "2") },
+		"two start ids got the grant":           func(l *claimLog) { l.live["answers"][5].Headers[1].Value = []byte("granted") },
+		"an old attempt was granted":            func(l *claimLog) { l.live["answers"][2].Headers[1].Value = []byte("granted") },
+		"an answer is missing":                  func(l *claimLog) { l.live["answers"] = l.live["answers"][1:] },
+		"a superseded attempt is not announced": func(l *claimLog) { l.live["answers"] = slices.Delete(l.live["answers"], 1, 2) },
+		"another attempt is announced":          func(l *claimLog) { l.notice(1, 2) },
+		"a started attempt ran again":           func(l *claimLog) { l.run("d", "3") },
+		"a renewed lease ended":                 func(l *claimLog) { l.run("b", "2") },
 	} {
 		l := asked()
 		change(l)

@@ -50,3 +50,25 @@ func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content
 	}
 	return fmt.Sprintf("answer to %s: %s %s, attempt %s, start id %q, started by %q, %s", key, kind, answer, shown, id, startedBy, content)
 }
+
+// announce expects the answer superseded that an attempt in progress gets without a question.
+func (f *claimFold) announce(k *claim) {
+	if f.Answers != "" {
+		f.counts["announced"]++
+		f.emit("%s", noticeLine(k.at, k.attempt))
+	}
+}
+
+// noticeOf describes an answer without a question, in the log.
+func noticeOf(r *Record) string {
+	token, err := readToken(tokenOf(r))
+	if answer := text(r, "oncebus-answer"); err != nil || answer != "superseded" {
+		return fmt.Sprintf("%s: a notice with answer %q: %v", at(r), answer, err)
+	}
+	return noticeLine(token.first, token.attempt)
+}
+
+// noticeLine describes an answer without a question, in the log and in the fold.
+func noticeLine(first position, attempt uint64) string {
+	return fmt.Sprintf("superseded: attempt %d of event %v", attempt, first)
+}

@@ -55,8 +55,8 @@ const (
 	// output in claim mode, replies and answers: how often the key was claimed; 0 in
 	// a reply without a claim
 	HeaderAttempt = "oncebus-attempt"
-	// outcomes, answers, and dead letters of outcomes: kind of the outcome, from the
-	// executor; of a dead letter at most 256 bytes
+	// outcomes, answers to a question, and dead letters of outcomes: kind of the outcome,
+	// from the executor; of a dead letter at most 256 bytes
 	HeaderOutcome = "oncebus-outcome"
 	// replies: in_progress, submitted, completed, failed, rejected or erased;
 	// bypassed or forwarded if an event went to the output without a claim; no
@@ -69,7 +69,7 @@ const (
 	// outcomes start and renew, and their answers: name of the executor that asks, 1
 	// to 128 bytes; required for start
 	HeaderStartID = "oncebus-start-id"
-	// answers: granted or superseded
+	// answers: granted, or superseded; superseded without oncebus-outcome is the answer to no question
 	HeaderAnswer = "oncebus-answer"
 	// answers: the start id to which the current attempt was granted
 	HeaderStartedBy = "oncebus-started-by"

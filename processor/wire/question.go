@@ -30,6 +30,28 @@ type QuestionAnswer struct {
 	StartedBy []byte
 }
 
+// Supersession is an answer without a question: an attempt in progress is not the current
+// one any more. It has no kind and no start id, so an executor that waits for the answer to a
+// question does not take it for one.
+type Supersession struct {
+	Route   []byte
+	Token   *dedup.Token // of the superseded attempt
+	Key     *[32]byte    // the dedup key
+	Attempt uint32       // the current one of the key
+	Reason  string
+}
+
+// AppendHeaders appends the headers of the answer.
+func (s *Supersession) AppendHeaders(headers []kgo.RecordHeader) []kgo.RecordHeader {
+	return append(headers,
+		kgo.RecordHeader{Key: HeaderRoute, Value: s.Route},
+		kgo.RecordHeader{Key: HeaderClaimToken, Value: s.Token.Append(nil)},
+		kgo.RecordHeader{Key: HeaderAnswer, Value: []byte(AnswerSuperseded)},
+		kgo.RecordHeader{Key: HeaderKey, Value: []byte(KeyText(s.Key))},
+		kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendUint(nil, uint64(s.Attempt), 10)},
+		kgo.RecordHeader{Key: HeaderReason, Value: []byte(s.Reason)})
+}
+
 // Text returns the answer as in its header.
 func (a *QuestionAnswer) Text() string {
 	if a.Reason != "" {

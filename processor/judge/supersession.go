@@ -1,0 +1,53 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// announceTakeover announces that a duplicate took over the claim whose row it found: its
+// executor may still run, and the next renewal may be a long time away.
+func (t *Judge) announceTakeover(j *Judging, ev *event, found *candidate, attempt uint32) error {
+	former, err := dedup.DecodeClaim(found.prior.Result)
+	if err != nil {
+		return fmt.Errorf("%w: claim of key %v: %w", kafka.ErrIllegalState, found.prior.Digest, err)
+	}
+	route := t.App.ClaimRoute(former.Route, ev.route)
+	t.announce(j, route, &found.prior, &former, attempt, fmt.Sprintf("attempt %d took over: the lease was over", attempt), ev.brokerTime)
+	return nil
+}
+
+// announce produces the answer superseded for an attempt in progress, without a question, if
+// its route has an answers topic. One that the topic refuses is left out: a renewal gets the
+// same answer.
+func (t *Judge) announce(j *Judging, route *app.Route, prior *dedup.Row, claim *dedup.Claim, attempt uint32, reason string, brokerTime int64) {
+	if route.Claim.Answers == "" {
+		return
+	}
+	token := dedup.TokenOf(prior, t.ID.Partition)
+	if claim.AppToken {
+		token.App = t.App.TokenApp
+	}
+	r := j.NewRecord()
+	timestamp := j.timestamp(route.Claim.Answers, brokerTime)
+	// A key, so that a compacted topic takes it. It is one of its own: that of a question would
+	// remove the answer to it.
+	r.Topic, r.Key, r.Timestamp = route.Claim.Answers, token.Append(nil), time.UnixMilli(timestamp)
+	s := wire.Supersession{Route: route.NameBytes, Token: &token, Key: &claim.Key, Attempt: attempt, Reason: reason}
+	r.Headers = s.AppendHeaders(j.headers.take(wire.QuestionHeadersMax)[:0])
+	refusal, _ := j.refused(prior.At, r.Topic)
+	if misfit := cmp.Or(j.misfit(r, timestamp), refusal); misfit != "" {
+		if t.mayLog(lineUnannounced) {
+			t.Log.Warn("superseded attempt not announced: its executor learns it from its next renewal", "route", route.Name,
+				"key", wire.KeyText(&claim.Key), "attempt", prior.Attempt, "reason", misfit)
+		}
+		return
+	}
+	j.produce(r, prior.At)
+}

@@ -1,0 +1,31 @@
+package oracle
+
+import (
+	"encoding/base64"
+	"fmt"
+)
+
+// claimToken is what a claim token names.
+type claimToken struct {
+	key     digest
+	home    int32 // the partition of its task
+	first   position
+	attempt uint64
+}
+
+// readToken reads a token: version 1 | namespace 1 | with version 2: app 8 | digest 16 |
+// partition, position of the first event and attempt, uvarints | check 4.
+func readToken(encoded string) (claimToken, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err == nil && len(raw) >= 30 && raw[0] == 2 { // with the app after the namespace
+		raw = append(raw[:2:2], raw[10:]...)
+	}
+	if err != nil || len(raw) < 22 {
+		return claimToken{}, fmt.Errorf("has an invalid token: %s", encoded)
+	}
+	rest := fields{rest: raw[18 : len(raw)-4]}
+	token := claimToken{key: digest(raw[2:18]), home: int32(rest.unsigned(1 << 31))}
+	token.first = position{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
+	token.attempt = rest.unsigned(1 << 32)
+	return token, nil
+}
