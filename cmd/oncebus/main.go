@@ -23,6 +23,6 @@ func main() {
 func commands() cli.Commands {
 	return cli.Commands{
 		runCommand, ingressCommand, demo.Command, checkCommand, doctorCommand, keyCommand, getCommand, forgetCommand,
-		planCommand, applyCommand, shadowCommand, promoteCommand, finalizeCommand, holdCommand, releaseCommand, moveCommand, abortCommand, acceptCommand, deadLettersCommand, statsCommand, exportCommand, verifyCommand, seedCommand, arriveCommand, auditCommand, selfAuditCommand, top.Command, versionCommand,
+		planCommand, applyCommand, shadowCommand, promoteCommand, finalizeCommand, holdCommand, releaseCommand, moveCommand, abortCommand, acceptCommand, deadLettersCommand, statsCommand, exportCommand, verifyCommand, seedCommand, arriveCommand, auditCommand, selfAuditCommand, conformanceCommand, top.Command, versionCommand,
 	}
 }

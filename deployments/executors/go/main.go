@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		slog.Error("executor failed", "error", err) // a restart goes on
+		os.Exit(1)
+	}
+}
+
+// errRejected refuses an event permanently; after any other error it may be tried again.
+var errRejected = errors.New("rejected")
+
+// work is what this executor does: it grants the amount of the event.
+func work(ctx context.Context, value []byte) ([]byte, error) {
+	var request struct {
+		Account string `json:"account"`
+		Amount  int    `json:"amount"`
+		WorkMS  int    `json:"work_ms"` // how long it takes
+	}
+	if err := json.Unmarshal(value, &request); err != nil {
+		return nil, fmt.Errorf("%w: no JSON object", errRejected)
+	}
+	if request.Amount > 1000 {
+		return nil, fmt.Errorf("%w: %d is more than 1000", errRejected, request.Amount)
+	}
+	select {
+	case <-time.After(time.Duration(request.WorkMS) * time.Millisecond):
+		return fmt.Appendf(nil, `{"account":%q,"granted":%d}`, request.Account, request.Amount), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// eventsMax is how many events one transaction has at most.
+const eventsMax = 50
+
+type executor struct {
+	*asker
+	session *kgo.GroupTransactSession
+	journal *journal
+	start   bool
+	// done has the outcomes of events whose transaction has not committed: they are sent again
+	// without the work.
+	done map[string]*kgo.Record
+}
+
+func run(ctx context.Context) error {
+	brokers := kgo.SeedBrokers(strings.Split(os.Getenv("EXECUTOR_BROKERS"), ",")...)
+	instance := os.Getenv("EXECUTOR_INSTANCE")
+	journal, err := openJournal(os.Getenv("EXECUTOR_JOURNAL"))
+	if err != nil {
+		return err
+	}
+	renewMS, err := strconv.Atoi(os.Getenv("EXECUTOR_RENEW_MS"))
+	if err != nil {
+		return fmt.Errorf("EXECUTOR_RENEW_MS: %w", err)
+	}
+	asker, err := newAsker(ctx, brokers, instance, time.Duration(renewMS)*time.Millisecond)
+	if err != nil {
+		return err
+	}
+	defer asker.close()
+	// The group's member and its generation are part of the offset commit, so the broker refuses
+	// the transaction of a process that lost the partition.
+	session, err := kgo.NewGroupTransactSession(brokers, kgo.ConsumerGroup(os.Getenv("EXECUTOR_GROUP")), kgo.ConsumeTopics(os.Getenv("EXECUTOR_INPUT")),
+		kgo.TransactionalID(instance), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	x := &executor{asker: asker, session: session, journal: journal, start: os.Getenv("EXECUTOR_START") == "true", done: map[string]*kgo.Record{}}
+	for ctx.Err() == nil {
+		fetches := session.PollRecords(ctx, eventsMax)
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		if err := x.process(ctx, fetches.Records()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// process works on events, and then commits their outcomes and offsets in one transaction. An
+// idle executor has no transaction open.
+func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
+	x.hold(events)
+	defer x.release()
+	var outcomes []*kgo.Record
+	for _, event := range events {
+		outcome, err := x.execute(ctx, event)
+		if err != nil {
+			return err
+		}
+		if outcome != nil {
+			outcomes = append(outcomes, outcome)
+		}
+	}
+	if err := x.session.Begin(); err != nil {
+		return err
+	}
+	var failed kgo.FirstErrPromise
+	for _, outcome := range outcomes {
+		again := *outcome
+		x.session.Produce(ctx, &again, failed.Promise())
+	}
+	committed, err := x.session.End(context.WithoutCancel(ctx), kgo.TransactionEndTry(failed.Err() == nil))
+	if committed {
+		clear(x.done)
+	}
+	return errors.Join(err, failed.Err()) // not committed without an error: the group rebalanced
+}
+
+// execute returns the outcome of an event; nil for none.
+func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record, error) {
+	token := header(event, "oncebus-claim-token")
+	if token == "" {
+		slog.Warn("event without a claim, skipped", "verdict", header(event, "oncebus-verdict"))
+		return nil, nil
+	}
+	if x.done[token] != nil {
+		return x.done[token], nil
+	}
+	if x.start && !x.ask(ctx, event, token) {
+		slog.Info("attempt superseded, skipped", "token", token)
+		return nil, ctx.Err()
+	}
+	kind, result, known := x.journal.outcome(token)
+	if !known {
+		running, stop := x.running(ctx, token)
+		value, err := work(running, event.Value)
+		superseded := running.Err() != nil
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case superseded:
+			slog.Info("attempt superseded, stopped", "token", token)
+			return nil, nil
+		}
+		kind, result = "completed", value
+		if err != nil {
+			kind, result = "failed", []byte(err.Error())
+		}
+		if errors.Is(err, errRejected) {
+			kind = "rejected"
+		}
+		if err := x.journal.write(token, kind, result); err != nil {
+			return nil, err
+		}
+	}
+	outcome := x.record(event.Key, token, kind)
+	outcome.Value = result
+	x.done[token] = outcome
+	return outcome, nil
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// asker asks start and renew with a producer of its own, because a question in the open
+// transaction would not be read, and reads the answers.
+type asker struct {
+	topic, instance string
+	renewEvery      time.Duration
+	client          *kgo.Client
+
+	mu      sync.Mutex
+	held    map[string][]byte             // record keys of the events in process, by token
+	started map[string]chan bool          // who waits for the answer to a start
+	over    map[string]bool               // superseded tokens of held
+	cancel  map[string]context.CancelFunc // of the running work
+}
+
+func newAsker(ctx context.Context, brokers kgo.Opt, instance string, renewEvery time.Duration) (*asker, error) {
+	opts := []kgo.Opt{brokers}
+	if answers := os.Getenv("EXECUTOR_ANSWERS"); answers != "" {
+		opts = append(opts, kgo.ConsumeTopics(answers), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(time.Now().Add(-time.Minute).UnixMilli())))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, err
+	}
+	a := &asker{
+		topic: os.Getenv("EXECUTOR_OUTCOMES"), instance: instance, renewEvery: renewEvery, client: client,
+		held: map[string][]byte{}, started: map[string]chan bool{}, over: map[string]bool{}, cancel: map[string]context.CancelFunc{},
+	}
+	go a.read(ctx)
+	go a.renew(ctx)
+	return a, nil
+}
+
+func (a *asker) close() { a.client.Close() }
+
+// record returns a question or an outcome. All of an event have its record key, so that
+// oncebus reads them in their order.
+func (a *asker) record(key []byte, token, kind string) *kgo.Record {
+	return &kgo.Record{Topic: a.topic, Key: key, Headers: []kgo.RecordHeader{
+		{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)}, {Key: "oncebus-start-id", Value: []byte(a.instance)},
+	}}
+}
+
+// read takes the answers. The answer superseded may come without a question.
+func (a *asker) read(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			if id := header(r, "oncebus-start-id"); id != "" && id != a.instance {
+				return // to another executor
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			token, granted := header(r, "oncebus-claim-token"), header(r, "oncebus-answer") == "granted"
+			if _, ours := a.held[token]; !ours {
+				return
+			}
+			if !granted {
+				a.over[token] = true
+				if cancel := a.cancel[token]; cancel != nil {
+					cancel()
+				}
+			}
+			if waiting := a.started[token]; waiting != nil && (!granted || header(r, "oncebus-outcome") == "start") {
+				waiting <- granted
+				delete(a.started, token)
+			}
+		})
+	}
+}
+
+// renew asks for every event in process, also for those that wait for another one.
+func (a *asker) renew(ctx context.Context) {
+	tick := time.NewTicker(a.renewEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			a.mu.Lock()
+			for token, key := range a.held {
+				if a.started[token] == nil && !a.over[token] {
+					a.client.Produce(ctx, a.record(key, token, "renew"), nil)
+				}
+			}
+			a.mu.Unlock()
+		}
+	}
+}
+
+// hold begins to renew events, and release ends it.
+func (a *asker) hold(events []*kgo.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, event := range events {
+		if token := header(event, "oncebus-claim-token"); token != "" {
+			a.held[token] = event.Key
+		}
+	}
+}
+
+func (a *asker) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.held)
+	clear(a.over)
+}
+
+// askAgain is when a start without an answer is asked for again.
+const askAgain = 5 * time.Second
+
+// ask asks for the start of an event until there is an answer, and returns whether it is
+// granted. An answer may be lost; the same start id gets it again.
+func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
+	answered := make(chan bool, 1)
+	a.mu.Lock()
+	a.started[token] = answered
+	a.mu.Unlock()
+	for {
+		a.client.Produce(ctx, a.record(event.Key, token, "start"), nil)
+		select {
+		case granted := <-answered:
+			return granted
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// running returns a context that ends when the attempt is superseded.
+func (a *asker) running(ctx context.Context, token string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over[token] {
+		cancel()
+	}
+	a.cancel[token] = cancel
+	return ctx, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.cancel, token)
+		cancel()
+	}
+}

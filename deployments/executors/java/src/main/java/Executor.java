@@ -1,0 +1,345 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.errors.WakeupException;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * A small executor for a route of oncebus in claim mode, with kafka-clients.
+ *
+ * <p>It reads events with read_committed, works, and commits outcome and offset in one transaction. While it works it renews
+ * each attempt, and it stops when the answers topic says that the attempt is superseded. With EXECUTOR_START=true it asks
+ * before each event, and its journal has what it did, so that no event is executed twice. ../README.md has the protocol in ten
+ * steps, and the settings.
+ */
+public final class Executor {
+  static final String BROKERS = System.getenv("EXECUTOR_BROKERS");
+  static final String INPUT = System.getenv("EXECUTOR_INPUT");
+  static final String OUTCOMES = System.getenv("EXECUTOR_OUTCOMES");
+  static final String ANSWERS = System.getenv().getOrDefault("EXECUTOR_ANSWERS", "");
+  static final String GROUP = System.getenv("EXECUTOR_GROUP");
+  /** Different for each process, and the same after a restart. */
+  static final String INSTANCE = System.getenv("EXECUTOR_INSTANCE");
+  static final long RENEW_MS = Long.parseLong(System.getenv("EXECUTOR_RENEW_MS"));
+  static final boolean START = "true".equals(System.getenv("EXECUTOR_START"));
+  static final String JOURNAL = System.getenv().getOrDefault("EXECUTOR_JOURNAL", "");
+
+  /** Most events of one transaction. */
+  static final int EVENTS_MAX = 50;
+  /** When a start without an answer is asked for again: an answer may be lost. */
+  static final long ASK_AGAIN_MS = 5000;
+
+  static final ObjectMapper JSON = new ObjectMapper();
+  static volatile boolean stopping;
+
+  record Outcome(String kind, byte[] value) {}
+
+  /** Refuses an event permanently. After any other error it may be tried again. */
+  static final class Rejected extends Exception {
+    Rejected(String why) {
+      super("rejected: " + why);
+    }
+  }
+
+  /** An event in process. over is counted down when the attempt is superseded, answered with the answer to start. */
+  static final class Held {
+    final byte[] key;
+    final CountDownLatch over = new CountDownLatch(1);
+    final CountDownLatch answered = new CountDownLatch(1);
+    volatile boolean asking;
+
+    Held(byte[] key) {
+      this.key = key;
+    }
+
+    boolean superseded() {
+      return over.getCount() == 0;
+    }
+  }
+
+  /** Grants the amount of the event: this is what the executor does. The result means nothing if the attempt was superseded. */
+  static byte[] work(byte[] value, Held held) throws Rejected, InterruptedException {
+    JsonNode request;
+    try {
+      request = JSON.readTree(value);
+    } catch (IOException e) {
+      throw new Rejected("no JSON object");
+    }
+    if (!request.path("account").isTextual() || !request.path("amount").isInt()) {
+      throw new Rejected("no account or no amount");
+    }
+    int amount = request.get("amount").asInt();
+    if (amount > 1000) {
+      throw new Rejected(amount + " is more than 1000");
+    }
+    held.over.await(request.path("work_ms").asLong(), TimeUnit.MILLISECONDS);
+    return JSON.createObjectNode().put("account", request.get("account").asText()).put("granted", amount).toString()
+        .getBytes(StandardCharsets.UTF_8);
+  }
+
+  public static void main(String[] args) throws Exception {
+    Thread main = Thread.currentThread();
+    try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Map.of(
+            "bootstrap.servers", BROKERS, "transactional.id", INSTANCE), new ByteArraySerializer(), new ByteArraySerializer());
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Map.of(
+            "bootstrap.servers", BROKERS, "group.id", GROUP, "enable.auto.commit", false, "auto.offset.reset", "earliest",
+            "isolation.level", "read_committed", "session.timeout.ms", 6000, "heartbeat.interval.ms", 1000,
+            "max.poll.records", EVENTS_MAX), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+      Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+        stopping = true;
+        consumer.wakeup();
+        try {
+          main.join(10_000);
+        } catch (InterruptedException e) {
+          Thread.currentThread().interrupt();
+        }
+      }));
+      producer.initTransactions(); // aborts what the process before left open
+      consumer.subscribe(List.of(INPUT));
+      new Executor().run(producer, consumer);
+    } catch (WakeupException e) {
+      // stopped
+    }
+  }
+
+  final Map<String, Held> held = new ConcurrentHashMap<>();
+  final Map<String, Outcome> journal = new HashMap<>();
+  /** The outcomes of events whose transaction has not committed: they are sent again without the work. */
+  final Map<String, Outcome> done = new HashMap<>();
+  /** Of the questions: one in the open transaction would not be read. */
+  final KafkaProducer<byte[], byte[]> asker = new KafkaProducer<>(
+      Map.of("bootstrap.servers", BROKERS), new ByteArraySerializer(), new ByteArraySerializer());
+  final FileOutputStream file;
+
+  Executor() throws IOException {
+    file = JOURNAL.isEmpty() ? null : openJournal();
+    for (Runnable runnable : List.<Runnable>of(this::readAnswers, this::renew)) {
+      Thread thread = new Thread(runnable);
+      thread.setDaemon(true);
+      thread.start();
+    }
+  }
+
+  void run(KafkaProducer<byte[], byte[]> producer, KafkaConsumer<byte[], byte[]> consumer) throws Exception {
+    while (!stopping) {
+      List<ConsumerRecord<byte[], byte[]>> events = new ArrayList<>();
+      consumer.poll(Duration.ofSeconds(1)).forEach(events::add);
+      if (events.isEmpty()) {
+        continue; // idle: no transaction is open
+      }
+      for (ConsumerRecord<byte[], byte[]> event : events) {
+        if (!token(event).isEmpty()) {
+          held.put(token(event), new Held(event.key()));
+        }
+      }
+      List<ProducerRecord<byte[], byte[]>> outcomes = new ArrayList<>();
+      Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+      for (ConsumerRecord<byte[], byte[]> event : events) {
+        Outcome outcome = execute(event);
+        if (outcome != null) {
+          outcomes.add(record(event.key(), token(event), outcome.kind(), outcome.value()));
+        }
+        offsets.put(new TopicPartition(event.topic(), event.partition()), new OffsetAndMetadata(event.offset() + 1));
+      }
+      if (stopping) {
+        return; // the next start executes what is not committed
+      }
+      try {
+        producer.beginTransaction();
+        outcomes.forEach(producer::send);
+        // The metadata has the generation of the group, so the broker refuses the transaction of a process that lost the partition.
+        producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+        producer.commitTransaction();
+        done.clear();
+      } catch (ProducerFencedException | InvalidProducerEpochException e) {
+        throw e; // another process has this instance's name
+      } catch (KafkaException e) {
+        System.err.println("transaction aborted: " + e);
+        producer.abortTransaction();
+        rewind(consumer);
+      } finally {
+        held.clear();
+      }
+    }
+  }
+
+  /** Reads again from the committed offsets. */
+  static void rewind(KafkaConsumer<byte[], byte[]> consumer) {
+    consumer.committed(consumer.assignment()).forEach((partition, committed) -> {
+      if (committed == null) {
+        consumer.seekToBeginning(List.of(partition));
+      } else {
+        consumer.seek(partition, committed.offset());
+      }
+    });
+  }
+
+  /** Returns the outcome of an event; null for none. */
+  Outcome execute(ConsumerRecord<byte[], byte[]> event) throws Exception {
+    String token = token(event);
+    if (token.isEmpty()) {
+      System.err.println("event without a claim, skipped: " + header(event, "oncebus-verdict"));
+      return null;
+    }
+    if (done.containsKey(token)) {
+      return done.get(token);
+    }
+    Held attempt = held.get(token);
+    if (START && !start(token, attempt)) {
+      System.err.println("attempt superseded, skipped: " + token);
+      return null;
+    }
+    Outcome outcome = journal.get(token);
+    if (outcome == null) {
+      try {
+        outcome = new Outcome("completed", work(event.value(), attempt));
+      } catch (Rejected e) {
+        outcome = new Outcome("rejected", e.getMessage().getBytes(StandardCharsets.UTF_8));
+      } catch (RuntimeException e) { // the event may be tried again, by the next attempt
+        outcome = new Outcome("failed", String.valueOf(e.getMessage()).getBytes(StandardCharsets.UTF_8));
+      }
+      if (attempt.superseded()) {
+        System.err.println("attempt superseded, stopped: " + token);
+        return null;
+      }
+      writeJournal(token, outcome);
+    }
+    done.put(token, outcome);
+    return outcome;
+  }
+
+  /** Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. */
+  boolean start(String token, Held attempt) throws InterruptedException {
+    attempt.asking = true;
+    do {
+      asker.send(record(attempt.key, token, "start", null));
+    } while (!attempt.answered.await(ASK_AGAIN_MS, TimeUnit.MILLISECONDS) && !stopping);
+    attempt.asking = false;
+    return attempt.answered.getCount() == 0 && !attempt.superseded();
+  }
+
+  /** Asks for every event in process, also for those that wait for another one. */
+  void renew() {
+    while (!stopping) {
+      held.forEach((token, attempt) -> {
+        if (!attempt.asking && !attempt.superseded()) {
+          asker.send(record(attempt.key, token, "renew", null));
+        }
+      });
+      try {
+        Thread.sleep(RENEW_MS);
+      } catch (InterruptedException e) {
+        return;
+      }
+    }
+  }
+
+  /** Takes the answers. The answer superseded may come without a question. */
+  void readAnswers() {
+    if (ANSWERS.isEmpty()) {
+      return;
+    }
+    try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Map.of(
+        "bootstrap.servers", BROKERS, "enable.auto.commit", false, "auto.offset.reset", "earliest", "isolation.level", "read_committed"),
+        new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+      Map<TopicPartition, Long> since = new HashMap<>();
+      consumer.partitionsFor(ANSWERS).forEach(p -> since.put(new TopicPartition(ANSWERS, p.partition()), System.currentTimeMillis() - 60_000));
+      consumer.assign(since.keySet());
+      consumer.offsetsForTimes(since).forEach((partition, at) -> {
+        if (at == null) {
+          consumer.seekToEnd(List.of(partition));
+          consumer.position(partition);
+        } else {
+          consumer.seek(partition, at.offset());
+        }
+      });
+      while (!stopping) {
+        consumer.poll(Duration.ofSeconds(1)).forEach(this::takeAnswer);
+      }
+    }
+  }
+
+  void takeAnswer(ConsumerRecord<byte[], byte[]> answer) {
+    String id = header(answer, "oncebus-start-id");
+    Held attempt = held.get(token(answer));
+    if (attempt == null || !id.isEmpty() && !id.equals(INSTANCE)) {
+      return; // to another executor, or of an earlier event
+    }
+    boolean granted = "granted".equals(header(answer, "oncebus-answer"));
+    if (!granted) {
+      attempt.over.countDown();
+    }
+    if (!granted || "start".equals(header(answer, "oncebus-outcome"))) {
+      attempt.answered.countDown();
+    }
+  }
+
+  /** A question or an outcome. All of an event have its record key, so that oncebus reads them in their order. */
+  static ProducerRecord<byte[], byte[]> record(byte[] key, String token, String kind, byte[] value) {
+    ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(OUTCOMES, key, value);
+    record.headers().add("oncebus-claim-token", token.getBytes(StandardCharsets.UTF_8)).add("oncebus-outcome", kind.getBytes(StandardCharsets.UTF_8))
+        .add("oncebus-start-id", INSTANCE.getBytes(StandardCharsets.UTF_8));
+    return record;
+  }
+
+  static String token(ConsumerRecord<byte[], byte[]> record) {
+    return header(record, "oncebus-claim-token");
+  }
+
+  static String header(ConsumerRecord<byte[], byte[]> record, String name) {
+    Header header = record.headers().lastHeader(name);
+    return header == null || header.value() == null ? "" : new String(header.value(), StandardCharsets.UTF_8);
+  }
+
+  /**
+   * Reads the journal: a file with a line for each event that was executed, the effect of this example's work. A crash before
+   * the commit does not execute such an event again. An executor that calls another system asks that system instead.
+   */
+  FileOutputStream openJournal() throws IOException {
+    Path path = Path.of(JOURNAL);
+    if (Files.exists(path)) {
+      for (String line : Files.readAllLines(path)) {
+        String[] fields = line.split(" ", -1);
+        if (fields.length == 4 && fields[3].equals(".")) { // else a crash cut it short: the event was not executed to its end
+          journal.put(fields[0], new Outcome(fields[1], Base64.getDecoder().decode(fields[2])));
+        }
+      }
+    }
+    FileOutputStream file = new FileOutputStream(JOURNAL, true);
+    file.write('\n');
+    return file;
+  }
+
+  void writeJournal(String token, Outcome outcome) throws IOException {
+    if (file == null) {
+      return;
+    }
+    file.write((token + " " + outcome.kind() + " " + Base64.getEncoder().encodeToString(outcome.value()) + " .\n").getBytes(StandardCharsets.UTF_8));
+    file.getFD().sync();
+    journal.put(token, outcome);
+  }
+}

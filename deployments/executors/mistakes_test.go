@@ -1,0 +1,269 @@
+//go:build unix
+
+package executors_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"oncebus/processor/conformance"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
+	"oncebus/processor/security"
+)
+
+// planted is a mistake in the executor in Go.
+type planted struct {
+	name, does string
+	edits      []string // old and new text, in pairs
+	breaks     []conformance.Rule
+	asksNot    bool // it runs where the executor does not ask
+	waits      bool // the run ends with an outcome that does not come
+}
+
+var mistakes = []planted{
+	{
+		name: "none", does: "the executor as it is",
+	},
+	{
+		name: "none-without-start", does: "the executor as it is, where it does not ask", asksNot: true,
+	},
+	{
+		name: "outcome-outside-the-transaction", does: "the producer of the questions also sends the outcomes",
+		edits:  []string{"		x.session.Produce(ctx, &again, failed.Promise())\n", "		x.client.Produce(ctx, &again, failed.Promise())\n		failed.Err()\n"},
+		breaks: []conformance.Rule{conformance.OneTransaction},
+	},
+	{
+		name: "stale-token", waits: true, does: "the outcome of a later attempt has the token of the first one under its record key",
+		edits: []string{
+			"	outcome := x.record(event.Key, token, kind)\n", "	if first[string(event.Key)] == \"\" {\n		first[string(event.Key)] = token\n	}\n	outcome := x.record(event.Key, first[string(event.Key)], kind)\n",
+			"// eventsMax is", "var first = map[string]string{}\n\n// eventsMax is",
+		},
+		breaks: []conformance.Rule{conformance.OutcomeForEach, conformance.OutcomeOnce},
+	},
+	{
+		name: "reads-uncommitted", does: "the input is read with read_uncommitted",
+		edits:  []string{"		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))", "		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.RequireStableFetchOffsets(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))"},
+		breaks: []conformance.Rule{conformance.ReadsCommitted},
+	},
+	{
+		name: "outcome-again-after-a-crash", asksNot: true, does: "the outcomes are committed in a transaction of their own, before the offsets",
+		edits: []string{
+			"	if err := x.session.Begin(); err != nil {\n		return err\n	}\n", "	own, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Getenv(\"EXECUTOR_BROKERS\"), \",\")...), kgo.TransactionalID(x.instance+\"-own\"))\n	if err != nil {\n		return err\n	}\n	defer own.Close()\n	if err := errors.Join(x.session.Begin(), own.BeginTransaction()); err != nil {\n		return err\n	}\n",
+			"		x.session.Produce(ctx, &again, failed.Promise())\n	}\n", "		own.Produce(ctx, &again, failed.Promise())\n	}\n	failed.Err()\n	if err := own.EndTransaction(ctx, kgo.TryCommit); err != nil {\n		return err\n	}\n	time.Sleep(1500 * time.Millisecond)\n",
+		},
+		breaks: []conformance.Rule{conformance.OutcomeOnce},
+	},
+	{
+		name: "start-ignored", does: "the executor asks, and works without the answer",
+		edits: []string{
+			"		case granted := <-answered:\n			return granted\n", "		case <-answered:\n			return true\n",
+			"			if !granted {\n				a.over[token] = true\n", "			if !granted && header(r, \"oncebus-outcome\") != \"start\" {\n				a.over[token] = true\n",
+		},
+		breaks: []conformance.Rule{conformance.HonoursStart},
+	},
+	{
+		name: "never-asks", does: "the executor works without a question",
+		edits:  []string{"	if x.start && !x.ask(", "	if x.start && x.instance == \"\" && !x.ask("},
+		breaks: []conformance.Rule{conformance.AsksStart, conformance.HonoursStart},
+	},
+	{
+		name: "lease-not-renewed", does: "the executor renews nothing",
+		edits:  []string{"				if a.started[token] == nil && !a.over[token] {\n", "				if a.started[token] == nil && !a.over[token] && key == nil {\n"},
+		breaks: []conformance.Rule{conformance.RenewsInTime},
+	},
+	{
+		name: "works-on-when-superseded", does: "the answer superseded does not end the work",
+		edits:  []string{"				if cancel := a.cancel[token]; cancel != nil {\n", "				if cancel := a.cancel[token]; cancel == nil && granted {\n"},
+		breaks: []conformance.Rule{conformance.StopsWhenOver},
+	},
+	{
+		name: "another-start-id-after-a-crash", waits: true, does: "the start id is drawn at each start",
+		edits:  []string{"topic: os.Getenv(\"EXECUTOR_OUTCOMES\"), instance: instance,", "topic: os.Getenv(\"EXECUTOR_OUTCOMES\"), instance: instance + time.Now().String(),"},
+		breaks: []conformance.Rule{conformance.KeepsStartID},
+	},
+	{
+		name: "result-differs", does: "the value of the outcome has a blank",
+		edits:  []string{"`{\"account\":%q,\"granted\":%d}`", "`{\"account\":%q, \"granted\":%d}`"},
+		breaks: []conformance.Rule{conformance.Result},
+	},
+	{
+		name: "open-while-idle", does: "the executor begins the next transaction when it has no event",
+		edits: []string{
+			"	return errors.Join(err, failed.Err()) //", "	x.idle = true\n	return errors.Join(err, failed.Err()) //",
+			"	done map[string]*kgo.Record\n", "	done map[string]*kgo.Record\n	idle bool\n",
+			"		fetches := session.PollRecords(ctx, eventsMax)\n", "		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)\n		fetches := session.PollRecords(short, eventsMax)\n		cancel()\n		if len(fetches.Records()) == 0 && x.idle && session.Client().BeginTransaction() == nil {\n			session.Client().ProduceSync(ctx, &kgo.Record{Topic: x.topic, Value: []byte(\"x\")})\n			x.idle = false\n			fetches = session.PollRecords(ctx, eventsMax)\n			_ = session.Client().EndTransaction(ctx, kgo.TryAbort)\n		}\n		if len(fetches.Records()) == 0 {\n			continue\n		}\n",
+		},
+		breaks: []conformance.Rule{conformance.IdleFree},
+	},
+}
+
+// TestExecutorMistakesAreNamed: the kit names each mistake that is planted in the executor in
+// Go, and finds none without one. The runs wait for most of their time, so all run at once.
+func TestExecutorMistakesAreNamed(t *testing.T) {
+	t.Parallel()
+	verdicts, errs := make([][]conformance.Verdict, len(mistakes)), make([]error, len(mistakes))
+	var running sync.WaitGroup
+	for i := range mistakes {
+		run := mistakes[i].prepare(t)
+		running.Go(func() { verdicts[i], errs[i] = run() })
+	}
+	running.Wait()
+	for i, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			must(t, errs[i])
+			m.compare(t, verdicts[i])
+		})
+	}
+}
+
+// compare compares what the kit found with what is planted.
+func (m *planted) compare(t *testing.T, verdicts []conformance.Verdict) {
+	t.Helper()
+	broken := conformance.Broken(verdicts)
+	for _, v := range verdicts {
+		for _, finding := range v.Findings {
+			t.Logf("%s: %s", v.Rule, finding)
+		}
+		if m.name == "none" && !v.Judged {
+			t.Errorf("rule %s is not judged", v.Rule)
+		}
+	}
+	for _, rule := range m.breaks {
+		if !slices.Contains(broken, rule) {
+			t.Errorf("the executor in which %s breaks %v, want %s among them", m.does, broken, rule)
+		}
+	}
+	if len(m.breaks) == 0 && len(broken) > 0 {
+		t.Errorf("the executor breaks %v", broken)
+	}
+}
+
+// prepare builds the executor with the mistake, and returns a function that does the scenario on
+// an embedded broker.
+func (m *planted) prepare(t *testing.T) func() ([]conformance.Verdict, error) {
+	t.Helper()
+	cluster := embedded.Start(t)
+	for _, topic := range []string{"run", "outcomes", "answers"} {
+		cluster.CreateTopic(topic, 2)
+	}
+	scenario := m.scenario(t)
+	x := newProcess(t, []string{m.build(t)}, strings.Join(cluster.ListenAddrs(), ","), scenario.Start)
+	return func() ([]conformance.Verdict, error) {
+		timeline, err := conformance.Run(t.Context(), conformance.Config{
+			Client: security.Config{Brokers: cluster.ListenAddrs(), AppID: "conformance"}, Topic: "run", Outcomes: "outcomes", Answers: "answers", Group: "executor",
+			Control: conformance.Control{Start: x.start, Kill: x.kill, Ended: x.ended},
+			Step:    func(int) {},
+		}, scenario, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		return conformance.Check(scenario, timeline), nil
+	}
+}
+
+// scenario returns the scenario of the directory, as the mistake needs it.
+func (m *planted) scenario(t *testing.T) *conformance.Scenario {
+	t.Helper()
+	file, err := os.ReadFile("scenario.yaml")
+	must(t, err)
+	text := string(file)
+	if m.asksNot {
+		text = strings.NewReplacer("start: true\n", "", "  - {do: refuse, event: plain}\n", "").Replace(text)
+	}
+	if m.waits {
+		text += "wait: 20s\n"
+	}
+	scenario, err := conformance.ParseScenario("scenario.yaml", []byte(text))
+	must(t, err)
+	return scenario
+}
+
+// build returns the program with the mistake.
+func (m *planted) build(t *testing.T) string {
+	t.Helper()
+	source, err := filepath.Abs(filepath.Join("go", "main.go"))
+	must(t, err)
+	text, err := os.ReadFile(source)
+	must(t, err)
+	for i := 0; i < len(m.edits); i += 2 {
+		if n := bytes.Count(text, []byte(m.edits[i])); n != 1 {
+			t.Fatalf("%q is %d times in %s", m.edits[i], n, source)
+		}
+		text = bytes.Replace(text, []byte(m.edits[i]), []byte(m.edits[i+1]), 1)
+	}
+	dir := t.TempDir()
+	edited, overlay, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "executor")
+	must(t, os.WriteFile(edited, text, 0o600))
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
+	must(t, err)
+	must(t, os.WriteFile(overlay, replace, 0o600))
+	//nolint:gosec // the test's own paths
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", binary, "./go").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// process is an executor that the kit starts and kills.
+type process struct {
+	command []string
+	environ []string
+	running *kafkatest.Process
+	log     *os.File
+}
+
+// newProcess returns an executor of topics run, outcomes and answers.
+func newProcess(t *testing.T, command []string, brokers string, start bool) *process {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	log, err := os.Create(path)
+	must(t, err)
+	x := &process{command: command, log: log, environ: append(os.Environ(),
+		"EXECUTOR_BROKERS="+brokers, "EXECUTOR_INPUT=run", "EXECUTOR_OUTCOMES=outcomes", "EXECUTOR_ANSWERS=answers", "EXECUTOR_GROUP=executor",
+		"EXECUTOR_INSTANCE=executor-1", "EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"))}
+	t.Cleanup(func() {
+		if x.running != nil {
+			_ = x.running.Kill()
+		}
+		if text, err := os.ReadFile(path); t.Failed() && err == nil {
+			t.Logf("log of %v:\n%s", command, text)
+		}
+		_ = log.Close()
+	})
+	return x
+}
+
+func (x *process) start(ctx context.Context) (err error) {
+	command := exec.CommandContext(context.WithoutCancel(ctx), x.command[0], x.command[1:]...)
+	command.Env, command.Stdout, command.Stderr = x.environ, x.log, x.log
+	x.running, err = kafkatest.StartProcess(command)
+	return err
+}
+
+func (x *process) kill(context.Context) error { return x.running.Kill() }
+
+func (x *process) ended() error {
+	if x.running == nil || x.running.Running() {
+		return nil
+	}
+	return fmt.Errorf("exit: %w", x.running.Err())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

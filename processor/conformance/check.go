@@ -1,0 +1,247 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Check judges a run by every rule, in the order of Rules.
+func Check(s *Scenario, t *Timeline) []Verdict {
+	c := &checker{scenario: s, offsetsRead: t.OffsetsRead, attempts: map[string]*attempt{}, findings: map[Rule][]string{}, judged: map[Rule]bool{}, next: map[int32]int64{}}
+	for i := range t.Entries {
+		c.take(&t.Entries[i])
+	}
+	c.conclude()
+	verdicts := make([]Verdict, len(Rules))
+	for i, rule := range Rules {
+		found := c.findings[rule.Rule]
+		if more := len(found) - findingsMax; more > 0 {
+			found = append(found[:findingsMax:findingsMax], fmt.Sprintf("and %d more", more))
+		}
+		verdicts[i] = Verdict{Rule: rule.Rule, Demands: rule.Demands, Judged: c.judged[rule.Rule], Held: c.judged[rule.Rule] && len(found) == 0, Findings: found}
+	}
+	return verdicts
+}
+
+// checker folds a timeline.
+type checker struct {
+	scenario    *Scenario
+	offsetsRead bool
+	attempts    map[string]*attempt // by token
+	dispatched  []*Dispatch
+	commits     []*Entry
+	next        map[int32]int64 // the next offset that the group reads, by partition
+	kills       int
+	findings    map[Rule][]string
+	judged      map[Rule]bool
+}
+
+// attempt is what is known of one dispatched token.
+type attempt struct {
+	*Dispatch
+
+	at           time.Time // of the dispatch or of the grant; then of the last renewal
+	granted      bool
+	startID      string
+	grantedKills int // kills before the grant
+	supersededAt time.Time
+	outcomes     []*Entry
+	outcomeKills []int // kills before each outcome
+}
+
+func (c *checker) judge(rule Rule) { c.judged[rule] = true }
+
+func (c *checker) find(rule Rule, format string, args ...any) {
+	c.judge(rule)
+	c.findings[rule] = append(c.findings[rule], fmt.Sprintf(format, args...))
+}
+
+func (c *checker) take(e *Entry) {
+	switch e.What {
+	case Dispatched:
+		c.dispatched = append(c.dispatched, e.Dispatch)
+		if e.Dispatch.Token != "" {
+			c.attempts[e.Dispatch.Token] = &attempt{Dispatch: e.Dispatch, at: e.At}
+		}
+	case Asked:
+		c.asked(e)
+	case Answered:
+		c.answered(e)
+	case Superseded:
+		if a := c.attempts[e.Token]; a != nil {
+			a.supersededAt = e.At
+		}
+	case Outcome:
+		c.outcome(e)
+	case Committed:
+		c.commits = append(c.commits, e)
+		c.next[e.Partition] = max(c.next[e.Partition], e.Offset)
+	case Killed:
+		c.kills++
+	case IdleOpen:
+		c.find(IdleFree, "a transaction is open on partition %d of the outcomes topic, and no event is: commit or abort it", e.Partition)
+	case GroupLost:
+		c.find(IdleFree, "the group lost its member while no event came: send heartbeats, and poll more often than the session timeout")
+	case Missed:
+		c.find(OutcomeForEach, "%s", e.Note)
+	}
+}
+
+// known returns the attempt of a token. It finds tokens that no committed event has.
+func (c *checker) known(e *Entry) *attempt {
+	a := c.attempts[e.Token]
+	switch {
+	case e.Token == "":
+		c.find(KnownToken, "%s without the header oncebus-claim-token: an event without a claim gets no outcome", e.Kind)
+	case a == nil:
+		c.find(KnownToken, "%s with token %q, which no event had", e.Kind, e.Token)
+	case a.Aborted:
+		c.find(ReadsCommitted, "%s for %v: its transaction was aborted, so read with isolation.level=read_committed", e.Kind, a)
+		return nil
+	}
+	return a
+}
+
+func (c *checker) asked(e *Entry) {
+	a := c.known(e)
+	switch {
+	case a == nil:
+	case e.Kind == "start" && e.StartID == "":
+		c.find(AsksStart, "start for %v without the header oncebus-start-id", a)
+	case e.Kind == "start" && a.granted && a.startID != e.StartID && a.grantedKills < c.kills:
+		c.find(KeepsStartID, "%v was granted to %q, and asked for with %q after the crash", a, a.startID, e.StartID)
+	case e.Kind == "renew":
+		c.gap(a, e.At, "renewed")
+		a.at = e.At
+	}
+}
+
+// gap judges the time since the last sign of an attempt that must be renewed.
+func (c *checker) gap(a *attempt, now time.Time, what string) {
+	if !a.Renewed || len(a.outcomes) > 0 {
+		return
+	}
+	c.judge(RenewsInTime)
+	if since := now.Sub(a.at); since > c.scenario.Lease {
+		c.find(RenewsInTime, "%v was %s %v after the last sign of its executor, the lease is %v", a, what, since.Round(time.Millisecond), c.scenario.Lease)
+	}
+}
+
+func (c *checker) answered(e *Entry) {
+	a := c.attempts[e.Token]
+	if a == nil || e.Kind != "start" {
+		return
+	}
+	c.judge(HonoursStart)
+	if e.Granted && !a.granted {
+		a.granted, a.startID, a.grantedKills, a.at = true, e.StartID, c.kills, e.At
+	}
+}
+
+func (c *checker) outcome(e *Entry) {
+	a := c.known(e)
+	if a == nil {
+		return
+	}
+	if c.scenario.Start && !a.Refused {
+		c.judge(AsksStart)
+		if !a.granted {
+			c.find(AsksStart, "%s for %v, whose start was not granted before", e.Kind, a)
+		}
+	}
+	c.gap(a, e.At, "answered")
+	switch over := a.supersededAt; {
+	case a.Refused:
+		c.find(HonoursStart, "%s for %v, whose start was superseded", e.Kind, a)
+		return
+	case !over.IsZero():
+		if late := e.At.Sub(over); late > c.scenario.Lease {
+			c.find(StopsWhenOver, "%s for %v, %v after it was superseded", e.Kind, a, late.Round(time.Millisecond))
+		}
+	case e.Kind != a.Event.Outcome:
+		c.find(Result, "%s for %v, want %s", e.Kind, a, a.Event.Outcome)
+	case a.Event.Result != nil && *a.Event.Result != string(e.Value):
+		c.find(Result, "%s for %v has the value %q, want %q", e.Kind, a, e.Value, *a.Event.Result)
+	}
+	a.outcomes, a.outcomeKills = append(a.outcomes, e), append(a.outcomeKills, c.kills)
+}
+
+// conclude judges what only the whole run shows.
+func (c *checker) conclude() {
+	if c.scenario.has(StepAbort) {
+		c.judge(ReadsCommitted)
+	}
+	if c.scenario.has(StepIdle) {
+		c.judge(IdleFree)
+	}
+	if c.scenario.Start && c.kills > 0 {
+		c.judge(KeepsStartID)
+	}
+	c.judge(KnownToken)
+	for _, token := range slices.Sorted(maps.Keys(c.attempts)) {
+		if a := c.attempts[token]; !a.Aborted {
+			c.concludeAttempt(a)
+		}
+	}
+	for _, d := range c.dispatched {
+		if d.Aborted {
+			continue
+		}
+		c.judge(EveryOffset)
+		if c.next[d.Partition] <= d.Offset {
+			c.find(EveryOffset, "the group committed offset %d of partition %d, which does not include %v", c.next[d.Partition], d.Partition, d)
+		}
+	}
+}
+
+func (c *checker) concludeAttempt(a *attempt) {
+	switch {
+	case !a.supersededAt.IsZero():
+		c.judge(StopsWhenOver)
+	case a.Refused:
+	case len(a.outcomes) == 0:
+		c.find(OutcomeForEach, "%v has no outcome", a)
+	default:
+		c.judge(OutcomeForEach)
+		c.judge(Result)
+	}
+	if len(a.outcomes) == 0 {
+		return
+	}
+	c.judge(OutcomeOnce)
+	if n := len(a.outcomes); n > 1 {
+		where := ""
+		if a.outcomeKills[0] < a.outcomeKills[n-1] {
+			where = ", before the crash and after it"
+		}
+		c.find(OutcomeOnce, "%v has %d outcomes%s", a, n, where)
+	}
+	if c.scenario.Transaction {
+		c.transaction(a)
+	}
+}
+
+// transaction judges whether the first outcome of an attempt was in one transaction with the
+// offset of its event.
+func (c *checker) transaction(a *attempt) {
+	c.judge(OneTransaction)
+	by := a.outcomes[0].Producer
+	if !by.Transactional {
+		c.find(OneTransaction, "the outcome of %v is in no transaction", a)
+		return
+	}
+	if !c.offsetsRead {
+		return
+	}
+	covers := func(e *Entry) bool { return e.Partition == a.Partition && e.Offset > a.Offset }
+	same := func(e *Entry) bool { return covers(e) && e.Producer == by }
+	switch {
+	case slices.ContainsFunc(c.commits, same):
+	case slices.ContainsFunc(c.commits, func(e *Entry) bool { return covers(e) && !e.Producer.Transactional }):
+		c.find(OneTransaction, "the offset of %v was committed without a transaction", a)
+	default:
+		c.find(OneTransaction, "no commit of an offset has the transaction of the outcome of %v (producer %d, epoch %d)", a, by.ID, by.Epoch)
+	}
+}

@@ -1,0 +1,64 @@
+package conformance
+
+// A Rule is one sentence of the protocol.
+type Rule string
+
+// The rules. Their names are an interface.
+const (
+	ReadsCommitted Rule = "reads-committed"
+	KnownToken     Rule = "known-token"
+	OutcomeForEach Rule = "outcome-for-each"
+	OutcomeOnce    Rule = "outcome-once"
+	Result         Rule = "result"
+	OneTransaction Rule = "one-transaction"
+	EveryOffset    Rule = "every-offset"
+	AsksStart      Rule = "asks-start"
+	HonoursStart   Rule = "honours-start"
+	KeepsStartID   Rule = "keeps-start-id"
+	RenewsInTime   Rule = "renews-in-time"
+	StopsWhenOver  Rule = "stops-when-superseded"
+	IdleFree       Rule = "idle-holds-nothing"
+)
+
+// Rules lists every rule with what it demands, in the order of the table.
+var Rules = []struct {
+	Rule    Rule
+	Demands string
+}{
+	{ReadsCommitted, "nothing of an aborted transaction is read"},
+	{KnownToken, "each outcome and question has the token of its event, unchanged"},
+	{OutcomeForEach, "each claimed event gets an outcome, also after a crash and an idle time"},
+	{OutcomeOnce, "no event gets two outcomes, also after a crash"},
+	{Result, "kind and value of each outcome are those of the scenario, byte for byte"},
+	{OneTransaction, "outcome and offset are in one transaction"},
+	{EveryOffset, "the offset of every event is committed, also without an outcome"},
+	{AsksStart, "a start is granted before the outcome of each event"},
+	{HonoursStart, "no outcome for an event whose start was superseded"},
+	{KeepsStartID, "an event that was granted before a crash is asked for with the same start id"},
+	{RenewsInTime, "an event that takes longer than the lease is renewed within each lease"},
+	{StopsWhenOver, "no outcome more than a lease after the attempt was superseded"},
+	{IdleFree, "no transaction is open and the group has a member while no event comes"},
+}
+
+// Verdict is what became of one rule in a run.
+type Verdict struct {
+	Rule    Rule   `json:"rule"`
+	Demands string `json:"demands"`
+	// Judged says that the run gave occasion to judge the rule.
+	Judged   bool     `json:"judged"`
+	Held     bool     `json:"held"`
+	Findings []string `json:"findings,omitempty"`
+}
+
+// Findings are at most findingsMax of a rule, and a line with how many more there are.
+const findingsMax = 5
+
+// Broken returns the rules that do not hold.
+func Broken(verdicts []Verdict) (broken []Rule) {
+	for i := range verdicts {
+		if verdicts[i].Judged && !verdicts[i].Held {
+			broken = append(broken, verdicts[i].Rule)
+		}
+	}
+	return broken
+}

@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+)
+
+// Scenario is what the kit does with an executor.
+type Scenario struct {
+	// Lease is that of the route. An event that takes longer must be renewed.
+	Lease time.Duration
+	// Start says that the executor asks before each event, as for work that must never run
+	// twice.
+	Start bool
+	// Transaction says that outcome and offset are in one transaction. Without it an executor
+	// commits an offset after the outcome.
+	Transaction bool
+	// Wait is how long the kit waits for an outcome or an offset before it ends the run.
+	Wait   time.Duration
+	Events map[string]*Event
+	Steps  []Step
+}
+
+// Event is an event of a scenario, and what the executor should answer.
+type Event struct {
+	Name    string
+	Value   []byte
+	Headers []dedup.Header // in the order of their names
+	Outcome string         // completed, failed, rejected or submitted
+	// Result is the value of the outcome; nil for any.
+	Result *string
+}
+
+// StepKind is what a step of a scenario does.
+type StepKind string
+
+// The steps. Each has an event.
+const (
+	StepDispatch  StepKind = "dispatch"  // Count events, each under a key of its own
+	StepAttempts  StepKind = "attempts"  // Count attempts of one key, each after the outcome of the one before
+	StepAbort     StepKind = "abort"     // in a transaction that is aborted, then in one that is committed
+	StepUnclaimed StepKind = "unclaimed" // without a claim token, as a policy forwards it
+	StepRenew     StepKind = "renew"     // takes longer than the lease
+	StepSupersede StepKind = "supersede" // is superseded while the executor works on it
+	StepRefuse    StepKind = "refuse"    // its start is superseded
+	StepCrash     StepKind = "crash"     // Count events, and the executor is killed among them
+	StepIdle      StepKind = "idle"      // no event for a time, then one
+)
+
+var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepRenew, StepSupersede, StepRefuse, StepCrash, StepIdle}
+
+// Step is one step of a scenario.
+type Step struct {
+	Kind  StepKind
+	Event *Event
+	Count int           // of dispatch, attempts and crash
+	For   time.Duration // of idle
+	// Next is the event of the attempt that takes over; nil if the attempt is erased.
+	Next *Event
+}
+
+// ScenarioBytesMax bounds a scenario file.
+const ScenarioBytesMax = 1 << 20
+
+// Defaults and bounds of a scenario.
+const (
+	waitDefault = time.Minute
+	countMax    = 10_000
+)
+
+// The file, as YAML has it.
+type (
+	scenarioFile struct {
+		Lease       time.Duration        `yaml:"lease"`
+		Start       bool                 `yaml:"start"`
+		Transaction *bool                `yaml:"transaction"`
+		Wait        time.Duration        `yaml:"wait"`
+		Events      map[string]eventFile `yaml:"events"`
+		Steps       []stepFile           `yaml:"steps"`
+	}
+	eventFile struct {
+		Value   string            `yaml:"value"`
+		Headers map[string]string `yaml:"headers"`
+		Outcome string            `yaml:"outcome"`
+		Result  *string           `yaml:"result"`
+	}
+	stepFile struct {
+		Do    string        `yaml:"do"`
+		Event string        `yaml:"event"`
+		Count int           `yaml:"count"`
+		For   time.Duration `yaml:"for"`
+		Next  string        `yaml:"next"`
+	}
+)
+
+// ParseScenario reads a scenario file; name is the file's name in errors. Unknown and repeated
+// keys are errors. The error joins every mistake.
+func ParseScenario(name string, data []byte) (*Scenario, error) {
+	if len(data) > ScenarioBytesMax {
+		return nil, fmt.Errorf("%s: %d bytes, want at most %d", name, len(data), ScenarioBytesMax)
+	}
+	var file scenarioFile
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s := &Scenario{Lease: file.Lease, Start: file.Start, Transaction: file.Transaction == nil || *file.Transaction, Wait: file.Wait, Events: map[string]*Event{}}
+	if s.Wait == 0 {
+		s.Wait = waitDefault
+	}
+	var mistakes []error
+	fail := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(name+": "+format, args...)) }
+	if s.Lease <= 0 {
+		fail("lease: want the lease of the route, such as 5s")
+	}
+	if s.Wait <= s.Lease {
+		fail("wait: %v, want more than the lease of %v", s.Wait, s.Lease)
+	}
+	for event, read := range file.Events {
+		if e := s.addEvent(event, &read); !slices.Contains(outcomesOfWork, e.Outcome) {
+			fail("events.%s.outcome: %q, want one of %s", event, e.Outcome, strings.Join(outcomesOfWork, ", "))
+		}
+	}
+	if len(file.Steps) == 0 {
+		fail("steps: want at least one")
+	}
+	for i := range file.Steps {
+		if err := s.addStep(&file.Steps[i]); err != nil {
+			fail("steps[%d]: %w", i, err)
+		}
+	}
+	slices.SortFunc(mistakes, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return s, errors.Join(mistakes...)
+}
+
+// outcomesOfWork are the outcomes that an executor may have for an event.
+var outcomesOfWork = []string{"completed", "failed", "rejected", "submitted"}
+
+func (s *Scenario) addEvent(name string, read *eventFile) *Event {
+	e := &Event{Name: name, Value: []byte(read.Value), Outcome: read.Outcome, Result: read.Result}
+	for key, value := range read.Headers {
+		e.Headers = append(e.Headers, dedup.Header{Key: key, Value: []byte(value)})
+	}
+	slices.SortFunc(e.Headers, func(a, b dedup.Header) int { return strings.Compare(a.Key, b.Key) })
+	s.Events[name] = e
+	return e
+}
+
+func (s *Scenario) addStep(read *stepFile) error {
+	step := Step{Kind: StepKind(read.Do), Event: s.Events[read.Event], Count: read.Count, For: read.For}
+	counts := step.Kind == StepDispatch || step.Kind == StepAttempts || step.Kind == StepCrash
+	switch {
+	case !slices.Contains(stepKinds, step.Kind):
+		return fmt.Errorf("do: %q, want one of %v", read.Do, stepKinds)
+	case step.Event == nil:
+		return fmt.Errorf("event: %q is not one of events", read.Event)
+	case read.Count != 0 && !counts:
+		return fmt.Errorf("count: step %s has one event", step.Kind)
+	case read.Count < 0 || read.Count > countMax:
+		return fmt.Errorf("count: %d, want 1 to %d", read.Count, countMax)
+	case (read.For > 0) != (step.Kind == StepIdle):
+		return errors.New("for: want a duration in step idle, and only there")
+	case read.Next != "" && step.Kind != StepSupersede:
+		return errors.New("next: only step supersede has a next attempt")
+	case read.Next != "" && s.Events[read.Next] == nil:
+		return fmt.Errorf("next: %q is not one of events", read.Next)
+	case step.Kind == StepRefuse && !s.Start:
+		return errors.New("do: refuse needs `start: true`, because only an executor that asks can be refused")
+	}
+	step.Next = s.Events[read.Next]
+	step.Count = max(step.Count, 1)
+	s.Steps = append(s.Steps, step)
+	return nil
+}
+
+// has reports whether a step of this kind is in the scenario.
+func (s *Scenario) has(kind StepKind) bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Kind == kind })
+}

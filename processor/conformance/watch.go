@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+// offsetsTopic is where brokers keep the offsets of groups.
+const offsetsTopic = "__consumer_offsets"
+
+// watch reads a topic from its present end, read_committed, and gives each record to see under
+// the lock.
+func (r *runner) watch(ctx, watch context.Context, topic string, see func(*kgo.Record)) error {
+	ends, err := r.admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("list the end of topic %s: %w", topic, err)
+	}
+	from := map[int32]kgo.Offset{}
+	for partition, end := range ends[topic] {
+		from[partition] = kgo.NewOffset().At(end.Offset)
+	}
+	client, err := kgo.NewClient(append(slices.Clone(r.opts),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
+	if err != nil {
+		return err
+	}
+	r.watchers = append(r.watchers, client)
+	r.watching.Go(func() {
+		for watch.Err() == nil {
+			fetches := client.PollFetches(watch)
+			r.mu.Lock()
+			if err := fetches.Err(); err != nil && watch.Err() == nil {
+				r.watchErr = errors.Join(r.watchErr, fmt.Errorf("read topic %s: %w", topic, err))
+			}
+			fetches.EachRecord(see)
+			r.mu.Unlock()
+		}
+	})
+	return nil
+}
+
+// sawOutcome notes an outcome, or answers a question.
+func (r *runner) sawOutcome(rec *kgo.Record) {
+	headers := wire.Headers(rec.Headers)
+	own := func(name string) string { value, _ := headers.Own(name); return string(value) }
+	e := Entry{
+		Token: own(wire.HeaderClaimToken), Kind: own(wire.HeaderOutcome), StartID: own(wire.HeaderStartID), Value: rec.Value,
+		Producer: Producer{rec.ProducerID, rec.ProducerEpoch, rec.Attrs.IsTransactional()},
+	}
+	st := r.attempts[e.Token]
+	if kind, ok := dedup.ParseOutcomeKind([]byte(e.Kind)); ok && kind.Asks() {
+		e.What = Asked
+		r.add(e)
+		r.answer(rec, &e, st)
+		return
+	}
+	e.What = Outcome
+	r.add(e)
+	if st != nil {
+		st.outcomes++
+	}
+}
+
+// answer answers a question as oncebus does. The caller holds the lock.
+func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
+	reason := ""
+	switch {
+	case st == nil, st.Aborted:
+		reason = "no claim: the key has no row"
+	case st.superseded != "":
+		reason = st.superseded
+	case st.outcomes > 0:
+		reason = e.Kind + " is too late: the key is completed"
+	case st.Refused:
+		reason = fmt.Sprintf("attempt %d was started with another start id", st.Attempt)
+	case st.startID != "" && st.startID != e.StartID:
+		reason = fmt.Sprintf("attempt %d was started with another start id", st.Attempt)
+	case e.Kind == dedup.OutcomeStart.String():
+		st.startID = e.StartID
+	}
+	if st != nil {
+		st.asked = true
+	}
+	r.add(Entry{What: Answered, Token: e.Token, Kind: e.Kind, StartID: e.StartID, Granted: reason == ""})
+	if r.Answers == "" {
+		return
+	}
+	text := wire.AnswerGranted
+	if reason != "" {
+		text = wire.AnswerSuperseded
+	}
+	answer := &kgo.Record{Topic: r.Answers, Key: question.Key, Headers: header(
+		wire.HeaderRoute, routeName, wire.HeaderClaimToken, e.Token, wire.HeaderOutcome, e.Kind, wire.HeaderAnswer, text,
+		wire.HeaderStartID, e.StartID, wire.HeaderReason, reason)}
+	for _, h := range question.Headers {
+		if !wire.IsReserved(h.Key) {
+			answer.Headers = append(answer.Headers, h)
+		}
+	}
+	r.answers.Produce(context.Background(), answer, func(_ *kgo.Record, err error) {
+		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.watchErr = errors.Join(r.watchErr, fmt.Errorf("write an answer to topic %s: %w", r.Answers, err))
+		}
+	})
+}
+
+// header returns headers of pairs of name and value, without empty values.
+func header(pairs ...string) (headers []kgo.RecordHeader) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			headers = append(headers, kgo.RecordHeader{Key: pairs[i], Value: []byte(pairs[i+1])})
+		}
+	}
+	return headers
+}
+
+// watchOffsets reads the commits of offsets, if that topic exists and may be read. The group's
+// offsets were fetched before, so a broker that keeps them there has it.
+func (r *runner) watchOffsets(ctx, watch context.Context) error {
+	listed, err := r.admin.ListTopicsWithInternal(ctx, offsetsTopic)
+	if err != nil {
+		return fmt.Errorf("list topics: %w", err)
+	}
+	if !listed.Has(offsetsTopic) {
+		return nil
+	}
+	r.timeline.OffsetsRead = true
+	return r.watch(ctx, watch, offsetsTopic, r.sawCommit)
+}
+
+// sawCommit notes a commit of an offset by the executor's group.
+func (r *runner) sawCommit(rec *kgo.Record) {
+	key, value := kmsg.NewOffsetCommitKey(), kmsg.NewOffsetCommitValue()
+	if len(rec.Key) < 2 || rec.Key[0] != 0 || rec.Key[1] > 1 || key.ReadFrom(rec.Key) != nil || rec.Value == nil || value.ReadFrom(rec.Value) != nil {
+		return // of a group itself, a removed offset, or of another topic
+	}
+	if key.Group != r.Group || key.Topic != r.Topic {
+		return
+	}
+	r.committed[key.Partition] = max(r.committed[key.Partition], value.Offset)
+	r.add(Entry{What: Committed, Partition: key.Partition, Offset: value.Offset, Producer: Producer{rec.ProducerID, rec.ProducerEpoch, rec.Attrs.IsTransactional()}})
+}
