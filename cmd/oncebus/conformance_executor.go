@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,7 +31,7 @@ type executorProcess struct {
 func (e *executorProcess) shell(ctx context.Context, line string) *exec.Cmd {
 	//nolint:gosec // the operator wants this command to be run
 	command := exec.CommandContext(ctx, "sh", "-c", line)
-	command.Env, command.Stdout, command.Stderr = append(e.p.Environ[:len(e.p.Environ):len(e.p.Environ)], e.environ...), e.p.Stderr, e.p.Stderr
+	command.Env, command.Stdout, command.Stderr = slices.Concat(e.p.Environ, e.environ), e.p.Stderr, e.p.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return command
 }

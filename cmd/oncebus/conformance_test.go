@@ -28,7 +28,6 @@ steps:
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	executor := filepath.Join(t.TempDir(), "executor")
-	//nolint:gosec // the test's own paths
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", executor, filepath.Join(moduleRoot, "deployments", "executors", "go")).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -208,7 +208,6 @@ func (m *planted) build(t *testing.T) string {
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
 	must(t, err)
 	must(t, os.WriteFile(overlay, replace, 0o600))
-	//nolint:gosec // the test's own paths
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", binary, "./go").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

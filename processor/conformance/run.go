@@ -36,7 +36,7 @@ type Config struct {
 	Group                    string
 	// CreateTopics says that the topics which do not exist are created, with two partitions.
 	CreateTopics bool
-	Control                  Control
+	Control      Control
 	// Step is called when a step begins; index is that of the scenario, len(steps) at the end.
 	Step func(index int)
 }

@@ -109,10 +109,10 @@ func (r *runner) next(d *Dispatch, event *Event) []*Dispatch {
 // produce dispatches events in one transaction. It notes them before, because the executor may
 // answer before the commit has returned.
 func (r *runner) produce(ctx context.Context, all []*Dispatch, more ...*kgo.Record) error {
-	records := make([]*kgo.Record, len(all))
+	records := make([]*kgo.Record, 0, len(all)+len(more))
 	r.mu.Lock()
-	for i, d := range all {
-		records[i] = r.record(d)
+	for _, d := range all {
+		records = append(records, r.record(d))
 		r.add(Entry{What: Dispatched, Dispatch: d})
 		if d.Token != "" {
 			r.attempts[d.Token] = &state{Dispatch: d}
@@ -351,11 +351,12 @@ func (r *runner) groupLost(ctx context.Context, before bool) (bool, error) {
 	if err != nil {
 		return before, fmt.Errorf("describe group %s: %w", r.Group, err)
 	}
-	if g := groups[r.Group]; before || g.Err != nil || g.State != "Empty" {
-		return before, nil
+	// A group of the newer protocol is not described so.
+	lost := groups[r.Group].State == "Empty"
+	if lost && !before {
+		r.note(Entry{What: GroupLost})
 	}
-	r.note(Entry{What: GroupLost})
-	return true, nil
+	return lost || before, nil
 }
 
 // openTransactions returns the last stable offset of each partition of the outcomes topic in

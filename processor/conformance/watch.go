@@ -119,9 +119,9 @@ func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 
 // header returns headers of pairs of name and value, without empty values.
 func header(pairs ...string) (headers []kgo.RecordHeader) {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			headers = append(headers, kgo.RecordHeader{Key: pairs[i], Value: []byte(pairs[i+1])})
+	for pair := range slices.Chunk(pairs, 2) {
+		if name, value := pair[0], pair[1]; value != "" {
+			headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 		}
 	}
 	return headers

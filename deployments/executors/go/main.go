@@ -19,8 +19,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil && ctx.Err() == nil {
+	err := run(ctx)
+	stopped := ctx.Err() != nil
+	stop()
+	if err != nil && !stopped {
 		slog.Error("executor failed", "error", err) // a restart goes on
 		os.Exit(1)
 	}
@@ -156,7 +158,7 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 			return nil, ctx.Err()
 		case superseded:
 			slog.Info("attempt superseded, stopped", "token", token)
-			return nil, nil
+			return nil, nil //nolint:nilerr // err says that the work was ended
 		}
 		kind, result = "completed", value
 		if err != nil {
