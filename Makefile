@@ -60,7 +60,7 @@ test: kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
 # runs the tests on a real Kafka with it. Tests that repeat one thing many times repeat it less often here.
 # Also left out: what has another program do the work, and explorations, which have one goroutine.
-NO_RACE := ^Test(Real|HTTPFuzz|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData|ClusterMove(Explored|MistakesFound)$$)
+NO_RACE := ^Test(Real|ExecutorMistakes|HTTPFuzz|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData|ClusterMove(Explored|MistakesFound)$$)
 NO_RACE_PACKAGES := /processor/(explore|switchover)$$
 
 .PHONY: race
@@ -87,6 +87,8 @@ kafka-note:
 
 .PHONY: tools-note
 tools-note:
+	@{ command -v javac && command -v mvn && command -v npm && python3 -c 'import venv, ensurepip'; } >/dev/null 2>&1 || \
+		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python are not tested'
 	@command -v tmux >/dev/null || \
 		echo 'test: no tmux: oncebus top is not tested in a terminal'
 	@command -v chromium >/dev/null || \

@@ -98,10 +98,10 @@ func (o *conformanceOptions) runCommand(ctx context.Context, args []string, p cl
 		"EXECUTOR_BROKERS=" + strings.Join(s.Processor.Brokers, ","), "EXECUTOR_INPUT=" + o.topic, "EXECUTOR_OUTCOMES=" + o.outcomes,
 		"EXECUTOR_ANSWERS=" + o.answers, "EXECUTOR_GROUP=" + o.group, fmt.Sprint("EXECUTOR_START=", scenario.Start),
 	}}
-	defer executor.close()
+	defer executor.stop(context.WithoutCancel(ctx)) //nolint:errcheck // the run has ended
 	timeline, err := conformance.Run(ctx, conformance.Config{
 		Client: s.Processor.Config.Config, Topic: o.topic, Outcomes: o.outcomes, Answers: o.answers, Group: o.group, CreateTopics: o.create,
-		Control: conformance.Control{Start: executor.start, Kill: executor.end, Ended: executor.ended},
+		Control: conformance.Control{Start: executor.start, Kill: executor.end, Stop: executor.stop, Ended: executor.ended},
 		Step:    func(index int) { showStep(p, scenario, index) },
 	}, scenario, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err != nil {

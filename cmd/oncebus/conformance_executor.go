@@ -40,7 +40,7 @@ func (e *executorProcess) shell(ctx context.Context, line string) *exec.Cmd {
 func (e *executorProcess) start(ctx context.Context) error {
 	switch {
 	case e.run != "":
-		e.command, e.exited = e.shell(context.WithoutCancel(ctx), "exec "+e.run), make(chan struct{})
+		e.command, e.exited = e.shell(context.WithoutCancel(ctx), e.run), make(chan struct{})
 		if err := e.command.Start(); err != nil {
 			return fmt.Errorf("run %s: %w", e.run, err)
 		}
@@ -79,11 +79,12 @@ func (e *executorProcess) end(ctx context.Context) error {
 	return e.ask(ctx, "kill the executor (kill -9), and press Enter")
 }
 
-// close kills the executor if the run ended before.
-func (e *executorProcess) close() {
-	if e.command != nil {
-		_ = e.end(context.Background())
+// stop kills the executor if the kit started it.
+func (e *executorProcess) stop(ctx context.Context) error {
+	if e.command == nil {
+		return nil
 	}
+	return e.end(ctx)
 }
 
 // ended returns why the command has ended; nil while it runs, or if the person started it.

@@ -37,6 +37,7 @@ type asker struct {
 
 	mu      sync.Mutex
 	waiting map[question]chan answer
+	running map[string]context.CancelCauseFunc // of the attempt with a token
 }
 
 func newAsker(s *settings, id string) (*asker, error) {
@@ -46,7 +47,7 @@ func newAsker(s *settings, id string) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asker{settings: s, id: id, client: client, waiting: map[question]chan answer{}}, nil
+	return &asker{settings: s, id: id, client: client, waiting: map[question]chan answer{}, running: map[string]context.CancelCauseFunc{}}, nil
 }
 
 // read delivers answers until ctx is done.
@@ -59,12 +60,25 @@ func (a *asker) read(ctx context.Context) {
 			}
 		})
 		fetches.EachRecord(func(r *kgo.Record) {
-			if string(headerOf(r, "oncebus-start-id")) == a.id {
+			switch id := headerOf(r, "oncebus-start-id"); {
+			case id == nil && string(headerOf(r, "oncebus-answer")) == "superseded":
+				a.supersede(string(headerOf(r, "oncebus-claim-token")), string(headerOf(r, "oncebus-reason")))
+			case string(id) == a.id:
 				a.deliver(question{string(headerOf(r, "oncebus-outcome")), string(headerOf(r, "oncebus-claim-token"))}, answer{
 					string(headerOf(r, "oncebus-answer")) == "granted", string(headerOf(r, "oncebus-reason")),
 				})
 			}
 		})
+	}
+}
+
+// supersede ends the work of an attempt that is superseded, which the answers topic says without
+// a question.
+func (a *asker) supersede(token, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel := a.running[token]; cancel != nil {
+		cancel(fmt.Errorf("%w: %s", errSuperseded, reason))
 	}
 }
 
@@ -181,6 +195,9 @@ func (a *asker) sendBare(ctx context.Context, refused *kgo.Record, cause error) 
 // context that it returns when the attempt is superseded: an operator erased its claim.
 func (a *asker) whileRunning(ctx context.Context, at *attempt) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	a.mu.Lock()
+	a.running[at.Token] = cancel
+	a.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -198,6 +215,9 @@ func (a *asker) whileRunning(ctx context.Context, at *attempt) (context.Context,
 		}
 	}()
 	return ctx, func() {
+		a.mu.Lock()
+		delete(a.running, at.Token)
+		a.mu.Unlock()
 		cancel(nil)
 		<-ended
 	}

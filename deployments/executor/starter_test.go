@@ -190,6 +190,34 @@ func TestSupersededWhileItRuns(t *testing.T) {
 	must(t, <-ended)
 }
 
+// TestSupersededWithoutAQuestion: the answer superseded ends the work, also if the next renewal is
+// far away.
+func TestSupersededWithoutAQuestion(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 1)
+	w.answerStarts(t, func(_, _, _ string) string { return "" })
+	client := w.Client()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(ctx, func(running context.Context, event *kgo.Record) ([]byte, error) {
+			for _, token := range []string{"another", string(headerOf(event, "oncebus-claim-token"))} {
+				client.Produce(ctx, &kgo.Record{Topic: "answers", Headers: []kgo.RecordHeader{
+					{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-answer", Value: []byte("superseded")}, {Key: "oncebus-reason", Value: []byte("the attempt was erased")},
+				}}, nil)
+			}
+			<-running.Done()
+			return nil, context.Cause(running)
+		})
+	}()
+	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-0 failed superseded: the attempt was erased]"; got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	stop()
+	must(t, <-ended)
+}
+
 // TestJournalOfAnotherProgram: a file that is no journal is not used, and stays.
 func TestJournalOfAnotherProgram(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,7 @@ func (m *planted) prepare(t *testing.T) func() ([]conformance.Verdict, error) {
 	return func() ([]conformance.Verdict, error) {
 		timeline, err := conformance.Run(t.Context(), conformance.Config{
 			Client: security.Config{Brokers: cluster.ListenAddrs(), AppID: "conformance"}, Topic: "run", Outcomes: "outcomes", Answers: "answers", Group: "executor",
-			Control: conformance.Control{Start: x.start, Kill: x.kill, Ended: x.ended},
+			Control: conformance.Control{Start: x.start, Kill: x.kill, Stop: x.kill, Ended: x.ended},
 			Step:    func(int) {},
 		}, scenario, slog.New(slog.DiscardHandler))
 		if err != nil {

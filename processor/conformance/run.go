@@ -23,6 +23,8 @@ import (
 // it is ready.
 type Control struct {
 	Start, Kill func(context.Context) error
+	// Stop ends the executor after the run, if the kit started it.
+	Stop func(context.Context) error
 	// Ended returns why the executor has ended; nil while it runs, or if that is not known.
 	Ended func() error
 }

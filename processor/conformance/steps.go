@@ -29,14 +29,14 @@ func (r *runner) play(ctx context.Context) error {
 		if err := r.do(ctx, i, &r.scenario.Steps[i]); errors.Is(err, errMissed) {
 			break
 		} else if err != nil {
-			return fmt.Errorf("step %d, %s: %w", i, r.scenario.Steps[i].Kind, err)
+			return fmt.Errorf("step %d, %s: %w", i+1, r.scenario.Steps[i].Kind, err)
 		}
 	}
 	r.Step(len(r.scenario.Steps))
 	if err := r.awaitOffsets(ctx); err != nil && !errors.Is(err, errMissed) {
 		return err
 	}
-	if err := r.Control.Kill(ctx); err != nil {
+	if err := r.Control.Stop(ctx); err != nil {
 		return fmt.Errorf("end the executor: %w", err)
 	}
 	r.mu.Lock()
@@ -165,7 +165,7 @@ func (r *runner) produceAndAwait(ctx context.Context, all []*Dispatch) error {
 }
 
 func (r *runner) awaitOutcomes(ctx context.Context, all []*Dispatch) error {
-	return r.await(ctx, fmt.Sprintf("outcomes of step %d", all[0].Step), func() bool { return r.answered(all) == len(all) })
+	return r.await(ctx, fmt.Sprintf("outcomes of step %d", all[0].Step+1), func() bool { return r.answered(all) == len(all) })
 }
 
 // answered counts the events that have an outcome. The caller holds the lock.
@@ -186,7 +186,7 @@ func (r *runner) produceAndAwaitOffsets(ctx context.Context, all []*Dispatch) er
 }
 
 func (r *runner) awaitOffsetsOf(ctx context.Context, all []*Dispatch) error {
-	return r.awaitFor(ctx, r.scenario.Wait, fmt.Sprintf("the offset of step %d", all[0].Step), func() (bool, error) {
+	return r.awaitFor(ctx, r.scenario.Wait, fmt.Sprintf("the offset of step %d", all[0].Step+1), func() (bool, error) {
 		next, err := r.offsets(ctx)
 		for _, d := range all {
 			if next[d.Partition] <= d.Offset {

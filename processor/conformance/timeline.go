@@ -62,7 +62,7 @@ type Dispatch struct {
 
 // String names an event in a finding.
 func (d *Dispatch) String() string {
-	return fmt.Sprintf("event %s of step %d, attempt %d, at %d/%d", d.Event.Name, d.Step, d.Attempt, d.Partition, d.Offset)
+	return fmt.Sprintf("event %s of step %d, attempt %d, at %d/%d", d.Event.Name, d.Step+1, d.Attempt, d.Partition, d.Offset)
 }
 
 // Timeline is what happened in a run, in the order in which the kit saw it.

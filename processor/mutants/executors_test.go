@@ -2,7 +2,12 @@
 
 package mutants
 
-// executorList has the defects of what an executor learns.
+// notOfOncebus says why the simulation cannot find a defect of the kit.
+const notOfOncebus = "the simulation has no executor of other people"
+
+func inCheck(run string) []suite { return []suite{conformSuite.aimed(run)} }
+
+// executorList has the defects of what an executor learns, and of the kit that judges it.
 var executorList = []mutant{
 	{
 		name:    "takeover-not-announced",
@@ -24,5 +29,61 @@ var executorList = []mutant{
 		does:    "an attempt that is erased while it runs learns it from its next renewal only",
 		edits:   []edit{{"processor/judge/claim.go", "	if o.Kind == dedup.OutcomeForget && prior.Status != dedup.Completed &&", "	if o.Kind == dedup.OutcomeForget && prior.Status == dedup.Submitted &&"}},
 		aims:    inScript("starts", "erased-attempt-is-announced"),
+	},
+	{
+		name:     "kit-without-the-aborted",
+		hazards:  []string{"D48"},
+		does:     "the kit takes what was read of an aborted transaction for an event",
+		edits:    []edit{{"processor/conformance/check.go", "	case a.Aborted:\n", "	case a.Aborted && a.Refused:\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-without-the-offset",
+		hazards:  []string{"D48"},
+		does:     "the kit is content with an outcome in some transaction, whatever commits the offset",
+		edits:    []edit{{"processor/conformance/check.go", "	if !c.offsetsRead {\n", "	if by.Transactional {\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-counts-no-outcomes",
+		hazards:  []string{"D48"},
+		does:     "the kit does not see the second outcome of an event",
+		edits:    []edit{{"processor/conformance/check.go", "	if n := len(a.outcomes); n > 1 {\n", "	if n := len(a.outcomes); n > 2 {\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-overlooks-a-start",
+		hazards:  []string{"D48"},
+		does:     "the kit does not see an outcome whose start was superseded",
+		edits:    []edit{{"processor/conformance/check.go", "		c.find(HonoursStart, \"%s for %v, whose start was superseded\", e.Kind, a)\n", ""}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-overlooks-the-last-lease",
+		hazards:  []string{"D48"},
+		does:     "the kit judges the time between renewals, and not that to the outcome",
+		edits:    []edit{{"processor/conformance/check.go", "	c.gap(a, e.At, \"answered\")\n", ""}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-overlooks-superseded-work",
+		hazards:  []string{"D48"},
+		does:     "the kit takes the outcome of a superseded attempt, whenever it comes",
+		edits:    []edit{{"processor/conformance/check.go", "late > c.scenario.Lease {\n", "late > 1000*c.scenario.Lease {\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-passes-what-it-did-not-see",
+		hazards:  []string{"D48"},
+		does:     "the kit says that a rule holds for which there was no occasion",
+		edits:    []edit{{"processor/conformance/check.go", "Held: c.judged[rule.Rule] && len(found) == 0,", "Held: len(found) == 0,"}},
+		aims:     inCheck("^TestCheckJudgesWhatItHasSeen$"),
+		notInSim: notOfOncebus,
 	},
 }

@@ -62,6 +62,7 @@ var (
 	auditSuite      = suite{name: "audit", pkg: "processor/audit", skip: "^(Bench|Fuzz)"}
 	portableSuite   = suite{name: "portable", pkg: "processor/portable", skip: "^(Bench|Fuzz)"}
 	processorSuite  = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
+	conformSuite    = suite{name: "conformance", pkg: "processor/conformance", skip: "^(Bench|Fuzz)"}
 	exploreSuite    = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	switchoverSuite = suite{name: "switchover", pkg: "processor/switchover", skip: "^(Bench|Fuzz)"}
 	simulation      = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -70,7 +71,7 @@ var (
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
 	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, exploreSuite, auditSuite,
-	portableSuite,
+	portableSuite, conformSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.

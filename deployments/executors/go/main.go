@@ -231,7 +231,11 @@ func (a *asker) record(key []byte, token, kind string) *kgo.Record {
 // read takes the answers. The answer superseded may come without a question.
 func (a *asker) read(ctx context.Context) {
 	for ctx.Err() == nil {
-		a.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+		fetches := a.client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil && ctx.Err() == nil {
+			slog.Warn("answers not read, retrying", "error", err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
 			if id := header(r, "oncebus-start-id"); id != "" && id != a.instance {
 				return // to another executor
 			}
@@ -266,11 +270,18 @@ func (a *asker) renew(ctx context.Context) {
 			a.mu.Lock()
 			for token, key := range a.held {
 				if a.started[token] == nil && !a.over[token] {
-					a.client.Produce(ctx, a.record(key, token, "renew"), nil)
+					a.client.Produce(ctx, a.record(key, token, "renew"), sent)
 				}
 			}
 			a.mu.Unlock()
 		}
+	}
+}
+
+// sent logs a question that was not sent. It is asked again.
+func sent(r *kgo.Record, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		slog.Warn("question not sent, retrying", "topic", r.Topic, "error", err)
 	}
 }
 
@@ -303,7 +314,7 @@ func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
 	a.started[token] = answered
 	a.mu.Unlock()
 	for {
-		a.client.Produce(ctx, a.record(event.Key, token, "start"), nil)
+		a.client.Produce(ctx, a.record(event.Key, token, "start"), sent)
 		select {
 		case granted := <-answered:
 			return granted

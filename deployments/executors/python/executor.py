@@ -95,12 +95,15 @@ class Asker:
         self.held = {}  # token: record key, of the events in process
         self.over = {}  # token: an event that is set once the attempt is superseded
         self.answered = {}  # token: an event that is set with the answer to start
-        threading.Thread(target=self.read, daemon=True).start()
-        threading.Thread(target=self.renew, daemon=True).start()
+        for task in (self.read, self.renew):
+            threading.Thread(target=ends_process, args=(task,), daemon=True).start()
 
     def send(self, kind, token, key):
         # All records of an event have its record key, so that oncebus reads them in their order.
-        self.producer.produce(OUTCOMES, key=key, headers=outcome_headers(token, kind))
+        try:
+            self.producer.produce(OUTCOMES, key=key, headers=outcome_headers(token, kind), on_delivery=sent)
+        except BufferError as full:
+            sent(full, None)
         self.producer.poll(0)
 
     def read(self):
@@ -154,6 +157,21 @@ class Asker:
         with self.lock:
             del self.answered[token]
             return answered.is_set() and not self.over[token].is_set()
+
+
+def sent(error, _):
+    """Logs a question that was not sent. It is asked again."""
+    if error:
+        print("question not sent, retrying:", error, flush=True)
+
+
+def ends_process(task):
+    """Runs a task of a thread of its own. If it fails, the process ends, and a restart goes on."""
+    try:
+        task()
+    except Exception as failed:
+        print("executor failed:", failed, flush=True)
+        os._exit(1)
 
 
 def outcome_headers(token, kind):

@@ -279,17 +279,19 @@ async function run() {
   const admin = kafka.admin();
   await admin.connect();
   const answers = kafka.consumer({ groupId: `${GROUP}-answers-${INSTANCE}`, sessionTimeout: 6000, maxWaitTimeInMs: 1000, readUncommitted: false });
+  consumer.on(consumer.events.GROUP_JOIN, () => void disown());
+  for (const reader of [consumer, answers]) {
+    reader.on(reader.events.CRASH, ({ payload }) => {
+      if (payload.restart) return;
+      console.error("executor failed:", payload.error);
+      process.exit(1); // a restart goes on
+    });
+  }
   if (ANSWERS) {
     await answers.connect();
     await answers.subscribe({ topic: ANSWERS, fromBeginning: false });
     await answers.run({ autoCommit: false, eachMessage: async ({ message }) => takeAnswer(message) });
   }
-  consumer.on(consumer.events.GROUP_JOIN, () => void disown());
-  consumer.on(consumer.events.CRASH, ({ payload }) => {
-    if (payload.restart) return;
-    console.error("executor failed:", payload.error);
-    process.exit(1); // a restart goes on
-  });
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.once(signal, async () => {
       await Promise.allSettled([consumer.disconnect(), answers.disconnect()]);

@@ -103,6 +103,10 @@ public final class Executor {
 
   public static void main(String[] args) throws Exception {
     Thread main = Thread.currentThread();
+    Thread.setDefaultUncaughtExceptionHandler((thread, e) -> {
+      e.printStackTrace();
+      Runtime.getRuntime().halt(1); // a restart goes on
+    });
     try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Map.of(
             "bootstrap.servers", BROKERS, "transactional.id", INSTANCE), new ByteArraySerializer(), new ByteArraySerializer());
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Map.of(
@@ -236,10 +240,19 @@ public final class Executor {
   boolean start(String token, Held attempt) throws InterruptedException {
     attempt.asking = true;
     do {
-      asker.send(record(attempt.key, token, "start", null));
+      ask(token, attempt, "start");
     } while (!attempt.answered.await(ASK_AGAIN_MS, TimeUnit.MILLISECONDS) && !stopping);
     attempt.asking = false;
     return attempt.answered.getCount() == 0 && !attempt.superseded();
+  }
+
+  /** Sends a question. One that was not sent is asked again. */
+  void ask(String token, Held attempt, String kind) {
+    asker.send(record(attempt.key, token, kind, null), (metadata, e) -> {
+      if (e != null) {
+        System.err.println("question not sent, retrying: " + e);
+      }
+    });
   }
 
   /** Asks for every event in process, also for those that wait for another one. */
@@ -247,7 +260,7 @@ public final class Executor {
     while (!stopping) {
       held.forEach((token, attempt) -> {
         if (!attempt.asking && !attempt.superseded()) {
-          asker.send(record(attempt.key, token, "renew", null));
+          ask(token, attempt, "renew");
         }
       });
       try {
