@@ -288,6 +288,8 @@ var routeObjects = []struct{ def, heading string }{
 	{"shadow", "Keys of `shadow`"},
 	{"http", "Keys of `http`"},
 	{"signature", "Keys of `signature`"},
+	{"handshake", "Keys of `handshake`"},
+	{"decompress", "Keys of `decompress`"},
 	{"httpOutcomes", "Keys of `outcomes` in `http`"},
 	{"rate", "Keys of `rate` and `rate_per_source`"},
 	{"responses", "Keys of `responses`"},

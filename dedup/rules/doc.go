@@ -23,6 +23,7 @@
 //	hash                        canonical JSON (RFC 8785) of {"<path as written>": value, ...}
 //	payload                     canonical JSON of the payload after include or exclude
 //	raw                         the payload's bytes
+//	form                        names and values of the form, sorted, without separators
 //	order                       account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 //
 // The state digest is the first 16 bytes of the dedup key, combined by exclusive or with

@@ -28,6 +28,7 @@ routes:
   - {name: p, topics: [p], window: 1h, output: o, key: [{payload: {}}]}
   - {name: r, topics: [r], window: 1h, output: o, key: [raw]}
   - {name: e, topics: [e], window: 1h, output: o, key: [cloudevent]}
+  - {name: w, topics: [w], window: 1h, output: o, key: [{field: id}, form], http: {path: /w, form: true, signature: {scheme: none}}}
   - {name: o, topics: [o1], window: 1h, output: o, fingerprint: [a, n, l], time: {field: t}, key: [{order: {account: id, symbol: a.b, side: kind, quantity: n, type: kind, timestamp: t, adjacent_buckets: true}}]}
 `
 
@@ -39,6 +40,8 @@ func FuzzDerive(f *testing.F) {
 	} {
 		f.Add([]byte(payload), []byte("key"), "application/json")
 	}
+	f.Add([]byte("id=1&id=2&b=%e2%82%ac"), []byte("key"), urlencodedForm)
+	f.Add([]byte("--x\r\nContent-Disposition: form-data; name=id\r\n\r\n1\r\n--x--\r\n"), []byte("key"), multipartForm+"; boundary=x")
 	rs := parse(f, fuzzRoutes)
 	used := rs.NewDeriver([]byte(testSecret))
 	f.Fuzz(func(t *testing.T, payload, key []byte, header string) {

@@ -162,6 +162,10 @@ func TestGoldenKeys(t *testing.T) {
 			wantKey:     "ff4ab4702cb77c89b972b0251fcbe9a35c3872782a97ef4b6b795cf9794f8c14",
 			wantDigest:  "24842c773abccf26eee740a71cc70268",
 			wantRouting: "9b68295b5558350218224bab298a9137"},
+		{name: "form", key: "[form]", in: Input{
+			Headers: headerMap{"content-type": "application/x-www-form-urlencoded; charset=UTF-8"}, Value: []byte("To=c&From=a&To=b&Body=h%69&To=c")},
+			kind: "content", hashed: "BodyhiFromaTobToc",
+			wantKey: "1f0ae77b520f429383a3deb06ebd5091e025fc2784afd5bc87293987a330b080", wantDigest: "480953368e62bc7c2945103a35f48e13"},
 		// RFC 8785, section 3.2.2 (input) and 3.2.4 (bytes). Its first number,
 		// 333333333.33333329, is refused: see TestNumbersThatFloat64DoesNotHold.
 		{name: "the sample of RFC 8785", key: "[{payload: {}}]", in: Input{Value: []byte(`{

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -21,14 +22,22 @@ const (
 
 // HTTP is the endpoint of a route.
 type HTTP struct {
-	Path    string   // clean, without a slash at its end
-	Methods []string // of POST, PUT and PATCH
-	Topic   string   // one of the route's inputs: gets the events
+	Path     string   // clean, without a slash at its end
+	Provider string   // the preset that the route takes its other fields from; "" for none
+	Methods  []string // of POST, PUT and PATCH
+	Topic    string   // one of the route's inputs: gets the events
 	// Headers are the request headers that become record headers in addition to
 	// CarriedHeaders, in lower case.
 	Headers []string
 
 	Signature Signature
+	Handshake Handshake
+	// AllowedSources are the networks of the senders; nil: any.
+	AllowedSources []netip.Prefix
+	Decompress     Decompress
+	// Form makes records of the topic with the media type of a form readable by path: as a
+	// JSON object of its fields.
+	Form bool
 	// Outcomes is the signature of the outcomes at Path + OutcomesSuffix; nil:
 	// there is no such path.
 	Outcomes *Signature
@@ -100,7 +109,12 @@ var httpFields = []fieldOf[HTTP]{
 	{"methods", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Methods = d.methods(n, at) }},
 	{"topic", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Topic, _ = d.text(n, at) }},
 	{"headers", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Headers = d.carried(n, at) }},
+	{"provider", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Provider = d.providerName(n, at) }},
 	{"signature", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Signature = d.signature(n, at) }},
+	{"handshake", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Handshake = d.handshake(n, at) }},
+	{"allowed_sources", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.AllowedSources = d.networks(n, at) }},
+	{"decompress", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Decompress = d.decompress(n, at) }},
+	{"form", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Form, _ = d.boolean(n, at) }},
 	{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 		h.Verdict = d.choice(n, at, answerNames[:]...) == 0
 	}},
@@ -247,6 +261,7 @@ func (d *decoder) validateHTTP(r *draft) {
 		d.failHTTP(r, "topic", "%s is no topic of the route: want %s", h.Topic, strings.Join(r.Topics, " or "))
 	}
 	d.validateCarried(r)
+	d.validateBodies(r)
 	d.validateTolerance(r, "signature", &h.Signature)
 	if h.Outcomes != nil {
 		d.validateTolerance(r, "outcomes.signature", h.Outcomes)
@@ -260,6 +275,23 @@ func (d *decoder) validateHTTP(r *draft) {
 		}
 	}
 }
+
+// validateBodies refuses what contradicts the way in which bodies are read.
+func (d *decoder) validateBodies(r *draft) {
+	h := r.HTTP
+	if h.Decompress.MaxBytes > 0 && slices.Contains(h.Headers, "content-encoding") {
+		d.failHTTP(r, "headers", "content-encoding would be wrong: Kafka gets the decompressed body; leave it out")
+	}
+	if h.Handshake.Kind == MetaHandshake && h.Signature.Query == metaTokenParameter {
+		d.failHTTP(r, "signature.query", "%s is the parameter of Meta's handshake: name another one", metaTokenParameter)
+	}
+	if h.Form && r.Sender != nil && r.Sender.Kind == SenderField {
+		d.failAt(r, "sender", "a field of a form is not read as the sender: name a header")
+	}
+}
+
+// metaTokenParameter is the URL's parameter with the token of Meta's handshake.
+const metaTokenParameter = "hub.verify_token"
 
 // ingressPaths are the paths that the ingress itself serves.
 var ingressPaths = []string{"/openapi.json", "/healthz", "/readyz"}
@@ -294,6 +326,10 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"methods", slices.Equal(h.Methods, other.Methods)},
 		{"headers", slices.Equal(h.Headers, other.Headers)},
 		{"signature", h.Signature == other.Signature},
+		{"handshake", h.Handshake == other.Handshake},
+		{"allowed_sources", slices.Equal(h.AllowedSources, other.AllowedSources)},
+		{"decompress", h.Decompress == other.Decompress},
+		{"form", h.Form == other.Form},
 		{"answer", h.Verdict == other.Verdict},
 		{"timeout", h.Timeout == other.Timeout},
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},

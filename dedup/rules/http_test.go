@@ -64,8 +64,8 @@ func TestHTTPParts(t *testing.T) {
 	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
 		*h.Outcomes, h.Verdict, h.Timeout, h.AcceptOnTimeout, h.WaitForKafka, h.MaxBody, h.MaxRequests, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
 	want := "/hooks/trading-view:1 [POST PUT] b [x-id x-kind] | " +
-		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
-		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
+		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s URL: Query: Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
+		"{Scheme:github Secret:EXECUTOR Tolerance:0s URL: Query: Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
 		"true 3s true true 65536 100 {1000 2000} {0.5 1} false | " +
 		"map[unique:{Status:200 Body:ok ContentType:text/plain; charset=utf-8} limited:{Status:429 Body: ContentType:} " +
 		`in_progress:{Status:409 Body:{"error":"DUPLICATE_REQUEST"} ContentType:application/json}]`
@@ -145,11 +145,11 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
 
 		{"no scheme", signed("secret: S"), ".signature.scheme: is required"},
-		{"unknown scheme", signed("scheme: md5, header: X"), `.signature.scheme: want standard-webhooks or github or stripe or slack or hmac or bearer or none, found "md5"`},
+		{"unknown scheme", signed("scheme: md5, header: X"), `.signature.scheme: want standard-webhooks or svix or github or stripe or paddle or slack or zoom or square or twilio or adyen or discord or sendgrid or paypal or hmac or token or bearer or none, found "md5"`},
 		{"no secret", signed("scheme: slack"), ".signature.secret: is required"},
 		{"secret of none", signed("scheme: none, secret: S"), ".signature.secret: scheme: none checks nothing: leave secret out"},
 		{"hmac without header", signed("scheme: hmac, secret: S"), ".signature.header: is required"},
-		{"fields of hmac", signed("scheme: github, secret: S, header: X, encoding: hex"), ".signature.header: belongs to scheme: hmac\n.signature.encoding: belongs to scheme: hmac"},
+		{"fields of hmac", signed("scheme: github, secret: S, header: X, encoding: hex"), ".signature.header: belongs to scheme: hmac or token\n.signature.encoding: belongs to scheme: hmac"},
 		{"algorithm", signed("scheme: hmac, secret: S, header: X, algorithm: md5"), `.signature.algorithm: want sha256 or sha1 or sha512, found "md5"`},
 		{"tolerance of github", signed("scheme: github, secret: S, tolerance: 1m"), ".signature.tolerance: scheme: github signs no timestamp: leave tolerance out"},
 		{"tolerance of none", signed("scheme: none, tolerance: 1m"), ".signature.tolerance: scheme: none signs no timestamp: leave tolerance out"},

@@ -85,6 +85,7 @@ type Deriver struct {
 	hasher
 	payload
 
+	form     []byte // the JSON of a form
 	buf      []byte // the bytes to hash, where they are not the record's own
 	routing  []byte // order: the bytes without the bucket
 	adjacent []byte // order: the bytes with another bucket
@@ -193,7 +194,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
+	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -250,6 +251,9 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 
 // readPayload reads the payload once. It returns false for a malformed one.
 func (d *Deriver) readPayload() bool {
+	if d.plan.form && d.state == payloadUnread {
+		d.readForm()
+	}
 	if d.read(d.plan.tree) {
 		return true
 	}

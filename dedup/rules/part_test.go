@@ -77,6 +77,7 @@ func TestHashedParts(t *testing.T) {
 		{"[raw]", payload},
 		{"[cloudevent]", ""},
 		{"[order]", ""},
+		{"[form]", ""},
 	} {
 		for _, secret := range []string{"secret: false", "secret: true"} {
 			routes := oneRoute(t, c.key, secret)
@@ -86,6 +87,9 @@ func TestHashedParts(t *testing.T) {
 			d := routes.NewDeriver([]byte(testSecret))
 			memory := []byte("A-1" + payload + "A-1") // the record key may be in the same memory
 			in := &Input{Topic: "in", Key: memory[:3], Value: memory[3 : 3+len(payload)], Headers: headers, Timestamp: 1}
+			if c.key == "[form]" {
+				in.Headers = headerMap{"content-type": urlencodedForm}
+			}
 			got := d.Derive(in)
 			if got.Finding != Keyed {
 				t.Fatalf("%s: %s", c.key, got.Reason)

@@ -225,7 +225,8 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		DeadLetter:  DefaultDeadLetter,
 		Claim:       Claims{Lease: DefaultLease, MaxWaiting: DefaultMaxWaiting, ResultBytes: DefaultResultBytes},
 	}}
-	r.nodes = decodeObject(d, n, at, &r.Route, routeFields)
+	n = d.expand(n)
+	r.node, r.nodes = n, decodeObject(d, n, at, &r.Route, routeFields)
 	if _, set := r.nodes["namespace"]; !set {
 		r.Namespace = r.Name
 	}

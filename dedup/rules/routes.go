@@ -49,6 +49,7 @@ func (rs *Routes) index() {
 				rs.byTopic[topic] = plan
 			}
 			plan.routes = append(plan.routes, r)
+			plan.form = plan.form || r.HTTP != nil && r.HTTP.Form
 			r.eachPath(func(segments []segment, slot *int) {
 				*slot = slotOf(segments)
 				plan.tree.add(segments, *slot)
@@ -71,6 +72,7 @@ type topicPlan struct {
 	groups []matchGroup
 	tree   *pathNode // every payload path that one of them reads
 	wanted []int     // their slots
+	form   bool      // a record may be a form
 }
 
 // MaxNamespaces bounds the namespaces of one routes file: a namespace id is one

@@ -194,8 +194,8 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"time without field", with("time: {format: unix_s}"), "r.yaml:3: routes[0].time.field: is required"},
 		{"time format", with("time: {field: t, format: iso}"), `r.yaml:3: routes[0].time.format: want unix_ms or unix_s or rfc3339, found "iso"`},
 
-		{"unknown source", key("fiel"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order; found "fiel"`},
-		{"source in need of more", key("field"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order; found "field"`},
+		{"unknown source", key("fiel"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order, form; found "fiel"`},
+		{"source in need of more", key("field"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order, form; found "field"`},
 		{"two sources in one", key("{field: a, header: b}"), "r.yaml:3: routes[0].key[0]: want exactly one source, found 2: each source is an entry of its own"},
 		{"no source in one", key("{normalise: trim}"), "r.yaml:3: routes[0].key[0]: want exactly one source, found 0: each source is an entry of its own"},
 		{"source twice", key("raw, {field: a}, {field: a, normalise: trim}"), "r.yaml:3: routes[0].key[2]: field: a is listed twice"},

@@ -40,7 +40,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		required []string
 	}{
 		{"the file", schema.object, names(fileFields), []string{"routes"}},
-		{"route", read(schema.Defs["route"]), names(routeFields), []string{"key", "name", "output", "topics", "window"}},
+		{"route", read(schema.Defs["route"]), names(routeFields), []string{"name", "output", "topics"}},
 		{"match", read(schema.Defs["match"]), names(matchFields), []string{"in"}},
 		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
@@ -48,8 +48,10 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"sender", read(schema.Defs["sender"]), names(senderFields), nil},
 		{"shadow", read(schema.Defs["shadow"]), names(shadowFields), []string{"key"}},
 		{"request", read(schema.Defs["request"]), names(requestFields), nil},
-		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path", "signature"}},
-		{"signature", read(schema.Defs["signature"]), names(signatureFields), []string{"scheme"}},
+		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path"}},
+		{"signature", read(schema.Defs["signature"]), names(signatureFields), nil},
+		{"handshake", read(schema.Defs["handshake"]), names(handshakeFields), nil},
+		{"decompress", read(schema.Defs["decompress"]), names(decompressFields), []string{"max_bytes"}},
 		{"outcomes by http", read(schema.Defs["httpOutcomes"]), names(outcomesFields), []string{"signature"}},
 		{"rate", read(schema.Defs["rate"]), names(rateFields), []string{"burst", "per_second"}},
 		{"responses", read(schema.Defs["responses"]), names(responsesFields), nil},
@@ -93,6 +95,11 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	if err := json.Unmarshal(route.Properties["sender"], &sender); err != nil || len(sender.OneOf) != 2 {
 		t.Fatalf("sender: %v", err)
 	}
+	var providers []string
+	for _, p := range Providers {
+		providers = append(providers, p.Name)
+	}
+	handshake, decompress := read(schema.Defs["handshake"]), read(schema.Defs["decompress"])
 	policies := []string{DeadLetter.String(), Forward.String(), Drop.String()}
 	for _, v := range []struct {
 		name      string
@@ -111,6 +118,9 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"algorithm", choices(signature.Properties["algorithm"]), algorithmNames[:]},
 		{"encoding", choices(signature.Properties["encoding"]), encodingNames[:]},
 		{"methods", choices(methods.Items), httpMethods[:]},
+		{"provider", choices(http.Properties["provider"]), providers},
+		{"handshake kind", choices(handshake.Properties["kind"]), handshakeNames[:]},
+		{"signed", choices(decompress.Properties["signed"]), signedNames[:]},
 		{"answer", choices(http.Properties["answer"]), answerNames[:]},
 		{"on_kafka_unavailable", choices(http.Properties["on_kafka_unavailable"]), kafkaUnavailableNames[:]},
 	} {

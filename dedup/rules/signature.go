@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,12 @@ type Signature struct {
 	// timestamp.
 	Tolerance time.Duration
 
-	// Of scheme HMAC.
+	// URL is the endpoint's address as the sender has it, for the schemes that sign it.
+	URL string
+	// Query is the URL's parameter with the token; "": it is in Header. Of scheme Token.
+	Query string
+
+	// Of scheme HMAC; Header and Prefix of Token too.
 	Header          string // has the signature
 	Algorithm       string // sha256, sha1 or sha512
 	Encoding        string // hex or base64
@@ -32,15 +38,28 @@ type SignatureScheme uint8
 // Signature schemes.
 const (
 	StandardWebhooks SignatureScheme = iota // standardwebhooks.com
+	Svix                                    // svix-signature
 	GitHub                                  // X-Hub-Signature-256
 	Stripe                                  // Stripe-Signature
+	Paddle                                  // Paddle-Signature
 	Slack                                   // X-Slack-Signature
+	Zoom                                    // x-zm-signature
+	Square                                  // x-square-hmacsha256-signature, over URL and body
+	Twilio                                  // X-Twilio-Signature, over URL and fields
+	Adyen                                   // hmacSignature in the body, over eight fields
+	Discord                                 // X-Signature-Ed25519
+	SendGrid                                // X-Twilio-Email-Event-Webhook-Signature, ECDSA
+	PayPal                                  // PAYPAL-TRANSMISSION-SIG, RSA over the body's CRC-32
 	HMAC                                    // set by the fields of scheme HMAC
+	Token                                   // a header or URL parameter with the secret itself
 	Bearer                                  // Authorization: Bearer, with the secret itself
 	NoSignature                             // any client may send
 )
 
-var schemeNames = [...]string{"standard-webhooks", "github", "stripe", "slack", "hmac", "bearer", "none"}
+var schemeNames = [...]string{
+	"standard-webhooks", "svix", "github", "stripe", "paddle", "slack", "zoom", "square", "twilio", "adyen", "discord", "sendgrid", "paypal",
+	"hmac", "token", "bearer", "none",
+}
 
 // String returns the scheme's name in the routes file.
 func (s SignatureScheme) String() string { return schemeNames[s] }
@@ -64,6 +83,8 @@ var signatureFields = []fieldOf[signatureDraft]{
 	{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.signatureText(n, at) }},
 	{"timestamp_header", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.TimestampHeader = d.headerName(n, at) }},
 	{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.signatureText(n, at) }},
+	{"url", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.URL = d.address(n, at) }},
+	{"query", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Query = d.queryName(n, at) }},
 }
 
 var algorithmNames = [...]string{"sha256", "sha1", "sha512"}
@@ -86,11 +107,33 @@ type signatureDraft struct {
 	known bool // the scheme is one of schemeNames
 }
 
-// hmacOnly are the fields that scheme: hmac alone has.
-var hmacOnly = []string{"header", "algorithm", "encoding", "prefix", "timestamp_header", "separator"}
+// fieldSchemes are the schemes that use a field; every scheme uses the others.
+var fieldSchemes = []struct {
+	field string
+	of    []SignatureScheme
+}{
+	{"header", []SignatureScheme{HMAC, Token}}, {"algorithm", []SignatureScheme{HMAC}}, {"encoding", []SignatureScheme{HMAC}},
+	{"prefix", []SignatureScheme{HMAC, Token}}, {"timestamp_header", []SignatureScheme{HMAC}}, {"separator", []SignatureScheme{HMAC}},
+	{"url", []SignatureScheme{Square, Twilio}}, {"query", []SignatureScheme{Token}},
+}
 
-// signature reads how requests are signed. It refuses fields that the scheme does
-// not use, because an unused field looks like protection.
+// refuseUnused refuses fields that the scheme does not use, because an unused field looks
+// like protection.
+func (d *decoder) refuseUnused(s *signatureDraft, at string, nodes map[string]*yaml.Node) {
+	for _, f := range fieldSchemes {
+		node := nodes[f.field]
+		if node == nil || slices.Contains(f.of, s.Scheme) {
+			continue
+		}
+		names := make([]string, len(f.of))
+		for i, scheme := range f.of {
+			names[i] = scheme.String()
+		}
+		d.fail(node, join(at, f.field), "belongs to scheme: %s", strings.Join(names, " or "))
+	}
+}
+
+// signature reads how requests are signed.
 func (d *decoder) signature(n *yaml.Node, at string) Signature {
 	s := &signatureDraft{}
 	nodes := decodeObject(d, n, at, s, signatureFields)
@@ -106,14 +149,20 @@ func (d *decoder) signature(n *yaml.Node, at string) Signature {
 	} else if node := nodes["secret"]; node != nil {
 		d.fail(node, join(at, "secret"), "scheme: none checks nothing: leave secret out")
 	}
-	if s.Scheme == HMAC {
+	d.refuseUnused(s, at, nodes)
+	switch s.Scheme {
+	case HMAC:
 		d.hmac(s, n, at, nodes)
-	} else {
-		for _, field := range hmacOnly {
-			if node := nodes[field]; node != nil {
-				d.fail(node, join(at, field), "belongs to scheme: hmac")
-			}
+	case Token:
+		if (nodes["header"] == nil) == (nodes["query"] == nil) {
+			d.fail(n, at, "scheme: token: want header, or query for a parameter of the URL")
 		}
+		if node := nodes["prefix"]; node != nil && nodes["query"] != nil {
+			d.fail(node, join(at, "prefix"), "precedes a token in a header: leave prefix out")
+		}
+	case Square, Twilio:
+		d.require(n, at, nodes, "url")
+	default: // the others need no field of their own
 	}
 	node := nodes["tolerance"]
 	switch {
@@ -130,11 +179,11 @@ func (d *decoder) signature(n *yaml.Node, at string) Signature {
 // timestamped reports whether a timestamp is signed with the body.
 func (s *Signature) timestamped() bool {
 	switch s.Scheme {
-	case StandardWebhooks, Stripe, Slack:
+	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal:
 		return true
 	case HMAC:
 		return s.TimestampHeader != ""
-	case GitHub, Bearer, NoSignature:
+	case GitHub, Square, Twilio, Adyen, Token, Bearer, NoSignature:
 	}
 	return false
 }
@@ -174,6 +223,25 @@ func (d *decoder) signatureText(n *yaml.Node, at string) string {
 	text := d.headerText(n, at)
 	if len(text) > signatureTextMax {
 		d.fail(n, at, "%d bytes are too many: at most %d", len(text), signatureTextMax)
+	}
+	return text
+}
+
+// address reads the address of an endpoint as its sender has it.
+func (d *decoder) address(n *yaml.Node, at string) string {
+	text := d.headerText(n, at)
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		d.fail(n, at, "%.200q: want the address of the endpoint as its sender has it, such as https://hooks.example.com/twilio, without a query", text)
+	}
+	return text
+}
+
+// queryName reads the name of a URL's parameter.
+func (d *decoder) queryName(n *yaml.Node, at string) string {
+	text := d.headerText(n, at)
+	if text == "" || len(text) > signatureTextMax || strings.Contains(text, " ") {
+		d.fail(n, at, "%.80q: want the name of a parameter of the URL, of at most %d visible characters", text, signatureTextMax)
 	}
 	return text
 }

@@ -37,6 +37,7 @@ const (
 	sourceRaw
 	sourceCloudEvent
 	sourceOrder
+	sourceForm
 	kindCount
 )
 
@@ -114,6 +115,10 @@ var kinds = [kindCount]kind{
 	sourceOrder: {
 		name: "order", makes: kindOrder, bare: true,
 		read: readOrder, complete: completeOrder, fields: orderFieldsOf, derive: (*Deriver).orderKey, rule: ruleOfOrder,
+	},
+	sourceForm: {
+		name: "form", makes: kindContent, bare: true,
+		read: readFlag, derive: (*Deriver).formKey,
 	},
 }
 

@@ -32,19 +32,29 @@ func (d *decoder) warningTexts() []string {
 }
 
 // Covers reports whether the signature covers a request header. A header that it
-// does not cover can be replaced in a captured request. Bearer and NoSignature sign
-// nothing: with them a header is as good as the body.
+// does not cover can be replaced in a captured request. Token, Bearer and NoSignature
+// sign nothing: with them a header is as good as the body.
 func (s *Signature) Covers(header string) bool {
 	var covered []string
 	switch s.Scheme {
 	case StandardWebhooks:
 		covered = []string{"Webhook-Id", "Webhook-Timestamp"}
+	case Svix:
+		covered = []string{"Svix-Id", "Svix-Timestamp"}
 	case Slack:
 		covered = []string{"X-Slack-Request-Timestamp"}
+	case Zoom:
+		covered = []string{"X-Zm-Request-Timestamp"}
+	case Discord:
+		covered = []string{"X-Signature-Timestamp"}
+	case SendGrid:
+		covered = []string{"X-Twilio-Email-Event-Webhook-Timestamp"}
+	case PayPal:
+		covered = []string{"Paypal-Transmission-Id", "Paypal-Transmission-Time"}
 	case HMAC:
 		covered = []string{s.TimestampHeader}
-	case GitHub, Stripe:
-	case Bearer, NoSignature:
+	case GitHub, Stripe, Paddle, Square, Twilio, Adyen:
+	case Token, Bearer, NoSignature:
 		return true
 	}
 	return slices.ContainsFunc(covered, func(name string) bool { return strings.EqualFold(name, header) })
@@ -90,8 +100,12 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 
 // signedKey returns the advice on a key that the signature covers.
 func (s *Signature) signedKey() string {
-	if s.Scheme == StandardWebhooks {
+	switch s.Scheme {
+	case StandardWebhooks:
 		return "use header: webhook-id, which is signed, or a field of the body"
+	case Svix:
+		return "use header: svix-id, which is signed, or a field of the body"
+	default: // no other scheme signs an id in a header
 	}
 	return "use a field of the body, or raw for the whole body"
 }

@@ -3,7 +3,6 @@ package ingress
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"oncebus/dedup/rules"
@@ -18,18 +17,19 @@ type authenticator struct {
 }
 
 // verify returns why a request must be rejected, or nil.
-func (a *authenticator) verify(header http.Header, body []byte, now time.Time) error {
+func (a *authenticator) verify(r signature.Request, now time.Time) error {
 	var secrets [][]byte
 	if a.keys != nil {
 		secrets = a.keys.secrets()
 	}
-	return a.verifier.Verify(secrets, header, body, now)
+	return a.verifier.Verify(secrets, r, now)
 }
 
 func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier, error) {
 	return signature.New(signature.Config{
 		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),
 		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
+		URL: s.URL, Query: s.Query,
 	})
 }
 

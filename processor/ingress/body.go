@@ -5,21 +5,20 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
+
+	"oncebus/processor/ingress/signature"
 )
 
 // firstReadBytes is the buffer that every body begins with.
 const firstReadBytes = 16 << 10
 
-// receive reads the body and verifies the signature. If either fails it returns
-// the response.
+// receive reads the body, verifies the signature and decompresses the body. If one of them
+// fails it returns the response.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) ([]byte, *response) {
-	for _, coding := range r.Header.Values("Content-Encoding") {
-		coding = strings.TrimSpace(coding)
-		if coding != "" && !strings.EqualFold(coding, "identity") {
-			return nil, encoded()
-		}
+	coding, rejected := rules.codingOf(r.Header)
+	if rejected != nil {
+		return nil, rejected
 	}
 	body, err := readBody(w, r, rules.maxBytes, rq.limits)
 	if err != nil {
@@ -30,13 +29,19 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 	// a read that times out during that wait as a client that disconnected.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // works on every connection of http.Server
 	rq.received = s.now()
-	if err := rules.auth.verify(r.Header, body, rq.received); err != nil {
+	if rules.decompress.Decompressed {
+		if body, rejected = s.decompress(rq, rules, coding, body); rejected != nil {
+			return nil, rejected
+		}
+		coding = ""
+	}
+	if err := rules.auth.verify(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
 		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
 	}
 	if err := rq.limits.verify(); err != nil {
 		return nil, s.rejectBusy(rq, err)
 	}
-	return body, nil
+	return s.decompress(rq, rules, coding, body)
 }
 
 // respondToBodyError returns the response to a request whose body was not read.
@@ -65,7 +70,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, memory *reserva
 	if r.ContentLength >= 0 {
 		maxBytes = r.ContentLength + 1
 	}
-	in := http.MaxBytesReader(w, r.Body, int64(limit))
+	return readAll(http.MaxBytesReader(w, r.Body, int64(limit)), maxBytes, memory)
+}
+
+// readAll reads in to its end, in buffers of at most maxBytes.
+func readAll(in io.Reader, maxBytes int64, memory *reservation) ([]byte, error) {
 	var body []byte
 	for {
 		if len(body) == cap(body) {

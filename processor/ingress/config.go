@@ -180,7 +180,10 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 			errs = append(errs, fmt.Errorf("route %s: http.max_requests of %d is more than ONCEBUS_INGRESS_MAX_REQUESTS (%d), which bounds all routes together: want at most that",
 				r.Name, h.MaxRequests, c.MaxRequests))
 		}
-		if h.MaxBody > c.MaxBodyBytes {
+		if all := h.MaxBody + h.Decompress.MaxBytes; h.Decompress.MaxBytes > 0 && all > c.MaxBodyBytes {
+			errs = append(errs, fmt.Errorf("route %s: http.max_body and http.decompress.max_bytes are %d together, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): a compressed body of that size would always get 503",
+				r.Name, all, c.MaxBodyBytes))
+		} else if h.MaxBody > c.MaxBodyBytes {
 			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): a body of that size would always get 503",
 				r.Name, h.MaxBody, c.MaxBodyBytes))
 		} else if h.Outcomes != nil && outcomeLimit(h) > c.MaxBodyBytes {

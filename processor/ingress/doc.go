@@ -7,22 +7,23 @@
 //
 // # A request, step by step
 //
-//	path, method          404, 405
+//	path, method, source  404, 405, 403
 //	in-flight requests    503 with Retry-After; in sum and of the source
 //	rate of the source    429 with Retry-After
 //	media type            415 for a batch of CloudEvents: it has several events
-//	content coding        415 unless identity: nothing is decompressed here
+//	content coding        415, unless the path decompresses it
 //	body                  413, 408; read whole, from memory that all bodies share
-//	signature             401; over the raw body, before anything is parsed
+//	signature             401; before anything is parsed, but the body of signature.Adyen
+//	decompression         413, 400; after the signature, unless it is of the plain body
 //	requests of the path  503 with Retry-After; only signed requests count
 //	rate of the endpoint  429 with Retry-After; only signed requests count
+//	handshake             200, 204; no event
 //	route and key         400
 //	Kafka, verdict        202, 409, 422, 429, 503, 504 or the stored outcome
 //
 // The body becomes the record's value, byte for byte, and the carried headers
 // become its headers. A repeated header is joined with commas (RFC 9110, section
-// 5.3), except Idempotency-Key (idempotency.go), Content-Type and the attributes of
-// CloudEvents (cloudevents.go), which must come once.
+// 5.3), except Idempotency-Key, Content-Type and the attributes of CloudEvents: once.
 //
 // # Invariants
 //
@@ -47,7 +48,6 @@
 // tell it from one that disconnected (respondToError).
 //
 // ServeHTTP panics for a disconnected client: to return would send a 200.
-//
 // receive clears the read deadline: net/http would end the wait for the verdict
 // as if the client had disconnected.
 //

@@ -23,6 +23,7 @@ type endpoint struct {
 	allow   string // value of the header Allow
 	carried []carriedHeader
 	body    bodyRules
+	token   *authenticator // of Meta's handshake; nil for other ones
 	rate    *rateLimiter
 	sources *sourceLimiters
 }
@@ -42,6 +43,14 @@ func carriedHeaders(h *rules.HTTP) []carriedHeader {
 	return all
 }
 
+// allowed returns the methods of the endpoint: those of events, and that of a handshake.
+func allowed(h *rules.HTTP) []string {
+	if h.Handshake.Kind == rules.MetaHandshake {
+		return append([]string{http.MethodGet}, h.Methods...)
+	}
+	return h.Methods
+}
+
 // outcomeEndpoint is a path that receives the outcomes of an endpoint's routes.
 type outcomeEndpoint struct {
 	routes []*rules.Route
@@ -51,10 +60,11 @@ type outcomeEndpoint struct {
 
 // bodyRules say which bodies a path accepts.
 type bodyRules struct {
-	auth     authenticator
-	maxBytes int
-	tooLarge string // what the sender can do about a larger one; "" for nothing
-	usage    endpointUsage
+	auth       authenticator
+	maxBytes   int
+	tooLarge   string // what the sender can do about a larger one; "" for nothing
+	decompress rules.Decompress
+	usage      endpointUsage
 }
 
 // outcomeMaxBytes is the least limit of an outcome's body, however small the
@@ -87,6 +97,9 @@ func newEndpoints(cfg Config, routes *rules.Routes) (*endpoints, error) {
 				users[s.Secret] = append(users[s.Secret], r.Name)
 			}
 		}
+		if name := h.Handshake.VerifyToken; name != "" && !slices.Contains(users[name], r.Name) {
+			users[name] = append(users[name], r.Name)
+		}
 		if err := es.add(cfg, r, shortestWindow(h.Path, routes)); err != nil {
 			errs = append(errs, fmt.Errorf("route %s: http.signature: %w", r.Name, err))
 		}
@@ -109,8 +122,13 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		auth, err := es.authenticator(cfg, &h.Signature, window)
 		errs = append(errs, err)
 		e = &endpoint{
-			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedHeaders(h),
-			body: bodyRules{auth: auth, maxBytes: h.MaxBody, usage: endpointUsage{max: int64(h.MaxRequests)}}, rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
+			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h),
+			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
+			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
+		}
+		if h.Handshake.Kind == rules.MetaHandshake {
+			token, err := es.authenticator(cfg, metaToken(h), window)
+			errs, e.token = append(errs, err), &token
 		}
 		es.events[h.Path] = e
 	}

@@ -18,6 +18,15 @@ import (
 
 // takeEvent reads an event, submits it and responds.
 func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
+	if !e.allowsSource(rq.source) {
+		return s.reject(rq, reasonAddress, problemSource.respond(""))
+	}
+	if r.Method == http.MethodGet && e.token != nil {
+		if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
+			return s.reject(rq, reasonSource, tooFast(ofSource, wait))
+		}
+		return s.answerMeta(r, rq, e)
+	}
 	if !slices.Contains(e.Methods, r.Method) {
 		return wrongMethod(e.allow)
 	}
@@ -35,6 +44,9 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	// the endpoint's rate.
 	if wait := e.rate.allow(rq.received); wait > 0 {
 		return s.reject(rq, reasonRate, tooFast("", wait))
+	}
+	if answer := e.answerHandshake(body); answer != nil {
+		return answer
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), e.Timeout)
 	defer cancel()

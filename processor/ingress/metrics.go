@@ -14,6 +14,7 @@ const (
 	reasonRequests = "requests"
 	reasonRate     = "rate"
 	reasonSource   = "rate_per_source"
+	reasonAddress  = "source" // not in allowed_sources
 )
 
 // limitReasons are the values of the label, and the problems' details, for the limits
@@ -110,7 +111,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) prepare(route string) {
 	m.seconds.WithLabelValues(route)
 	m.verdict.WithLabelValues(route)
-	for _, reason := range []string{reasonRate, reasonSource} {
+	for _, reason := range []string{reasonRate, reasonSource, reasonAddress} {
 		m.refused.WithLabelValues(route, reason)
 	}
 	for _, l := range limitReasons {

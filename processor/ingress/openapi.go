@@ -151,6 +151,9 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 		return err
 	}
 	d.Paths[path] = pathItem{}
+	if h.Handshake.Kind == rules.MetaHandshake {
+		d.Paths[path]["get"] = describeMeta(routes)
+	}
 	for _, method := range h.Methods {
 		d.Paths[path][strings.ToLower(method)] = &events
 	}
@@ -195,12 +198,16 @@ func (d *document) sign(o *operation, name string, s *rules.Signature, window ti
 		return fmt.Errorf("signature of %s: %w", name, err)
 	}
 	headers := v.Headers()
-	if len(headers) == 0 {
+	scheme := securityScheme{Type: "apiKey", In: "header", Description: describeScheme(s, window)}
+	switch {
+	case v.Query() != "":
+		scheme.Name, scheme.In = v.Query(), "query"
+	case len(headers) == 0: // the signature is in the body
 		return nil
-	}
-	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s, window)}
-	if s.Scheme == rules.Bearer {
-		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s, window)}
+	case s.Scheme == rules.Bearer:
+		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: scheme.Description}
+	default:
+		scheme.Name = headers[0]
 	}
 	d.Components.SecuritySchemes[name] = scheme
 	o.Security = []map[string][]string{{name: {}}}
@@ -208,28 +215,43 @@ func (d *document) sign(o *operation, name string, s *rules.Signature, window ti
 	o.Parameters = slices.DeleteFunc(o.Parameters, func(p parameter) bool {
 		return slices.ContainsFunc(headers, func(h string) bool { return strings.EqualFold(h, p.Name) })
 	})
-	for _, header := range headers[1:] {
-		o.Parameters = append(o.Parameters, parameter{Name: header, In: "header", Description: "Covered by the signature.", Required: true, Schema: schema{"type": "string"}})
+	for _, header := range headers[min(1, len(headers)):] {
+		meaning := "Covered by the signature."
+		if !s.Covers(header) {
+			meaning = "Says how the request is signed."
+		}
+		o.Parameters = append(o.Parameters, parameter{Name: header, In: "header", Description: meaning, Required: true, Schema: schema{"type": "string"}})
 	}
 	return nil
 }
 
+// schemeMeanings describes how a scheme signs.
+var schemeMeanings = map[rules.SignatureScheme]string{
+	rules.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
+	rules.Svix:             "As Svix signs: Standard Webhooks with svix- headers.",
+	rules.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
+	rules.Stripe:           "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex.",
+	rules.Paddle:           "As Paddle signs: ts, and h1 = the HMAC-SHA-256 of ts, a colon and the body in hex.",
+	rules.Slack:            "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between.",
+	rules.Zoom:             "As Zoom signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between.",
+	rules.Square:           "As Square signs: the HMAC-SHA-256 of the URL and the body in base64.",
+	rules.Twilio:           "As Twilio signs: the HMAC-SHA-1 of the URL and the sorted fields of the form in base64.",
+	rules.Adyen:            "As Adyen signs: hmacSignature in the body, the HMAC-SHA-256 of eight of its fields in base64.",
+	rules.Discord:          "As Discord signs: Ed25519 over the timestamp and the body, in hex.",
+	rules.SendGrid:         "As SendGrid signs: ECDSA P-256 over the timestamp and the body, in base64.",
+	rules.PayPal:           "As PayPal signs: RSA over the transmission's id and time, the webhook's id and the CRC-32 of the body.",
+	rules.Token:            "The secret itself.",
+	rules.Bearer:           "The secret itself.",
+}
+
 func describeScheme(s *rules.Signature, window time.Duration) string {
-	var text string
+	text := schemeMeanings[s.Scheme]
 	switch s.Scheme {
-	case rules.StandardWebhooks:
-		text = "Standard Webhooks (standardwebhooks.com), v1."
-	case rules.GitHub:
-		text = "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex."
-	case rules.Stripe:
-		text = "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex."
-	case rules.Slack:
-		text = "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between."
 	case rules.HMAC:
 		text = describeHMAC(s)
-	case rules.Bearer:
-		text = "The secret itself."
-	case rules.NoSignature:
+	case rules.Square, rules.Twilio:
+		text += " The URL is " + s.URL + "."
+	default: // the scheme has no settings that a sender needs
 	}
 	if s.Tolerance > 0 {
 		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock", s.Tolerance)
@@ -268,6 +290,16 @@ func outcomeParameters() []parameter {
 			Schema: schema{"type": "integer", "minimum": statusMin, "maximum": statusMax}},
 		{Name: headerEmpty, In: "header", Description: "Makes an empty body an empty result instead of null.", Schema: schema{"type": "string", "const": "true"}},
 	}
+}
+
+// describeMeta describes Meta's handshake.
+func describeMeta(routes []*rules.Route) *operation {
+	o := &operation{Summary: "The handshake of Meta for " + names(routes), Description: "It is no event.", Responses: describeSamples(append(malformed(),
+		sample{response: handshakeText("challenge"), open: true}, sample{response: problemHandshake.respond("")}, sample{response: busy("")}, sample{response: tooFast("", time.Second)}))}
+	for _, name := range []string{metaMode, metaTokenName, metaChallenge} {
+		o.Parameters = append(o.Parameters, parameter{Name: name, In: "query", Required: true, Schema: schema{"type": "string"}})
+	}
+	return o
 }
 
 func describeDescription() pathItem {

@@ -59,8 +59,17 @@ func eventBody(routes []*rules.Route) *requestBody {
 	if slices.ContainsFunc(routes, (*rules.Route).ReadsCloudEvents) {
 		content["application/cloudevents+json"] = mediaType{structuredEvent()}
 	}
+	h := routes[0].HTTP
+	coding, parsed := "without a Content-Encoding", "It is parsed as JSON whatever its Content-Type."
+	if h.Decompress.MaxBytes > 0 {
+		coding = fmt.Sprintf("in gzip or deflate at most %d bytes decompressed", h.Decompress.MaxBytes)
+	}
+	if h.Form {
+		parsed = "It is parsed as JSON, unless its Content-Type is that of a form."
+		content["application/x-www-form-urlencoded"], content["multipart/form-data"] = mediaType{s}, mediaType{s}
+	}
 	return &requestBody{
-		Description: fmt.Sprintf("The event, at most %d bytes, without a Content-Encoding. It is parsed as JSON whatever its Content-Type.", routes[0].HTTP.MaxBody),
+		Description: fmt.Sprintf("The event, at most %d bytes, %s. %s", h.MaxBody, coding, parsed),
 		Required:    true,
 		Content:     content,
 	}

@@ -31,7 +31,8 @@ type sample struct {
 // samples of a status have are then known to be always present.
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
-	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
+	samples := append(receiveSamples(&h.Signature, &bodyRules{decompress: h.Decompress}), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
+	samples = append(samples, handshakeSamples(h)...)
 	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
@@ -160,7 +161,7 @@ func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 
 // outcomeSamples returns the responses to outcomes.
 func outcomeSamples(h *rules.HTTP) []sample {
-	samples := receiveSamples(h.Outcomes)
+	samples := receiveSamples(h.Outcomes, &bodyRules{})
 	for _, response := range []*response{
 		accepted("accepted"), respondToQuestion(&wire.Answer{Granted: true}), respondToQuestion(&wire.Answer{Key: "key", Attempt: 1, StartedBy: "other"}),
 		problemOutcome.respond(""), errorResponse(front.ErrNoVerdict, h), errorResponse(front.ErrTooLarge, h), errorResponse(front.ErrKafkaUnavailable, h),
@@ -170,11 +171,33 @@ func outcomeSamples(h *rules.HTTP) []sample {
 	return samples
 }
 
+// handshakeSamples returns the responses to handshakes and to addresses that may not send.
+func handshakeSamples(h *rules.HTTP) []sample {
+	var samples []sample
+	if h.AllowedSources != nil {
+		samples = append(samples, sample{response: problemSource.respond("")})
+	}
+	switch h.Handshake.Kind {
+	case rules.SlackHandshake:
+		samples = append(samples, sample{response: handshakeText("challenge"), open: true})
+	case rules.ZoomHandshake:
+		samples = append(samples, sample{response: handshakeJSON(nil), open: true})
+	case rules.DiscordHandshake:
+		samples = append(samples, sample{response: handshakeJSON(map[string]int{"type": 1})},
+			sample{response: &response{status: http.StatusNoContent, name: handshakeName}})
+	case rules.NoHandshake, rules.MetaHandshake:
+	}
+	return samples
+}
+
 // receiveSamples returns the responses that are sent before the body is parsed.
-func receiveSamples(s *rules.Signature) []sample {
+func receiveSamples(s *rules.Signature, b *bodyRules) []sample {
 	samples := malformed()
-	for _, response := range []*response{busy(""), encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
+	for _, response := range []*response{busy(""), b.encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
 		samples = append(samples, sample{response: response})
+	}
+	if b.decompress.MaxBytes > 0 {
+		samples = append(samples, sample{response: problemBrokenEncoding.respond("")})
 	}
 	if s.Scheme != rules.NoSignature {
 		samples = append(samples, sample{response: unauthorized(challenge(s))})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/kafkatest/golden"
 	"oncebus/processor/wire"
 )
@@ -20,6 +21,49 @@ import (
 func TestPages(t *testing.T) {
 	golden.AssertSection(t, "HTTP.md", "responses", responseRows())
 	golden.AssertSection(t, "HTTP.md", "problems", problemRows(t))
+	golden.AssertSection(t, "PROVIDERS.md", "providers", providerRows())
+	golden.AssertSection(t, "PROVIDERS.md", "presets", presetTexts())
+}
+
+// providerRows lists the presets.
+func providerRows() string {
+	var b strings.Builder
+	b.WriteString("| provider | rule | delivery id | keyed by | why | retries; window | handshake | response | bodies | vector |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for i := range rules.Providers {
+		p := &rules.Providers[i]
+		r := p.Example()
+		var keys []string
+		for k := range r.Keys {
+			keys = append(keys, "`"+r.Keys[k].String()+"`")
+		}
+		signed := "not signed"
+		if p.SignedID {
+			signed = "signed"
+		}
+		handshake := ""
+		if h := r.HTTP.Handshake.Kind; h != rules.NoHandshake {
+			handshake = "`" + h.String() + "`"
+		}
+		response := strconv.Itoa(p.Response.Status)
+		if p.Response.Body != "" {
+			response += " `" + p.Response.Body + "`"
+		}
+		fmt.Fprintf(&b, "| `%s`: %s | [`%v`](%s) | %s, %s | %s | %s | %s; `%s` | %s | %s | %s | %s |\n", p.Name, p.Title, r.HTTP.Signature.Scheme, p.Source,
+			p.ID, signed, strings.Join(keys, ", else "), p.Why, p.Retries, r.Window, handshake, response, p.Media, p.Vector)
+	}
+	return b.String()
+}
+
+// presetTexts has what each preset adds to a route.
+func presetTexts() string {
+	var b strings.Builder
+	for i := range rules.Providers {
+		p := &rules.Providers[i]
+		lines := strings.Split(p.Expanded(false), "  responses:\n")
+		fmt.Fprintf(&b, "%s:\n\n```yaml\n%s```\n\n", p.Title, lines[0])
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // problemRows lists the problems; the comment of each in the code says when it

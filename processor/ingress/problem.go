@@ -31,11 +31,17 @@ var (
 	problemBusy = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
 	// rate or rate_per_source is exceeded; with Retry-After
 	problemRate = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
-	// the request has a Content-Encoding: nothing is decompressed
+	// the path does not decompress the Content-Encoding; the header Accept-Encoding names what it does
 	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	// the body is damaged, or not in its Content-Encoding
+	problemBrokenEncoding = problem{"broken-encoding", http.StatusBadRequest, "The body cannot be decompressed"}
+	// the address of the sender is not in allowed_sources
+	problemSource = problem{"source", http.StatusForbidden, "The endpoint accepts no requests from this address"}
+	// the token of a handshake is missing or wrong, or it asks for something else
+	problemHandshake = problem{"handshake", http.StatusForbidden, "The handshake was refused"}
 	// the body is a batch of CloudEvents; or, where a route has the key source cloudevent, a CloudEvent in another format than JSON
 	problemMediaType = problem{"media-type", http.StatusUnsupportedMediaType, "The body's media type is not accepted"}
-	// the body is over max_body (an outcome: over that and 1 MiB), or the record is over what its topic or its output accepts
+	// the body is over max_body (an outcome: over that and 1 MiB), or the record is over what its topic or its output accepts. Or the decompressed body is over decompress.max_bytes
 	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT; with Retry-After
 	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
@@ -97,7 +103,7 @@ var (
 
 // problems lists them all.
 var problems = []problem{
-	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
+	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,

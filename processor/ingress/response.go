@@ -79,7 +79,10 @@ func tooFast(detail string, wait time.Duration) *response {
 	return problemRate.respond(detail).with("Retry-After", retryAfter(wait))
 }
 
-func encoded() *response {
+func (b *bodyRules) encoded() *response {
+	if b.decompress.MaxBytes > 0 {
+		return problemEncoding.respond("send the body with one of the codings in Accept-Encoding").with("Accept-Encoding", codingGzip+", "+codingDeflate+", identity")
+	}
 	return problemEncoding.respond("send the body without a Content-Encoding").with("Accept-Encoding", "identity")
 }
 

@@ -2,6 +2,7 @@ package signature
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"crypto/sha1" //nolint:gosec // Some senders have nothing better, and HMAC does not rest on what is broken in SHA-1, its collisions.
 	"crypto/sha256"
 	"crypto/sha512"
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,13 +22,28 @@ type Scheme string
 // The schemes, as the routes file spells them.
 const (
 	StandardWebhooks Scheme = "standard-webhooks"
+	Svix             Scheme = "svix"
 	GitHub           Scheme = "github"
 	Stripe           Scheme = "stripe"
+	Paddle           Scheme = "paddle"
 	Slack            Scheme = "slack"
+	Zoom             Scheme = "zoom"
+	Square           Scheme = "square"
+	Twilio           Scheme = "twilio"
+	Adyen            Scheme = "adyen"
+	Discord          Scheme = "discord"
+	SendGrid         Scheme = "sendgrid"
+	PayPal           Scheme = "paypal"
 	HMAC             Scheme = "hmac"
+	Token            Scheme = "token"
 	Bearer           Scheme = "bearer"
 	None             Scheme = "none"
 )
+
+// Schemes are all schemes.
+var Schemes = []Scheme{
+	StandardWebhooks, Svix, GitHub, Stripe, Paddle, Slack, Zoom, Square, Twilio, Adyen, Discord, SendGrid, PayPal, HMAC, Token, Bearer, None,
+}
 
 // Defaults of Config.
 const (
@@ -35,6 +53,8 @@ const (
 	DefaultAlgorithm = "sha256"
 	DefaultEncoding  = "hex"
 	DefaultSeparator = "."
+
+	base64Encoding = "base64"
 )
 
 const (
@@ -60,9 +80,16 @@ type Config struct {
 	// Tolerance. Only for schemes with a timestamp.
 	Ahead time.Duration
 
-	// The other fields are for scheme HMAC only.
+	// URL is the endpoint's address as the sender has it, without a query. Required by
+	// the schemes that sign it, Square and Twilio, and for them only.
+	URL string
+	// Query is the name of the URL's parameter with the token. Only for Token, which
+	// needs it or Header.
+	Query string
 
-	// Header is the name of the signature's header. Required.
+	// The other fields are for scheme HMAC only; Header and Prefix for Token too.
+
+	// Header is the name of the signature's header. HMAC requires it.
 	Header string
 	// Algorithm is sha256, sha1 or sha512; "" is DefaultAlgorithm.
 	Algorithm string
@@ -94,14 +121,39 @@ func New(cfg Config) (*Verifier, error) {
 		v.tolerance = cmp.Or(cfg.Tolerance, DefaultTolerance)
 		v.ahead = cmp.Or(cfg.Ahead, v.tolerance)
 	}
+	v.url, v.query, v.list = cfg.URL, cfg.Query, standardHeaders[cfg.Scheme]
+	v.fix(cfg)
+	return v, nil
+}
+
+// fix sets what the scheme of cfg defines.
+func (v *Verifier) fix(cfg Config) {
 	switch cfg.Scheme {
-	case StandardWebhooks:
-		v.encoding = "base64"
+	case StandardWebhooks, Svix:
+		v.encoding = base64Encoding
+	case Stripe, Paddle:
+		v.header = pairLists[cfg.Scheme].header
 	case GitHub:
 		v.header, v.prefix = "X-Hub-Signature-256", "sha256="
 	case Slack:
 		v.header, v.prefix = "X-Slack-Signature", "v0="
 		v.timestampHeader, v.version, v.separator = "X-Slack-Request-Timestamp", "v0:", ":"
+	case Zoom:
+		v.header, v.prefix = "X-Zm-Signature", "v0="
+		v.timestampHeader, v.version, v.separator = "X-Zm-Request-Timestamp", "v0:", ":"
+	case Square:
+		v.header, v.encoding = "X-Square-Hmacsha256-Signature", base64Encoding
+	case Twilio:
+		v.header, v.encoding = "X-Twilio-Signature", base64Encoding
+		v.newHash, v.size = sha1.New, sha1.Size
+	case Adyen:
+		v.encoding = base64Encoding
+	case Discord:
+		v.header, v.timestampHeader, v.size = "X-Signature-Ed25519", "X-Signature-Timestamp", ed25519.SignatureSize
+	case SendGrid:
+		v.header, v.timestampHeader, v.encoding = "X-Twilio-Email-Event-Webhook-Signature", "X-Twilio-Email-Event-Webhook-Timestamp", base64Encoding
+	case PayPal:
+		v.encoding = base64Encoding
 	case HMAC:
 		v.header, v.prefix = http.CanonicalHeaderKey(cfg.Header), cfg.Prefix
 		v.newHash = newHash(cmp.Or(cfg.Algorithm, DefaultAlgorithm))
@@ -111,34 +163,38 @@ func New(cfg Config) (*Verifier, error) {
 			v.timestampHeader = http.CanonicalHeaderKey(cfg.TimestampHeader)
 			v.separator = cmp.Or(cfg.Separator, DefaultSeparator)
 		}
-	case Stripe, Bearer, None:
+	case Token:
+		v.header, v.prefix = http.CanonicalHeaderKey(cfg.Header), cfg.Prefix
+	case Bearer, None:
 	}
-	return v, nil
 }
 
 // timed reports whether the signature covers a timestamp.
 func (c Config) timed() bool {
 	switch c.Scheme {
-	case StandardWebhooks, Stripe, Slack:
+	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal:
 		return true
 	case HMAC:
 		return c.TimestampHeader != ""
-	case GitHub, Bearer, None:
+	case GitHub, Square, Twilio, Adyen, Token, Bearer, None:
 	}
 	return false
 }
 
+// SignsURL reports whether the scheme signs the URL, which Config.URL then has.
+func (s Scheme) SignsURL() bool { return s == Square || s == Twilio }
+
 // mistakes returns every mistake in c.
 func (c Config) mistakes() []error {
-	var found []error
+	if !slices.Contains(Schemes, c.Scheme) {
+		return []error{fmt.Errorf("scheme: %q is unknown, want one of %s", c.Scheme, strings.Trim(fmt.Sprint(Schemes), "[]"))}
+	}
+	found := append(c.mistakesUnused(), c.mistakesURL()...)
 	switch c.Scheme {
 	case HMAC:
-		found = c.mistakesHMAC()
-	case StandardWebhooks, GitHub, Stripe, Slack, Bearer, None:
-		found = c.mistakesFixed()
-	default:
-		return []error{fmt.Errorf("scheme: %q is unknown, want %s, %s, %s, %s, %s, %s or %s",
-			c.Scheme, StandardWebhooks, GitHub, Stripe, Slack, HMAC, Bearer, None)}
+		found = append(found, c.mistakesHMAC()...)
+	case Token:
+		found = append(found, c.mistakesToken()...)
 	}
 	return append(found, c.mistakesTimed()...)
 }
@@ -165,22 +221,74 @@ func (c Config) mistakesTimed() []error {
 	return found
 }
 
-// mistakesFixed returns the fields that are set although the scheme defines them.
-func (c Config) mistakesFixed() []error {
+// mistakesUnused returns the fields that are set although the scheme does not use them.
+func (c Config) mistakesUnused() []error {
 	var found []error
-	for _, field := range []struct{ name, value string }{
-		{"header", c.Header},
-		{"algorithm", c.Algorithm},
-		{"encoding", c.Encoding},
-		{"prefix", c.Prefix},
-		{"timestamp_header", c.TimestampHeader},
-		{"separator", c.Separator},
+	for _, field := range []struct {
+		name, value string
+		of          []Scheme
+	}{
+		{"header", c.Header, []Scheme{HMAC, Token}},
+		{"algorithm", c.Algorithm, []Scheme{HMAC}},
+		{"encoding", c.Encoding, []Scheme{HMAC}},
+		{"prefix", c.Prefix, []Scheme{HMAC, Token}},
+		{"timestamp_header", c.TimestampHeader, []Scheme{HMAC}},
+		{"separator", c.Separator, []Scheme{HMAC}},
+		{"query", c.Query, []Scheme{Token}},
+		{"url", c.URL, []Scheme{Square, Twilio}},
 	} {
-		if field.value != "" {
-			found = append(found, fmt.Errorf("%s: only scheme %s uses it, the scheme is %s: remove it", field.name, HMAC, c.Scheme))
+		if field.value != "" && !slices.Contains(field.of, c.Scheme) {
+			found = append(found, fmt.Errorf("%s: only scheme %s uses it, the scheme is %s: remove it", field.name, joinSchemes(field.of), c.Scheme))
 		}
 	}
 	return found
+}
+
+func joinSchemes(list []Scheme) string {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = string(s)
+	}
+	return strings.Join(names, " or ")
+}
+
+// mistakesURL returns the mistakes in the URL of a scheme that signs it.
+func (c Config) mistakesURL() []error {
+	if !c.Scheme.SignsURL() {
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	if c.URL == "" || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return []error{fmt.Errorf("url: %q: scheme %s signs the address of the endpoint: want it as the sender has it, https://HOST/PATH without a query", c.URL, c.Scheme)}
+	}
+	return nil
+}
+
+// mistakesToken returns the mistakes in the fields of scheme Token.
+func (c Config) mistakesToken() []error {
+	var found []error
+	switch {
+	case (c.Header == "") == (c.Query == ""):
+		found = append(found, errors.New("header, query: want the name of the token's header, or of its parameter in the URL"))
+	case c.Header != "" && !isToken(c.Header):
+		found = append(found, fmt.Errorf("header: %q is malformed, want the name of a header", c.Header))
+	case c.Query != "" && (len(c.Query) > textBytesMax || !isVisible(c.Query)):
+		found = append(found, fmt.Errorf("query: %.80q is malformed, want a name of at most %d visible characters", c.Query, textBytesMax))
+	case c.Query != "" && c.Prefix != "":
+		found = append(found, errors.New("prefix: precedes a token in a header: remove it"))
+	}
+	return append(found, c.mistakesPrefix()...)
+}
+
+// mistakesPrefix returns the mistakes in Prefix.
+func (c Config) mistakesPrefix() []error {
+	switch {
+	case len(c.Prefix) > textBytesMax:
+		return []error{fmt.Errorf("prefix: %d bytes is too long, want at most %d", len(c.Prefix), textBytesMax)}
+	case strings.HasPrefix(c.Prefix, " ") || !isVisible(strings.ReplaceAll(c.Prefix, " ", "")):
+		return []error{fmt.Errorf("prefix: %q cannot begin a header's value, want visible ASCII", c.Prefix)}
+	}
+	return nil
 }
 
 // mistakesHMAC returns the mistakes in the fields of scheme HMAC.
@@ -195,15 +303,10 @@ func (c Config) mistakesHMAC() []error {
 	if newHash(cmp.Or(c.Algorithm, DefaultAlgorithm)) == nil {
 		addf("algorithm: %q is unknown, want sha256, sha1 or sha512", c.Algorithm)
 	}
-	if c.Encoding != "" && c.Encoding != "hex" && c.Encoding != "base64" {
+	if c.Encoding != "" && c.Encoding != "hex" && c.Encoding != base64Encoding {
 		addf("encoding: %q is unknown, want hex or base64", c.Encoding)
 	}
-	switch {
-	case len(c.Prefix) > textBytesMax:
-		addf("prefix: %d bytes is too long, want at most %d", len(c.Prefix), textBytesMax)
-	case strings.HasPrefix(c.Prefix, " ") || !isVisible(strings.ReplaceAll(c.Prefix, " ", "")):
-		addf("prefix: %q cannot begin a header's value, want visible ASCII", c.Prefix)
-	}
+	found = append(found, c.mistakesPrefix()...)
 	switch {
 	case c.TimestampHeader == "":
 		if c.Separator != "" {

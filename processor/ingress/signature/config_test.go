@@ -12,7 +12,7 @@ func TestNewReportsAllMistakes(t *testing.T) {
 		cfg  Config
 		want []string // prefixes of the lines
 	}{
-		{"nothing", Config{}, []string{`scheme: "" is unknown, want standard-webhooks, github,`}},
+		{"nothing", Config{}, []string{`scheme: "" is unknown, want one of standard-webhooks svix github`}},
 		{"unknown", Config{Scheme: "GitHub"}, []string{`scheme: "GitHub" is unknown`}},
 		{"github", Config{Scheme: GitHub}, nil},
 		{"tolerance without timestamp", Config{Scheme: GitHub, Tolerance: time.Minute}, []string{"tolerance: scheme github has no timestamp"}},

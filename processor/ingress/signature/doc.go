@@ -1,8 +1,8 @@
 // Package signature verifies the sender of a request, over the raw body and
 // before anything is parsed: an unsigned body reaches no decoder, log or Kafka.
 //
-// It owns the schemes and their headers. It is pure: it imports the standard
-// library only, and reads no clock, file or environment.
+// It owns the schemes and their headers. It is pure: it imports the standard library
+// and a JSON decoder, and reads no clock, file or environment.
 //
 // # Schemes
 //
@@ -26,8 +26,14 @@
 // X-Slack-Request-Timestamp ":" body. "Verifying requests from Slack":
 // https://docs.slack.dev/authentication/verifying-requests-from-slack
 //
+// The rules of the other providers, and their addresses: rules.Providers. Adyen's
+// signature is in the body, which is decoded first. PayPal's certificate is part of
+// the secret and never fetched.
+//
 // HMAC: other senders that sign the body, or timestamp, separator and body, with
 // HMAC (RFC 2104); Config describes how.
+//
+// Token: a header, or a parameter of the URL, with the secret itself.
 //
 // Bearer: Authorization: Bearer and the secret itself (RFC 6750, section 2.1). It
 // proves knowledge of the secret, and nothing about the body.
@@ -36,14 +42,12 @@
 //
 // # Invariants
 //
-// A request with a signed timestamp (StandardWebhooks, Stripe, Slack, HMAC with a
-// timestamp header) is valid from Config.Ahead before to Config.Tolerance after
+// A request with a signed timestamp (Config.timed) is valid from Config.Ahead before to Config.Tolerance after
 // that time; a later replay is stale. An earlier one is genuine, like a sender's
 // retry, and is a duplicate if the route's window is at least that span. If twice
 // the tolerance is longer than the window, the caller lowers Ahead.
 //
-// GitHub, Bearer, None and HMAC without a timestamp sign no time: a replay after
-// the window is a new event.
+// The others sign no time: a replay after the window is a new event.
 //
 // A list with one good signature is valid, whatever its other entries are.
 //

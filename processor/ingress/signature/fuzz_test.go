@@ -52,7 +52,7 @@ func FuzzVerify(f *testing.F) {
 			t.Fatal(err)
 		}
 		now := v.at.Add(time.Duration(offset))
-		err = verifier.Verify(bytesOf(v.secret), header, body, now)
+		err = verifier.Verify(bytesOf(v.secret), Request{Header: header, Body: body}, now)
 		source := slices.IndexFunc(list, func(w vector) bool { return w.isSource(v, header, body) })
 		switch {
 		case err != nil:
@@ -67,7 +67,7 @@ func FuzzVerify(f *testing.F) {
 		case v.timed() && now.Sub(list[source].at).Abs() > DefaultTolerance:
 			t.Errorf("%s: accepted %s after it was signed", v.name, now.Sub(list[source].at))
 		}
-		if err := verifier.Verify(bytesOf(secret), header, body, now); err == nil {
+		if err := verifier.Verify(bytesOf(secret), Request{Header: header, Body: body}, now); err == nil {
 			t.Errorf("%s: accepted a request signed with another secret: %q", v.name, header)
 		}
 	})

@@ -8,24 +8,57 @@ import (
 	"strings"
 )
 
-// Headers of the schemes that have several headers, or a list in one.
-const (
-	standardID        = "Webhook-Id"
-	standardTimestamp = "Webhook-Timestamp"
-	standardList      = "Webhook-Signature"
-	stripeList        = "Stripe-Signature"
-)
+// listHeaders are the headers of a scheme whose signatures are a list.
+type listHeaders struct{ signatures, id, timestamp string }
 
-// read parses the headers of the scheme.
-func (v *Verifier) read(header http.Header) (unverified, error) {
+var standardHeaders = map[Scheme]listHeaders{
+	StandardWebhooks: {"Webhook-Signature", "Webhook-Id", "Webhook-Timestamp"},
+	Svix:             {"Svix-Signature", "Svix-Id", "Svix-Timestamp"},
+}
+
+// pairList is a list of names and values in one header: a timestamp and signatures.
+type pairList struct {
+	header               string
+	between, within      string // pairs, name and value
+	timestamp, signature string // names
+	afterTimestamp       string // signed between timestamp and body
+}
+
+var pairLists = map[Scheme]pairList{
+	Stripe: {"Stripe-Signature", ",", "=", "t", "v1", "."},
+	Paddle: {"Paddle-Signature", ";", "=", "ts", "h1", ":"},
+}
+
+// read parses the signature of a request.
+func (v *Verifier) read(r Request) (unverified, error) {
+	u, err := v.readHeaders(r)
+	if u.content == nil {
+		u.content = r.Body
+	}
+	return u, err
+}
+
+func (v *Verifier) readHeaders(r Request) (unverified, error) {
 	switch v.scheme {
-	case StandardWebhooks:
-		return v.readStandard(header)
-	case Stripe:
-		return v.readStripe(header)
-	case GitHub, Slack, HMAC:
-		return v.readSingle(header)
-	case Bearer, None: // Verify returns before
+	case StandardWebhooks, Svix:
+		return v.readStandard(r.Header)
+	case Stripe, Paddle:
+		return v.readPairs(r.Header, pairLists[v.scheme])
+	case GitHub, Slack, Zoom, HMAC:
+		return v.readSingle(r.Header)
+	case Square:
+		u, err := v.readSingle(r.Header)
+		u.before = v.fullURL(r)
+		return u, err
+	case Twilio:
+		return v.readTwilio(r)
+	case Adyen:
+		return v.readAdyen(r)
+	case Discord, SendGrid:
+		return v.readPublic(r)
+	case PayPal:
+		return v.readPayPal(r)
+	case Bearer, Token, None: // Verify returns before
 	}
 	return unverified{}, ErrNoSecret
 }
@@ -55,9 +88,9 @@ func (v *Verifier) readSingle(header http.Header) (unverified, error) {
 	return u, nil
 }
 
-// readStandard parses the three headers of Standard Webhooks.
+// readStandard parses the three headers of Standard Webhooks, or of Svix.
 func (v *Verifier) readStandard(header http.Header) (unverified, error) {
-	id, err := one(header, standardID)
+	id, err := one(header, v.list.id)
 	if err != nil {
 		return unverified{}, err
 	}
@@ -65,64 +98,64 @@ func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	// of a genuine request could form the id of a forged one, whose timestamp
 	// is the beginning of the body.
 	if strings.Contains(id, ".") {
-		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", standardID, ErrMalformed)
+		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", v.list.id, ErrMalformed)
 	}
-	timestamp, err := one(header, standardTimestamp)
+	timestamp, err := one(header, v.list.timestamp)
 	if err != nil {
 		return unverified{}, err
 	}
-	list, err := one(header, standardList)
+	list, err := one(header, v.list.signatures)
 	if err != nil {
 		return unverified{}, err
 	}
-	entries, err := split(standardList, list, " ", ",")
+	entries, err := split(v.list.signatures, list, " ", ",")
 	if err != nil {
 		return unverified{}, err
 	}
 	u := unverified{timestamp: timestamp, before: id + "." + timestamp + "."}
-	if u.signatures, err = v.decodeAll(standardList, entries); err != nil {
+	if u.signatures, err = v.decodeAll(v.list.signatures, entries, "v1"); err != nil {
 		return unverified{}, err
 	}
 	return u, nil
 }
 
-// readStripe parses Stripe's header.
-func (v *Verifier) readStripe(header http.Header) (unverified, error) {
-	list, err := one(header, stripeList)
+// readPairs parses a header with a timestamp and signatures.
+func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error) {
+	list, err := one(header, l.header)
 	if err != nil {
 		return unverified{}, err
 	}
-	entries, err := split(stripeList, list, ",", "=")
+	entries, err := split(l.header, list, l.between, l.within)
 	if err != nil {
 		return unverified{}, err
 	}
 	var u unverified
 	for _, e := range entries {
-		if e.name != "t" {
+		if e.name != l.timestamp {
 			continue
 		}
 		// Of two timestamps, one could be checked and the other signed.
 		if u.timestamp != "" {
-			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", stripeList, ErrMalformed)
+			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", l.header, ErrMalformed)
 		}
 		u.timestamp = e.value
 	}
 	if u.timestamp == "" {
-		return unverified{}, fmt.Errorf("header %s: %w: want both t and v1", stripeList, ErrMissing)
+		return unverified{}, fmt.Errorf("header %s: %w: want both %s and %s", l.header, ErrMissing, l.timestamp, l.signature)
 	}
-	if u.signatures, err = v.decodeAll(stripeList, entries); err != nil {
+	if u.signatures, err = v.decodeAll(l.header, entries, l.signature); err != nil {
 		return unverified{}, err
 	}
-	u.before = u.timestamp + "."
+	u.before = u.timestamp + l.afterTimestamp
 	return u, nil
 }
 
-// decodeAll decodes the signatures v1 of a list. One that cannot be decoded is no
+// decodeAll decodes the signatures of a list that have the name. One that cannot be decoded is no
 // reason to refuse the others: a sender may rotate to a key or a format that this
 // version does not know.
-func (v *Verifier) decodeAll(header string, entries []entry) (signatures [][]byte, err error) {
+func (v *Verifier) decodeAll(header string, entries []entry, name string) (signatures [][]byte, err error) {
 	for _, e := range entries {
-		if e.name != "v1" {
+		if e.name != name {
 			continue
 		}
 		signature, malformed := v.decode(header, e.value)
@@ -138,7 +171,7 @@ func (v *Verifier) decodeAll(header string, entries []entry) (signatures [][]byt
 	case err != nil:
 		return nil, err
 	}
-	return nil, fmt.Errorf("header %s: %w: want an entry v1", header, ErrMissing)
+	return nil, fmt.Errorf("header %s: %w: want an entry %s", header, ErrMissing, name)
 }
 
 // one returns the value of a header that must come once: of two values, another
@@ -188,7 +221,7 @@ func split(header, list, between, within string) ([]entry, error) {
 func (v *Verifier) decode(header, text string) ([]byte, error) {
 	var signature []byte
 	var err error
-	if v.encoding == "base64" {
+	if v.encoding == base64Encoding {
 		signature, err = base64.StdEncoding.Strict().DecodeString(text)
 	} else {
 		signature, err = hex.DecodeString(text)
@@ -203,7 +236,7 @@ func (v *Verifier) decode(header, text string) ([]byte, error) {
 
 // textBytes returns the length of a signature in its header.
 func (v *Verifier) textBytes() int {
-	if v.encoding == "base64" {
+	if v.encoding == base64Encoding {
 		return base64.StdEncoding.EncodedLen(v.size)
 	}
 	return hex.EncodedLen(v.size)

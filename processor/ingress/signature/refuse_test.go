@@ -461,7 +461,7 @@ func TestBearerWithoutBearer(t *testing.T) {
 		"secret": ErrMissing, "Basic secret": ErrMissing, "Bearer": ErrMalformed, "Bearersecret": ErrMissing, "Bearer\tsecret": ErrMissing,
 		"Bearer secret Bearer secret": ErrMalformed, "Bearer secre": ErrWrong, "Bearer secrets": ErrWrong, "Bearer secret": nil,
 	} {
-		err := verifier.Verify(bytesOf("other", "secret"), http.Header{"Authorization": {value}}, nil, time.Time{})
+		err := verifier.Verify(bytesOf("other", "secret"), Request{Header: http.Header{"Authorization": {value}}}, time.Time{})
 		if !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", value, err, want)
 		}

@@ -35,7 +35,7 @@ func TestWithoutSecretEverythingIsRefused(t *testing.T) {
 		for _, secrets := range [][]string{nil, {""}, {"", ""}} {
 			wantError(t, fmt.Sprintf("%q", secrets), v.verifyWith(t, v.at, secrets...), ErrNoSecret, v)
 		}
-		err := (&Verifier{}).Verify(bytesOf(v.secret), v.header, v.body, v.at)
+		err := (&Verifier{}).Verify(bytesOf(v.secret), Request{Header: v.header, Body: v.body}, v.at)
 		wantError(t, "the zero verifier", err, ErrNoSecret, v)
 	})
 }
@@ -123,7 +123,7 @@ func TestNoneAcceptsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secrets := range [][][]byte{nil, bytesOf("secret")} {
-		if err := verifier.Verify(secrets, nil, []byte("body"), time.Time{}); err != nil {
+		if err := verifier.Verify(secrets, Request{Body: []byte("body")}, time.Time{}); err != nil {
 			t.Errorf("with %d secrets: %v", len(secrets), err)
 		}
 	}

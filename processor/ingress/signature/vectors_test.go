@@ -44,7 +44,7 @@ func (v vector) verifyWith(tb testing.TB, now time.Time, secrets ...string) erro
 	if err != nil {
 		tb.Fatalf("%s: %v", v.name, err)
 	}
-	return verifier.Verify(bytesOf(secrets...), v.header, v.body, now)
+	return verifier.Verify(bytesOf(secrets...), Request{Header: v.header, Body: v.body}, now)
 }
 
 // timed reports whether the signature covers a timestamp.
@@ -178,7 +178,7 @@ func BenchmarkVerify(b *testing.B) {
 			secrets := bytesOf("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSz", v.secret)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := verifier.Verify(secrets, v.header, v.body, v.at); err != nil {
+				if err := verifier.Verify(secrets, Request{Header: v.header, Body: v.body}, v.at); err != nil {
 					b.Fatal(err)
 				}
 			}

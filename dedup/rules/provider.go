@@ -1,0 +1,198 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+)
+
+// Provider is a preset: what one sender of webhooks needs of a route. Every field that a
+// route's own text leaves out is taken from it.
+type Provider struct {
+	Name   string // in the routes file
+	Title  string
+	Source string // address of the published rule
+	Vector string // who made the request that the test sends
+
+	// ID is where the provider's id of a delivery is; "" for none. SignedID reports whether
+	// the signature covers it. Why says why the preset keys as it does.
+	ID       string
+	SignedID bool
+	Why      string
+
+	Media    string        // the media type of its bodies
+	Retries  string        // as documented
+	Window   time.Duration // covers the retries
+	Timeout  time.Duration // below the provider's own limit
+	Response Response      // what the provider expects, for every event that a retry would not change
+
+	// Route and HTTP are YAML: fields of the route, and of its http part.
+	Route, HTTP string
+}
+
+// answered are the verdicts after which a retry would change nothing. The provider gets its
+// response for them, else it would repeat the event and then disable the endpoint. Before
+// the response to an event that cannot be judged, Kafka has it, for the dead-letter topic.
+var answered = []dedup.Verdict{
+	dedup.Unique, dedup.Duplicate, dedup.AfterWindow, dedup.Late, dedup.Invalid, dedup.MissingKey, dedup.Collision, dedup.Bypassed,
+}
+
+// Expanded returns the fields of the preset as YAML: what a route with it has, apart from
+// what the route says itself.
+func (p *Provider) Expanded(claim bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%swindow: %s\nhttp:\n", p.Route, shortDuration(p.Window))
+	for line := range strings.Lines(p.HTTP) {
+		b.WriteString("  " + line)
+	}
+	fmt.Fprintf(&b, "  timeout: %s\n  responses:\n", shortDuration(p.Timeout))
+	verdicts := answered
+	if claim {
+		verdicts = append(slices.Clone(verdicts), dedup.InProgress)
+	}
+	for _, v := range verdicts {
+		fmt.Fprintf(&b, "    %s: {status: %d", v, p.Response.Status)
+		if p.Response.Body != "" {
+			fmt.Fprintf(&b, ", content_type: %s, body: '%s'", p.Response.ContentType, p.Response.Body)
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// Example returns a route with the preset and nothing else.
+func (p *Provider) Example() *Route {
+	routes, err := ParseRoutes(p.Name, []byte(p.ExampleText()))
+	if err != nil {
+		panic("dedup: preset " + p.Name + ": " + err.Error()) // a test reads every preset
+	}
+	return routes.Routes[0]
+}
+
+// ExampleText returns a routes file with the preset and only what it cannot know.
+func (p *Provider) ExampleText() string {
+	more := ""
+	if strings.Contains(p.HTTP, "kind: meta") {
+		more = "\n      handshake: {verify_token: VERIFY}"
+	}
+	secret := strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))
+	url := ""
+	if strings.Contains(p.HTTP, "scheme: twilio") || strings.Contains(p.HTTP, "scheme: square") {
+		url = ", url: https://hooks.example.com/" + p.Name
+	}
+	return fmt.Sprintf(`routes:
+  - name: %[1]s
+    topics: [%[1]s.raw]
+    output: %[1]s.unique
+    http:
+      path: /%[1]s
+      provider: %[1]s
+      signature: {secret: %[2]s%[3]s}%[4]s
+`, p.Name, secret, url, more)
+}
+
+// shortDuration writes a duration without parts that are zero.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-len(zero)+1]
+		}
+	}
+	return text
+}
+
+// ProviderOf returns the preset of a name, or nil.
+func ProviderOf(name string) *Provider {
+	for i := range Providers {
+		if Providers[i].Name == name {
+			return &Providers[i]
+		}
+	}
+	return nil
+}
+
+// providerName reads the name of a preset.
+func (d *decoder) providerName(n *yaml.Node, at string) string {
+	names := make([]string, len(Providers))
+	for i := range Providers {
+		names[i] = Providers[i].Name
+	}
+	if ProviderOf(n.Value) != nil && n.Kind == yaml.ScalarNode {
+		return n.Value
+	}
+	if near := Nearest(n.Value, names); near != "" {
+		d.fail(n, at, "%q is no provider; did you mean %s?", n.Value, near)
+	} else {
+		d.fail(n, at, "%s is no provider; known are %s", describe(n), strings.Join(names, ", "))
+	}
+	return ""
+}
+
+// expand returns a route with the fields of its preset, where it names one. The fields of
+// the preset stand at the place of its name, so that a mistake there names that line.
+func (d *decoder) expand(n *yaml.Node) *yaml.Node {
+	name := valueAt(valueAt(n, "http"), "provider")
+	if name == nil || name.Kind != yaml.ScalarNode {
+		return n
+	}
+	p := ProviderOf(name.Value)
+	if p == nil {
+		return n
+	}
+	mode := valueAt(n, "mode")
+	var preset yaml.Node
+	if err := yaml.Unmarshal([]byte(p.Expanded(mode != nil && mode.Value == modeNames[ClaimMode])), &preset); err != nil {
+		panic("dedup: preset " + p.Name + ": " + err.Error()) // a test reads every preset
+	}
+	place(preset.Content[0], name)
+	return merge(n, preset.Content[0])
+}
+
+// place gives a node and those within it the place of another.
+func place(n, at *yaml.Node) {
+	n.Line, n.Column = at.Line, at.Column
+	for _, child := range n.Content {
+		place(child, at)
+	}
+}
+
+// merged are the objects of a route that a preset completes field by field. Elsewhere the
+// file's value replaces the preset's.
+var merged = []string{"http", "signature", "handshake", "responses"}
+
+// whole names a field that makes an object of the file complete: a preset adds nothing to
+// it, because the fields of one scheme have no meaning in another.
+var whole = map[string]string{"signature": "scheme", "handshake": "kind"}
+
+// merge returns the mapping of the file with those fields of the preset that it lacks.
+func merge(file, preset *yaml.Node) *yaml.Node {
+	out := *file
+	out.Content = slices.Clone(file.Content)
+	for i := 0; i+1 < len(preset.Content); i += 2 {
+		name, value := preset.Content[i].Value, preset.Content[i+1]
+		k := indexOf(file, name)
+		switch {
+		case k < 0:
+			out.Content = append(out.Content, preset.Content[i], value)
+		case slices.Contains(merged, name) && out.Content[k+1].Kind == yaml.MappingNode && valueAt(out.Content[k+1], whole[name]) == nil:
+			out.Content[k+1] = merge(out.Content[k+1], value)
+		}
+	}
+	return &out
+}
+
+// indexOf returns the index of a mapping's key in its content; -1 without it.
+func indexOf(n *yaml.Node, name string) int {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return i
+		}
+	}
+	return -1
+}

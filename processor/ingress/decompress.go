@@ -1,0 +1,69 @@
+package ingress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// The codings of a body that an endpoint may decompress.
+const (
+	codingGzip    = "gzip"
+	codingDeflate = "deflate" // with the header of zlib (RFC 9110, section 8.4.1.2)
+)
+
+// codingOf returns the coding of a body, "" for none, or the response to one that the
+// endpoint does not decompress.
+func (b *bodyRules) codingOf(in http.Header) (string, *response) {
+	var coding string
+	for _, value := range in.Values("Content-Encoding") {
+		for name := range strings.SplitSeq(value, ",") {
+			switch name = strings.ToLower(strings.TrimSpace(name)); {
+			case name == "" || name == "identity":
+			case b.decompress.MaxBytes == 0 || coding != "":
+				return "", b.encoded()
+			case name == codingGzip || name == "x-gzip":
+				coding = codingGzip
+			case name == codingDeflate:
+				coding = codingDeflate
+			default:
+				return "", b.encoded()
+			}
+		}
+	}
+	return coding, nil
+}
+
+// decompress returns the body without its coding, or the response to one that is damaged
+// or too large. It never holds more than the endpoint's bound.
+func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body []byte) ([]byte, *response) {
+	if coding == "" {
+		return body, nil
+	}
+	in, err := newDecompressor(coding, body)
+	if err != nil {
+		return nil, problemBrokenEncoding.respond("want a body in " + coding)
+	}
+	limit := int64(rules.decompress.MaxBytes)
+	plain, err := readAll(io.LimitReader(in, limit+1), limit+1, rq.limits)
+	switch {
+	case isLimit(err):
+		return nil, s.rejectBusy(rq, err)
+	case int64(len(plain)) > limit: // before the error: the rest of a bomb is not read
+		return nil, problemTooLarge.respond(fmt.Sprintf("the limit of the decompressed body is %d bytes", limit))
+	case err != nil:
+		return nil, problemBrokenEncoding.respond("want a body in " + coding)
+	}
+	return plain, nil
+}
+
+func newDecompressor(coding string, body []byte) (io.Reader, error) {
+	if coding == codingGzip {
+		return gzip.NewReader(bytes.NewReader(body))
+	}
+	return zlib.NewReader(bytes.NewReader(body))
+}

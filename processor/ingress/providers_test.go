@@ -1,0 +1,259 @@
+package ingress
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/ingress/signature"
+	"oncebus/processor/security"
+)
+
+// providerRequest is a signed webhook, as testdata/providers/sign.py prints it.
+type providerRequest struct {
+	Provider  string
+	Maker     string // of the signature: an SDK, published, or the rule
+	Secret    string
+	At        int64 // when it was signed, Unix seconds
+	Headers   map[string]string
+	Query     string
+	Body      string
+	Unsigned  string   // the header with an id that is not signed
+	Changed   []string // a text of the body that is signed, and another one
+	Handshake *struct {
+		Status int
+		Body   string
+	}
+}
+
+// verifyToken is the token of Meta's handshake.
+const verifyToken = "a-verify-token-of-the-tests"
+
+func recordedRequests(tb testing.TB) []providerRequest {
+	tb.Helper()
+	text, err := os.ReadFile("testdata/providers/requests.json")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return parseRequests(tb, text)
+}
+
+func parseRequests(tb testing.TB, text []byte) []providerRequest {
+	tb.Helper()
+	var requests []providerRequest
+	if err := json.Unmarshal(text, &requests); err != nil {
+		tb.Fatal(err)
+	}
+	return requests
+}
+
+func (r *providerRequest) name() string {
+	return fmt.Sprintf("%s by %s, %.20s", r.Provider, r.Maker, strings.TrimSpace(r.Body))
+}
+
+func (r *providerRequest) header() http.Header {
+	h := http.Header{}
+	for name, value := range r.Headers {
+		h.Set(name, value)
+	}
+	return h
+}
+
+// receiver is the endpoint of one preset, without a server.
+type receiver struct {
+	t       *testing.T
+	e       *endpoint
+	deriver *rules.Deriver
+}
+
+func newReceiver(t *testing.T, provider, secret string) *receiver {
+	t.Helper()
+	p := rules.ProviderOf(provider)
+	if p == nil {
+		t.Fatalf("no preset %s", provider)
+	}
+	routes := parseRoutes(t, p.ExampleText())
+	cfg := testConfig()
+	h := routes.Routes[0].HTTP
+	cfg.Secrets = Secrets{h.Signature.Secret: {Value: security.Secret(secret)}, "VERIFY": {Value: verifyToken}}
+	es, err := newEndpoints(cfg, routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &receiver{t: t, e: es.events[h.Path], deriver: routes.NewDeriver(nil)}
+}
+
+// verify verifies a request some time after it was signed.
+func (v *receiver) verify(r *providerRequest, header http.Header, body string, later time.Duration) error {
+	return v.e.body.auth.verify(signature.Request{Header: header, Query: r.Query, Body: []byte(body)}, time.Unix(r.At, 0).Add(later))
+}
+
+// key returns the key of a request whose record is as the ingress produces it.
+func (v *receiver) key(r *providerRequest, header http.Header, body string) string {
+	v.t.Helper()
+	headers, err := v.e.recordHeaders(header)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	d := v.deriver.Derive(&rules.Input{Topic: v.e.Topic, Value: []byte(body), Headers: recordHeaders(headers), Timestamp: r.At * 1000})
+	if d.Finding != rules.Keyed {
+		v.t.Fatalf("%s: %v: %s", r.name(), d.Finding, d.Reason)
+	}
+	if r.At*1000 != d.Time {
+		v.t.Errorf("%s: event time %d, want %d", r.name(), d.Time, r.At*1000)
+	}
+	return hex.EncodeToString(d.Key[:])
+}
+
+// recordHeaders are the headers of a record.
+type recordHeaders []dedup.Header
+
+func (h recordHeaders) Header(name string) ([]byte, bool) {
+	i := slices.IndexFunc(h, func(x dedup.Header) bool { return x.Key == name })
+	if i < 0 {
+		return nil, false
+	}
+	return h[i].Value, true
+}
+
+// TestProviderPresets sends a recorded webhook of each provider through its preset: it is
+// valid, and every altered one is refused, or has the key of the first.
+func TestProviderPresets(t *testing.T) {
+	requests := recordedRequests(t)
+	for i := range rules.Providers {
+		if !slices.ContainsFunc(requests, func(r providerRequest) bool { return r.Provider == rules.Providers[i].Name }) {
+			t.Errorf("no request of %s", rules.Providers[i].Name)
+		}
+	}
+	assertPresets(t, requests)
+}
+
+// TestProviderSDKs sends webhooks that the providers' SDKs sign now.
+func TestProviderSDKs(t *testing.T) {
+	python := os.Getenv("ONCEBUS_TEST_WEBHOOK_SDKS")
+	if python == "" {
+		t.Skip("ONCEBUS_TEST_WEBHOOK_SDKS is not set: it names a Python with the SDKs, see .ci/sdks")
+	}
+	var stderr bytes.Buffer
+	command := exec.CommandContext(t.Context(), python, "testdata/providers/sign.py")
+	command.Stderr = &stderr
+	text, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	requests := parseRequests(t, text)
+	if want := len(recordedRequests(t)); len(requests) != want {
+		t.Errorf("the SDKs made %d requests, want %d", len(requests), want)
+	}
+	assertPresets(t, requests)
+}
+
+func assertPresets(t *testing.T, requests []providerRequest) {
+	t.Helper()
+	for _, r := range requests {
+		t.Run(r.name(), func(t *testing.T) {
+			v := newReceiver(t, r.Provider, r.Secret)
+			if err := v.verify(&r, r.header(), r.Body, 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := v.e.answerHandshake([]byte(r.Body)); (got != nil) != (r.Handshake != nil) {
+				t.Fatalf("answered as a handshake: %v", got != nil)
+			}
+			assertRefusals(t, v, &r)
+			if r.Handshake == nil {
+				assertKeys(t, v, &r)
+			}
+		})
+	}
+}
+
+// assertRefusals alters what is signed.
+func assertRefusals(t *testing.T, v *receiver, r *providerRequest) {
+	t.Helper()
+	want := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+	scheme := v.e.Signature.Scheme
+	other := strings.Replace(r.Body, r.Changed[0], r.Changed[1], 1)
+	if other == r.Body {
+		t.Fatalf("the body has no %q", r.Changed[0])
+	}
+	if scheme != rules.Token {
+		want("altered body", v.verify(r, r.header(), other, 0), signature.ErrWrong)
+	}
+	if tolerance := v.e.Signature.Tolerance; tolerance > 0 {
+		want("at the end of the tolerance", v.verify(r, r.header(), r.Body, tolerance), nil)
+		want("old timestamp", v.verify(r, r.header(), r.Body, tolerance+time.Second), signature.ErrStale)
+		want("timestamp ahead", v.verify(r, r.header(), r.Body, -tolerance-time.Second), signature.ErrStale)
+	}
+	want("wrong secret", newReceiver(t, r.Provider, otherSecret(t, r)).verify(r, r.header(), r.Body, 0), signature.ErrWrong)
+	for _, name := range v.e.body.auth.verifier.Headers() {
+		header := r.header()
+		header.Del(name)
+		want("without "+name, v.verify(r, header, r.Body, 0), signature.ErrMissing)
+		header = r.header()
+		header.Add(name, header.Get(name))
+		want(name+" twice", v.verify(r, header, r.Body, 0), signature.ErrMalformed)
+	}
+	if v.e.body.auth.verifier.Query() != "" {
+		without := *r
+		without.Query = ""
+		want("without a token", v.verify(&without, r.header(), r.Body, 0), signature.ErrMissing)
+		without.Query = r.Query + "&" + r.Query
+		want("two tokens", v.verify(&without, r.header(), r.Body, 0), signature.ErrMalformed)
+	}
+}
+
+// otherSecret returns a secret of the same form that has signed nothing.
+func otherSecret(t *testing.T, r *providerRequest) string {
+	t.Helper()
+	switch {
+	case r.Provider == "discord":
+		return strings.Repeat("ab", 32)
+	case r.Provider == "sendgrid":
+		return "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE/4qrpjhhmd3KX9lLAR2f3FvezvaeyZ56ICMwwyps++lezsnHLTbKboUl/kNJfUhOiAifqJjaihs0Voxj7LHDhg=="
+	case r.Provider == "paypal":
+		return "2" + r.Secret[1:]
+	case strings.HasPrefix(r.Secret, "whsec_") && r.Provider != "stripe":
+		return "whsec_" + strings.Repeat("b3RoZXIg", 4)
+	case r.Provider == "adyen":
+		return strings.Repeat("1F", 32)
+	}
+	return "another-secret-of-the-tests"
+}
+
+// assertKeys: the key follows from what is signed.
+func assertKeys(t *testing.T, v *receiver, r *providerRequest) {
+	t.Helper()
+	first := v.key(r, r.header(), r.Body)
+	if r.Unsigned == "" {
+		return
+	}
+	for _, value := range []string{"", "another-id"} {
+		header := r.header()
+		header.Set(r.Unsigned, value)
+		if value == "" {
+			header.Del(r.Unsigned)
+		}
+		if err := v.verify(r, header, r.Body, 0); err != nil {
+			t.Fatalf("%s is signed: %v", r.Unsigned, err)
+		}
+		if got := v.key(r, header, r.Body); got != first {
+			t.Errorf("%s %q makes another key", r.Unsigned, value)
+		}
+	}
+}
