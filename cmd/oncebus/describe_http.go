@@ -32,7 +32,11 @@ func describeHTTP(r *rules.Route) []fact {
 		}
 	}
 	return []fact{
+		{"http provider", describeProvider(r)},
 		{"http", endpoint + ", " + describeSignature(&h.Signature)},
+		{"http handshake", describeHandshake(h)},
+		{"http sources", describeSources(h)},
+		{"http bodies", describeBodies(h)},
 		{"http headers", strings.Join(slices.Concat(rules.CarriedHeaders[:], h.Headers), ", ")},
 		{"http response", describeResponse(h)},
 		{"http statuses", strings.Join(responses, ", ")},
@@ -41,11 +45,66 @@ func describeHTTP(r *rules.Route) []fact {
 	}
 }
 
+// describeProvider says what the preset knows of its provider; what it set is in the other
+// facts.
+func describeProvider(r *rules.Route) string {
+	p := rules.ProviderOf(r.HTTP.Provider)
+	if p == nil {
+		return ""
+	}
+	key := "the file's own"
+	if p.Keys(r) {
+		key = p.Why
+	}
+	return fmt.Sprintf("%s, by the rule of %s; key: %s; retries: %s", p.Title, p.Source, key, p.Retries)
+}
+
+func describeHandshake(h *rules.HTTP) string {
+	switch {
+	case h.Handshake.Kind == rules.NoHandshake:
+		return ""
+	case h.Handshake.VerifyToken != "":
+		return fmt.Sprintf("%v, with %sINGRESS_SECRET_%s; no event", h.Handshake.Kind, settings.Prefix, h.Handshake.VerifyToken)
+	}
+	return h.Handshake.Kind.String() + ", signed; no event"
+}
+
+func describeSources(h *rules.HTTP) string {
+	var networks []string
+	for _, n := range h.AllowedSources {
+		networks = append(networks, strings.TrimSuffix(n.String(), "/32"))
+	}
+	return strings.Join(networks, ", ")
+}
+
+func describeBodies(h *rules.HTTP) string {
+	var parts []string
+	if h.Form {
+		parts = append(parts, "forms have paths")
+	}
+	if h.Decompress.MaxBytes > 0 {
+		signed := "as sent"
+		if h.Decompress.Decompressed {
+			signed = "decompressed"
+		}
+		parts = append(parts, fmt.Sprintf("gzip and deflate up to %s, signed %s", plural(h.Decompress.MaxBytes, "byte"), signed))
+	}
+	return strings.Join(parts, "; ")
+}
+
 func describeSignature(s *rules.Signature) string {
 	if s.Scheme == rules.NoSignature {
 		return "without a signature, from any sender"
 	}
 	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, settings.Prefix, s.Secret)
+	switch {
+	case s.Query != "":
+		text += ", in the URL's parameter " + s.Query
+	case s.Scheme == rules.Token:
+		text += ", in the header " + s.Header
+	case s.URL != "":
+		text += ", for " + s.URL
+	}
 	if s.Tolerance > 0 {
 		text += ", tolerance " + routesets.Short(s.Tolerance)
 	}

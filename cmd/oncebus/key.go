@@ -162,6 +162,7 @@ type shownKey struct {
 	Route     string   `json:"route,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Source    string   `json:"source,omitempty"`
+	Preset    string   `json:"preset,omitempty"` // why the preset of the route's provider keys so
 	Hash      string   `json:"hash,omitempty"`
 	Hashed    string   `json:"hashed,omitempty"`     // as text, if printable
 	HashedHex string   `json:"hashed_hex,omitempty"` // if not printable
@@ -187,6 +188,11 @@ func (k *keyPrinter) explain(payload []byte) shownKey {
 	}
 	shown.Key, shown.Digest = hex.EncodeToString(derived.Key[:]), derived.Digest.String()
 	shown.Namespace, shown.Source, shown.Time = derived.Route.Namespace, derived.Source, derived.Time
+	if h := derived.Route.HTTP; h != nil {
+		if p := rules.ProviderOf(h.Provider); p != nil && p.Keys(derived.Route) {
+			shown.Preset = p.Name + ": " + p.Why
+		}
+	}
 	shown.Hash = "SHA-256"
 	if explanation.HMAC {
 		shown.Hash = "HMAC-SHA-256"
@@ -216,6 +222,9 @@ func (k *keyPrinter) write(s shownKey) error {
 		{"time", strconv.FormatInt(s.Time, 10) + " (" + time.UnixMilli(s.Time).UTC().Format(time.RFC3339Nano) + ")"},
 	} {
 		cli.Printf(tw, "%s\t%s\n", line.name, line.value)
+	}
+	if s.Preset != "" {
+		cli.Printf(tw, "preset\t%s\n", s.Preset)
 	}
 	for _, skipped := range s.Skipped {
 		cli.Printf(tw, "skipped\t%s\n", skipped)

@@ -74,6 +74,11 @@ func (p *Provider) Example() *Route {
 	return routes.Routes[0]
 }
 
+// Keys reports whether the keys of a route are those of the preset.
+func (p *Provider) Keys(r *Route) bool {
+	return slices.EqualFunc(r.Keys, p.Example().Keys, func(a, b Source) bool { return a.text == b.text })
+}
+
 // ExampleText returns a routes file with the preset and only what it cannot know.
 func (p *Provider) ExampleText() string {
 	more := ""

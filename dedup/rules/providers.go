@@ -19,7 +19,7 @@ var Providers = []Provider{
 	},
 	{
 		Name: "github", Title: "GitHub", Source: "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
-		Vector: "published with the rule",
+		Vector: "published with the rule, and one made with Python's hmac",
 		ID:     "header X-GitHub-Delivery", Why: "the id is in a header that is not signed: the signed body is the key",
 		Media: "application/json, or a form with the JSON in payload", Retries: "none; a delivery of the last 3 days can be sent again by hand or API, with the same body", Window: 4 * day, Timeout: 8 * time.Second, Response: ok,
 		Route: "key: [raw]\n",
@@ -29,7 +29,7 @@ var Providers = []Provider{
 		Name: "gitlab", Title: "GitLab, secret token", Source: "https://docs.gitlab.com/user/project/integrations/webhooks/",
 		Vector: "made by the rule: the token itself",
 		ID:     "header Idempotency-Key", Why: "a token signs nothing; the body is the key, so that a changed header makes no new one",
-		Media: "application/json", Retries: "failed ones are repeated with the same Idempotency-Key; after failures in series the webhook is paused", Window: day, Timeout: 8 * time.Second, Response: ok,
+		Media: "application/json", Retries: "a delivery that is sent again has the same Idempotency-Key; after failures in series the webhook is paused", Window: day, Timeout: 8 * time.Second, Response: ok,
 		Route: "key: [raw]\n",
 		HTTP:  "signature: {scheme: token, header: X-Gitlab-Token}\nheaders: [x-gitlab-event, x-gitlab-event-uuid, x-gitlab-webhook-uuid]\n",
 	},
@@ -51,7 +51,7 @@ var Providers = []Provider{
 	},
 	{
 		Name: "shopify", Title: "Shopify", Source: "https://shopify.dev/docs/apps/build/webhooks/subscribe/https",
-		Vector: "made by the rule, with OpenSSL",
+		Vector: "made by the rule, with Python's hmac",
 		ID:     "header X-Shopify-Webhook-Id, and X-Shopify-Event-Id", Why: "ids and topic are in headers that are not signed: the signed body is the key; give each topic a path of its own, because two topics may send one body",
 		Media: "application/json", Retries: "8 times in 4 hours, with the same body", Window: 2 * day, Timeout: 4 * time.Second, Response: ok,
 		Route: "key: [raw]\n",
@@ -69,7 +69,7 @@ var Providers = []Provider{
 	},
 	{
 		Name: "paypal", Title: "PayPal", Source: "https://developer.paypal.com/api/rest/webhooks/rest/",
-		Vector: "made by the rule, with OpenSSL, a certificate of the test's own",
+		Vector: "made by the rule with cryptography (PyPI), with a certificate of the tests",
 		ID:     "field id; header PAYPAL-TRANSMISSION-ID is of the delivery", SignedID: true, Why: "the event's id is the same in every delivery; the signature covers it only by the body's CRC-32, which binds no body that somebody chose",
 		Media: "application/json", Retries: "up to 25 times in 3 days", Window: 7 * day, Timeout: 8 * time.Second, Response: ok,
 		Route: "key: [{field: id}]\n",
@@ -95,7 +95,7 @@ var Providers = []Provider{
 	},
 	{
 		Name: "meta", Title: "Meta (Facebook, Instagram, WhatsApp)", Source: "https://developers.facebook.com/docs/graph-api/webhooks/getting-started",
-		Vector: "made by the rule, with OpenSSL",
+		Vector: "made by the rule, with Python's hmac",
 		ID:     "none for a delivery", Why: "a delivery is a batch without an id: the signed body is the key; the entries in it have ids of their own",
 		Media: "application/json", Retries: "with growing pauses for 36 hours; WhatsApp for up to 7 days", Window: 8 * day, Timeout: 8 * time.Second, Response: ok,
 		Route: "key: [raw]\n",
@@ -103,9 +103,9 @@ var Providers = []Provider{
 	},
 	{
 		Name: "zoom", Title: "Zoom", Source: "https://developers.zoom.us/docs/api/webhooks/",
-		Vector: "made by the rule, with OpenSSL",
+		Vector: "made by the rule, with Python's hmac",
 		ID:     "header x-zm-trackingid", Why: "the id is in a header that is not signed: the signed body is the key",
-		Media: "application/json", Retries: "3 times: after 5, 30 and 90 minutes", Window: day, Timeout: 2500 * time.Millisecond, Response: ok,
+		Media: "application/json", Retries: "3 times: after 5, 25 and 85 minutes", Window: day, Timeout: 2500 * time.Millisecond, Response: ok,
 		Route: "key: [raw]\ntime: {field: event_ts, format: unix_ms}\n",
 		HTTP:  "signature: {scheme: zoom}\nhandshake: {kind: zoom}\nheaders: [x-zm-trackingid]\n",
 	},
@@ -168,7 +168,7 @@ var Providers = []Provider{
 	},
 	{
 		Name: "linear", Title: "Linear", Source: "https://linear.app/developers/webhooks",
-		Vector: "made by the rule, with OpenSSL",
+		Vector: "made by the rule, with Python's hmac",
 		ID:     "header Linear-Delivery", Why: "the id is in a header that is not signed: the signed body is the key, without webhookTimestamp, the time of sending",
 		Media: "application/json", Retries: "3 times: after 1 minute, 1 hour and 6 hours", Window: day, Timeout: 4 * time.Second, Response: ok,
 		Route: "key: [{payload: {exclude: [webhookTimestamp]}}]\n",

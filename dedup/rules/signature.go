@@ -150,19 +150,14 @@ func (d *decoder) signature(n *yaml.Node, at string) Signature {
 		d.fail(node, join(at, "secret"), "scheme: none checks nothing: leave secret out")
 	}
 	d.refuseUnused(s, at, nodes)
-	switch s.Scheme {
-	case HMAC:
+	if s.Scheme == HMAC {
 		d.hmac(s, n, at, nodes)
-	case Token:
-		if (nodes["header"] == nil) == (nodes["query"] == nil) {
-			d.fail(n, at, "scheme: token: want header, or query for a parameter of the URL")
-		}
-		if node := nodes["prefix"]; node != nil && nodes["query"] != nil {
-			d.fail(node, join(at, "prefix"), "precedes a token in a header: leave prefix out")
-		}
-	case Square, Twilio:
+	}
+	if s.Scheme == Token {
+		d.token(n, at, nodes)
+	}
+	if s.Scheme == Square || s.Scheme == Twilio {
 		d.require(n, at, nodes, "url")
-	default: // the others need no field of their own
 	}
 	node := nodes["tolerance"]
 	switch {
@@ -212,6 +207,16 @@ func (d *decoder) hmac(s *signatureDraft, n *yaml.Node, at string, nodes map[str
 	}
 	if s.Header != "" && strings.EqualFold(s.Header, s.TimestampHeader) {
 		d.fail(nodes["timestamp_header"], join(at, "timestamp_header"), "%s is the header of the signature: name another one", s.Header)
+	}
+}
+
+// token checks the fields of scheme: token.
+func (d *decoder) token(n *yaml.Node, at string, nodes map[string]*yaml.Node) {
+	if (nodes["header"] == nil) == (nodes["query"] == nil) {
+		d.fail(n, at, "scheme: token: want header, or query for a parameter of the URL")
+	}
+	if node := nodes["prefix"]; node != nil && nodes["query"] != nil {
+		d.fail(node, join(at, "prefix"), "precedes a token in a header: leave prefix out")
 	}
 }
 

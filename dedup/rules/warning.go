@@ -91,6 +91,10 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 		case source.kind == sourceHeader && !s.Covers(source.header):
 			d.warn(n, at, "header %s is not covered by the signature, scheme: %v: a captured request with another value there is a new event; %s",
 				source.header, s.Scheme, s.signedKey())
+		case s.Scheme == Adyen && !source.readsOnly(adyenSigned):
+			d.warn(n, at, "%s reads what Adyen does not sign: a captured request with another value there is a new event; use pspReference, eventCode and success", source.text)
+		case s.Scheme == Twilio && i == 0 && source.kind != sourceForm:
+			d.warn(n, at, "Twilio signs the fields of a form joined, not its bytes and borders: a captured request with another form of the same text is a new event; put form first")
 		case source.kind == sourceCloudEvent && !s.Covers(headerCEID):
 			d.warn(n, at, "in binary mode source and id are headers, which are not covered by the signature, scheme: %v: "+
 				"a captured request with another id is a new event; %s", s.Scheme, s.signedKey())
@@ -98,14 +102,29 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 	}
 }
 
+// adyenSigned are the paths of what Adyen signs.
+var adyenSigned = adyenPaths("pspReference", "originalReference", "merchantAccountCode", "merchantReference", "amount.value", "amount.currency", "eventCode", "success")
+
+func adyenPaths(fields ...string) []string {
+	for i := range fields {
+		fields[i] = "notificationItems.0.NotificationRequestItem." + fields[i]
+	}
+	return fields
+}
+
+// readsOnly reports whether the source reads some of the paths and nothing else.
+func (s *Source) readsOnly(paths []string) bool {
+	fields := s.Reads()
+	return len(fields) > 0 && !slices.ContainsFunc(fields, func(f Field) bool { return !slices.Contains(paths, f.Path.Text) })
+}
+
 // signedKey returns the advice on a key that the signature covers.
 func (s *Signature) signedKey() string {
-	switch s.Scheme {
-	case StandardWebhooks:
+	if s.Scheme == StandardWebhooks {
 		return "use header: webhook-id, which is signed, or a field of the body"
-	case Svix:
+	}
+	if s.Scheme == Svix {
 		return "use header: svix-id, which is signed, or a field of the body"
-	default: // no other scheme signs an id in a header
 	}
 	return "use a field of the body, or raw for the whole body"
 }

@@ -44,7 +44,8 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 	if coding == "" {
 		return body, nil
 	}
-	in, err := newDecompressor(coding, body)
+	sent := bytes.NewReader(body)
+	in, err := newDecompressor(coding, sent)
 	if err != nil {
 		return nil, problemBrokenEncoding.respond("want a body in " + coding)
 	}
@@ -55,15 +56,15 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 		return nil, s.rejectBusy(rq, err)
 	case int64(len(plain)) > limit: // before the error: the rest of a bomb is not read
 		return nil, problemTooLarge.respond(fmt.Sprintf("the limit of the decompressed body is %d bytes", limit))
-	case err != nil:
+	case err != nil || sent.Len() > 0: // bytes after the end are no part of the event
 		return nil, problemBrokenEncoding.respond("want a body in " + coding)
 	}
 	return plain, nil
 }
 
-func newDecompressor(coding string, body []byte) (io.Reader, error) {
+func newDecompressor(coding string, sent *bytes.Reader) (io.Reader, error) {
 	if coding == codingGzip {
-		return gzip.NewReader(bytes.NewReader(body))
+		return gzip.NewReader(sent)
 	}
-	return zlib.NewReader(bytes.NewReader(body))
+	return zlib.NewReader(sent)
 }

@@ -246,12 +246,11 @@ var schemeMeanings = map[rules.SignatureScheme]string{
 
 func describeScheme(s *rules.Signature, window time.Duration) string {
 	text := schemeMeanings[s.Scheme]
-	switch s.Scheme {
-	case rules.HMAC:
+	if s.Scheme == rules.HMAC {
 		text = describeHMAC(s)
-	case rules.Square, rules.Twilio:
+	}
+	if s.URL != "" {
 		text += " The URL is " + s.URL + "."
-	default: // the scheme has no settings that a sender needs
 	}
 	if s.Tolerance > 0 {
 		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock", s.Tolerance)

@@ -134,6 +134,23 @@ func TestHandshakesAreNotEvents(t *testing.T) {
 	}
 }
 
+// TestHandshakeSignsNoRequest: what is signed of a request has colons, so the answer to a
+// handshake is the signature of none.
+func TestHandshakeSignsNoRequest(t *testing.T) {
+	v := newReceiver(t, "zoom", "a-secret-of-the-tests-0123456789")
+	body := func(token string) []byte {
+		return fmt.Appendf(nil, `{"event":"endpoint.url_validation","payload":{"plainToken":%q}}`, token)
+	}
+	if got := v.e.answerHandshake(body("qgg8vlvZRS6UYooatFL8Aw")); got == nil {
+		t.Error("a handshake got no answer")
+	}
+	for _, token := range []string{"v0:1767225600:{}", "a:b", "", "a\nb", strings.Repeat("a", headerMaxBytes+1)} {
+		if got := v.e.answerHandshake(body(token)); got != nil {
+			t.Errorf("the token %.40q is signed: %s", token, got.body)
+		}
+	}
+}
+
 // TestAllowedSources: another address gets 403 before its body is read.
 func TestAllowedSources(t *testing.T) {
 	b := newBench(t, withHTTP("allowed_sources: [192.0.2.0/24, \"2001:db8::1\"]"))
@@ -173,7 +190,10 @@ func compressed(tb testing.TB, coding, text string) string {
 func TestCompressedBodies(t *testing.T) {
 	routes := strings.Replace(withHTTP("decompress: {max_bytes: 1000}"), "scheme: none", "scheme: github, secret: A", 1)
 	b := newBench(t, routes)
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}} })
+	i := b.serve(func(c *Config) {
+		c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}}
+		c.MaxBodyBytes = 4 << 20 // less than a bomb
+	})
 	post := func(coding, body string) reply {
 		return i.post("/signals", body, "Content-Encoding", coding, "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", body))
 	}
@@ -185,6 +205,7 @@ func TestCompressedBodies(t *testing.T) {
 		post(coding, compressed(t, coding, bomb)).want(t, coding+" bomb", 413, "1000 bytes")
 		post(coding, compressed(t, coding, strings.Repeat(" ", 1001))).want(t, coding+" over the bound", 413)
 		post(coding, whole[:len(whole)-3]).want(t, coding+" cut off", 400, "/problems/broken-encoding")
+		post(coding, whole+"rest").want(t, coding+" with a rest", 400, "/problems/broken-encoding")
 		post(coding, event("plain")).want(t, coding+" of a plain body", 400, "/problems/broken-encoding")
 		i.post("/signals", whole, "Content-Encoding", coding, "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", event(coding))).
 			want(t, coding+" with the signature of the plain body", 401)

@@ -257,3 +257,37 @@ func assertKeys(t *testing.T, v *receiver, r *providerRequest) {
 		}
 	}
 }
+
+// TestFormsOfOneSignatureAreOneEvent: Twilio's signature covers the joined fields, so each
+// form with the same text has one key, and the unsigned media type makes no other.
+func TestFormsOfOneSignatureAreOneEvent(t *testing.T) {
+	for _, r := range recordedRequests(t) {
+		if r.Provider != "twilio" || r.Query != "" {
+			continue
+		}
+		v := newReceiver(t, r.Provider, r.Secret)
+		first := v.key(&r, r.header(), r.Body)
+		for _, body := range []string{
+			"MessageStatus=sent&Body=first+%E2%82%AC&MessageSid=SM1&From=%2B14158675310", // another order
+			strings.Replace(r.Body, "SM1", "%53M1", 1),
+			r.Body + "&MessageSid=SM1",
+			strings.Replace(r.Body, "MessageSid=SM1", "MessageSidS=M1", 1), // another border
+			strings.Replace(r.Body, "MessageSid=SM1", "MessageSidSM1=", 1),
+		} {
+			if err := v.verify(&r, r.header(), body, 0); err != nil {
+				t.Errorf("%s: %v", body, err)
+			} else if got := v.key(&r, r.header(), body); got != first {
+				t.Errorf("%s has another key", body)
+			}
+		}
+		for _, kind := range []string{"application/json", "multipart/form-data; boundary=x", "text/plain", ""} {
+			header := r.header()
+			header.Set("Content-Type", kind)
+			if err := v.verify(&r, header, r.Body, 0); !errors.Is(err, signature.ErrMissing) {
+				t.Errorf("as %q: %v", kind, err)
+			}
+		}
+		return
+	}
+	t.Fatal("no form")
+}

@@ -91,7 +91,7 @@ var mendList = []mutant{
 		name:     "short-secret-accepted",
 		hazards:  []string{"D15"},
 		does:     "a secret is as long as its padding",
-		edits:    []edit{{"processor/ingress/signature/signature.go", `len(bytes.TrimRight(key, "\x00"))`, `max(len(bytes.TrimRight(key, "\x00")), secretBytesMin)`}},
+		edits:    []edit{{"processor/ingress/signature/secret.go", `len(bytes.TrimRight(key, "\x00"))`, `max(len(bytes.TrimRight(key, "\x00")), secretBytesMin)`}},
 		aims:     []suite{signatureSuite.aimed("^TestShortSecretsAreRefused$")},
 		notInSim: "its secrets are long",
 	},

@@ -190,10 +190,10 @@ func (c Config) mistakes() []error {
 		return []error{fmt.Errorf("scheme: %q is unknown, want one of %s", c.Scheme, strings.Trim(fmt.Sprint(Schemes), "[]"))}
 	}
 	found := append(c.mistakesUnused(), c.mistakesURL()...)
-	switch c.Scheme {
-	case HMAC:
+	if c.Scheme == HMAC {
 		found = append(found, c.mistakesHMAC()...)
-	case Token:
+	}
+	if c.Scheme == Token {
 		found = append(found, c.mistakesToken()...)
 	}
 	return append(found, c.mistakesTimed()...)

@@ -30,10 +30,10 @@ func (v *Verifier) CheckSecret(secret []byte) error {
 
 // howToMakeSecret returns what the operator can do about a secret.
 func (v *Verifier) howToMakeSecret() string {
-	switch v.scheme {
-	case StandardWebhooks, Svix:
+	if v.scheme == StandardWebhooks || v.scheme == Svix {
 		return "give sender and ingress whsec_ and the output of: openssl rand -base64 32"
-	case Adyen:
+	}
+	if v.scheme == Adyen {
 		return "generate a new HMAC key in Adyen's Customer Area"
 	}
 	return "give sender and ingress the output of: openssl rand -hex 32"

@@ -110,10 +110,10 @@ func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 	if len(keys) == 0 {
 		return ErrNoSecret
 	}
-	switch v.scheme {
-	case Bearer:
+	if v.scheme == Bearer {
 		return verifyBearer(keys, r.Header)
-	case Token:
+	}
+	if v.scheme == Token {
 		return v.verifyToken(keys, r)
 	}
 	u, err := v.read(r)
@@ -135,10 +135,10 @@ func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 // signature's first, then those that it covers. Adyen, None and a token in the URL have
 // no header.
 func (v *Verifier) Headers() []string {
-	switch v.scheme {
-	case Bearer:
+	if v.scheme == Bearer {
 		return []string{"Authorization"}
-	case PayPal:
+	}
+	if v.scheme == PayPal {
 		return []string{paypalSignature, paypalID, paypalTime, paypalAlgorithm, paypalCertificate}
 	}
 	var names []string

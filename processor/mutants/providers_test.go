@@ -1,0 +1,120 @@
+//go:build mutants
+
+package mutants
+
+func inIngress(run string) []suite   { return []suite{ingressSuite.aimed(run)} }
+func inSignature(run string) []suite { return []suite{signatureSuite.aimed(run)} }
+
+const requestsOutsideSim = "its events come by Kafka"
+
+// providerList has the defects of presets: what makes a key, what is an event, and what a
+// stranger may cost.
+var providerList = []mutant{
+	{
+		name:    "preset-keys-by-unsigned-id",
+		hazards: []string{"P1"},
+		does:    "the preset of Linear keys by the id of the delivery, which is not signed",
+		edits: []edit{{"dedup/rules/providers.go",
+			`Route: "key: [{payload: {exclude: [webhookTimestamp]}}]\n",`, `Route: "key: [{header: linear-delivery}]\n",`}},
+		aims:     []suite{rulesSuite.aimed("^TestPresetsKeyByWhatIsSigned$"), ingressSuite.aimed("^TestProviderPresets$")},
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "handshake-is-an-event",
+		hazards:  []string{"P2"},
+		does:     "a signed handshake is produced as an event",
+		edits:    []edit{{"processor/ingress/event.go", "answer := e.answerHandshake(body); answer != nil", "answer := e.answerHandshake(body); answer != nil && rq.bytes < 0"}},
+		aims:     inIngress("^TestProvidersOverHTTP$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "handshake-without-its-token",
+		hazards:  []string{"P2"},
+		does:     "Meta's handshake is answered whatever its token is",
+		edits:    []edit{{"processor/ingress/handshake.go", "Query: r.URL.RawQuery}, s.now()); err != nil {", "Query: r.URL.RawQuery}, s.now()); err != nil && rq.bytes > 0 {"}},
+		aims:     inIngress("^TestHandshakesAreNotEvents$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "bomb-without-a-bound",
+		hazards:  []string{"P3"},
+		does:     "a body is decompressed whole before its size is checked",
+		edits:    []edit{{"processor/ingress/decompress.go", "readAll(io.LimitReader(in, limit+1), limit+1, rq.limits)", "readAll(in, 1<<40, rq.limits)"}},
+		aims:     inIngress("^TestCompressedBodies$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "bomb-cut-off",
+		hazards:  []string{"P3"},
+		does:     "the beginning of a body that decompresses to too much is the event",
+		edits:    []edit{{"processor/ingress/decompress.go", "case int64(len(plain)) > limit:", "case int64(len(plain)) > limit+1:"}},
+		aims:     inIngress("^TestCompressedBodies$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "decompressed-before-the-signature",
+		hazards:  []string{"P3"},
+		does:     "a stranger's body is decompressed before its signature is checked",
+		edits:    []edit{{"processor/ingress/body.go", "if rules.decompress.Decompressed {", "if coding != \"\" {"}},
+		aims:     inIngress("^TestCompressedBodies$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "adyen-with-two-readings",
+		hazards:  []string{"P4"},
+		does:     "a colon may shift the border between two signed fields",
+		edits:    []edit{{"processor/ingress/signature/adyen.go", `i != 3 && strings.Contains(field, ":")`, `i > 7 && strings.Contains(field, ":")`}},
+		aims:     inSignature("^TestAdyenHasOneReading$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "twilio-body-unsigned",
+		hazards:  []string{"P5"},
+		does:     "the digest in the URL is not compared with the body",
+		edits:    []edit{{"processor/ingress/signature/twilio.go", "[]byte(digests[0])) != 1 {", "[]byte(digests[0])) > 1 {"}},
+		aims:     inSignature("^TestTwilioSignsURLAndFields$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:    "form-key-by-position",
+		hazards: []string{"P5"},
+		does:    "the key of a form counts a pair as often as it came, which is not signed",
+		edits:   []edit{{"dedup/rules/form.go", "for _, text := range slices.Compact(texts) {", "for _, text := range texts {"}},
+		aims: []suite{
+			rulesSuite.aimed("^(TestGoldenKeys|TestFormsReadAsObjects)$"), ingressSuite.aimed("^TestFormsOfOneSignatureAreOneEvent$"),
+		},
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "zoom-signs-a-request",
+		hazards:  []string{"P6"},
+		does:     "the handshake of Zoom signs a text that is also that of a request",
+		edits:    []edit{{"processor/ingress/handshake.go", `fitsHeader(token) && !strings.Contains(token, ":")`, `fitsHeader(token)`}},
+		aims:     inIngress("^TestHandshakeSignsNoRequest$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "preset-refuses-duplicates",
+		hazards:  []string{"P7"},
+		does:     "a provider gets 409 for a duplicate, so it repeats the event until it disables the endpoint",
+		edits:    []edit{{"dedup/rules/provider.go", "dedup.Unique, dedup.Duplicate, dedup.AfterWindow,", "dedup.Unique, dedup.AfterWindow,"}},
+		aims:     inIngress("^TestProvidersOverHTTP$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "certificate-of-any-host",
+		hazards:  []string{"P8"},
+		does:     "the certificate's address may be that of a stranger",
+		edits:    []edit{{"processor/ingress/signature/public.go", "!slices.Contains(paypalHosts, u.Host)", "len(paypalHosts) == 0"}},
+		aims:     inSignature("^TestPayPalCertificates$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "certificate-without-a-chain",
+		hazards:  []string{"P8"},
+		does:     "a certificate outside its dates, or of another authority, is used",
+		edits:    []edit{{"processor/ingress/signature/public.go", "	return err == nil\n}\n\n// verifies reports", "	return err == nil || len(s.chain) > 0\n}\n\n// verifies reports"}},
+		aims:     inSignature("^TestPayPalCertificates$"),
+		notInSim: requestsOutsideSim,
+	},
+}
