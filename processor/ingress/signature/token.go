@@ -31,7 +31,8 @@ func verifyBearer(keys [][]byte, header http.Header) error {
 
 // verifyToken compares the token of the scheme's header or URL parameter with keys.
 func (v *Verifier) verifyToken(keys [][]byte, r Request) error {
-	place, token := "header "+v.header, ""
+	var token string
+	place := "header " + v.header
 	if v.query != "" {
 		place = "parameter " + v.query
 		values, err := url.ParseQuery(r.Query)
