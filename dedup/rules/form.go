@@ -27,7 +27,7 @@ const formPartsMax = 1000
 // formOf returns the media type of a form and the boundary of its parts; "" if the record
 // is no form.
 func (d *Deriver) formOf() (kind, boundary string) {
-	value := d.header("content-type")
+	value := d.header(headerContentType)
 	if len(value) == 0 {
 		return "", ""
 	}
@@ -39,10 +39,12 @@ func (d *Deriver) formOf() (kind, boundary string) {
 }
 
 // readForm makes the payload of a record that is a form the JSON of its fields. The record
-// itself stays as it is.
+// itself stays as it is. Signatures do not cover the media type, so the body alone decides
+// between JSON and the two kinds of forms: else a captured request with another media type
+// would have another key.
 func (d *Deriver) readForm() {
 	kind, boundary := d.formOf()
-	if kind == "" {
+	if kind == "" || looksLikeJSON(d.in.Value) {
 		return
 	}
 	fields, err := parseForm(d.in.Value, kind, boundary)
@@ -54,6 +56,13 @@ func (d *Deriver) readForm() {
 		return
 	}
 	d.payload.value = d.form
+}
+
+// looksLikeJSON reports whether a body begins as a JSON object or list. No sender writes a
+// form like that: browsers encode brackets, and a multipart form begins with its boundary.
+func looksLikeJSON(body []byte) bool {
+	text := bytes.TrimLeft(body, " \t\r\n")
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
 // formFields are the fields of a form, by name.
@@ -84,16 +93,19 @@ func parseForm(body []byte, kind, boundary string) (formFields, error) {
 
 // readParts reads the parts of a multipart form.
 func (f formFields) readParts(body []byte, boundary string) error {
-	if boundary == "" {
+	rest, begins := bytes.CutPrefix(body, []byte("--"+boundary))
+	switch {
+	case boundary == "":
 		return errors.New("its content-type has no boundary")
-	}
-	if !bytes.Contains(body, []byte("--"+boundary+"--")) { // else the reader takes what there is for all of it
+	case !begins || !bytes.HasPrefix(rest, []byte("\r\n")) && !bytes.HasPrefix(rest, []byte("\n")) && !bytes.HasPrefix(rest, []byte("--")):
+		return errors.New("it does not begin with the boundary of its content-type") // another boundary would give it another reading
+	case !bytes.Contains(body, []byte("--"+boundary+"--")): // else the reader takes what there is for all of it
 		return errors.New("it has no end")
 	}
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
 	for n := 0; ; n++ {
 		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // A wrapped one is that of a form without an end.
 			return nil
 		}
 		if err != nil {

@@ -60,3 +60,36 @@ func TestFormsThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestOneBodyHasOneReading: signatures do not cover the media type, so a signed body with
+// another one has the same key, or none.
+func TestOneBodyHasOneReading(t *testing.T) {
+	const part = "\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n"
+	bodies := map[string]string{
+		"application/json":                      `{"a":"1","b":"--x--"}`,
+		"application/json; charset=utf-8":       "\n [1]",
+		urlencodedForm:                          "a=1&b=--x--&c=%7B",
+		multipartForm + "; boundary=x":          "--x" + part + "1\r\n--y" + part + "2\r\n--y--\r\n--x--\r\n",
+		multipartForm + `; boundary="x y"`:      "--x y" + part + "1\n--x" + part + "2\r\n--x--\r\n--x y--\r\n",
+		urlencodedForm + "; charset=iso-8859-1": "a",
+	}
+	others := []string{"", "text/plain", "multipart/mixed; boundary=x", "text/plain, application/json", multipartForm + "; boundary=y", multipartForm}
+	for kind := range bodies {
+		others = append(others, kind)
+	}
+	deriver := parse(t, strings.Replace(formRoutes, "[KEY]", "[{field: a}, raw]", 1)).NewDeriver(nil)
+	for kind, body := range bodies {
+		of := func(kind string) Derived {
+			return deriver.Derive(&Input{Topic: "in", Value: []byte(body), Headers: headerMap{"content-type": kind}, Timestamp: 1})
+		}
+		want := of(kind)
+		if want.Finding != Keyed {
+			t.Fatalf("%s: %v: %s", kind, want.Finding, want.Reason)
+		}
+		for _, other := range others {
+			if got := of(other); got.Finding == Keyed && got.Key != want.Key {
+				t.Errorf("%s as %q: another key", kind, other)
+			}
+		}
+	}
+}

@@ -105,8 +105,8 @@ func TestMistakesInPresets(t *testing.T) {
 	}
 }
 
-// TestKeysThatTheSignatureDoesNotCover: Adyen signs eight fields, and Twilio the fields
-// joined.
+// TestKeysThatTheSignatureDoesNotCover: Adyen signs eight fields, Twilio the fields joined,
+// and none the media type of a form.
 func TestKeysThatTheSignatureDoesNotCover(t *testing.T) {
 	for _, c := range []struct {
 		provider, key string
@@ -117,6 +117,8 @@ func TestKeysThatTheSignatureDoesNotCover(t *testing.T) {
 		{"adyen", "[raw]", true},
 		{"adyen", "[{payload: {}}]", true},
 		{"twilio", "[form]", false},
+		{"github", "[form]", true},
+		{"telegram", "[form]", false},
 		{"twilio", "[{field: MessageSid}, form]", true},
 		{"twilio", "[raw]", true},
 	} {

@@ -95,6 +95,9 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 			d.warn(n, at, "%s reads what Adyen does not sign: a captured request with another value there is a new event; use pspReference, eventCode and success", source.text)
 		case s.Scheme == Twilio && i == 0 && source.kind != sourceForm:
 			d.warn(n, at, "Twilio signs the fields of a form joined, not its bytes and borders: a captured request with another form of the same text is a new event; put form first")
+		case source.kind == sourceForm && s.Scheme != Twilio && !s.Covers(headerContentType):
+			d.warn(n, at, "form needs the header content-type, which is not covered by the signature, scheme: %v: "+
+				"a captured request with another value there is a new event; form is for scheme: twilio; %s", s.Scheme, s.signedKey())
 		case source.kind == sourceCloudEvent && !s.Covers(headerCEID):
 			d.warn(n, at, "in binary mode source and id are headers, which are not covered by the signature, scheme: %v: "+
 				"a captured request with another id is a new event; %s", s.Scheme, s.signedKey())

@@ -25,6 +25,19 @@ func (a *authenticator) verify(r signature.Request, now time.Time) error {
 	return a.verifier.Verify(secrets, r, now)
 }
 
+// signedWith returns the secret that a valid request was signed with. During a rotation the
+// sender has one of two. It returns the current one if neither verifies the request as it is
+// now, decompressed.
+func (a *authenticator) signedWith(r signature.Request, now time.Time) []byte {
+	secrets := a.keys.secrets()
+	for _, secret := range secrets {
+		if a.verifier.Verify([][]byte{secret}, r, now) == nil {
+			return secret
+		}
+	}
+	return secrets[0]
+}
+
 func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier, error) {
 	return signature.New(signature.Config{
 		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),

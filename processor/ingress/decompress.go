@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 // The codings of a body that an endpoint may decompress.
 const (
 	codingGzip    = "gzip"
-	codingDeflate = "deflate" // with the header of zlib (RFC 9110, section 8.4.1.2)
+	codingDeflate = "deflate"
 )
 
 // codingOf returns the coding of a body, "" for none, or the response to one that the
@@ -45,7 +46,7 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 		return body, nil
 	}
 	sent := bytes.NewReader(body)
-	in, err := newDecompressor(coding, sent)
+	in, err := newDecompressor(coding, body, sent)
 	if err != nil {
 		return nil, problemBrokenEncoding.respond("want a body in " + coding)
 	}
@@ -62,9 +63,18 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 	return plain, nil
 }
 
-func newDecompressor(coding string, sent *bytes.Reader) (io.Reader, error) {
-	if coding == codingGzip {
+func newDecompressor(coding string, body []byte, sent *bytes.Reader) (io.Reader, error) {
+	switch {
+	case coding == codingGzip:
 		return gzip.NewReader(sent)
+	case hasZlibHeader(body):
+		return zlib.NewReader(sent)
 	}
-	return zlib.NewReader(sent)
+	return flate.NewReader(sent), nil
+}
+
+// hasZlibHeader reports whether a body begins with the header of zlib (RFC 1950, section
+// 2.2). The coding deflate has it, and some senders leave it out (RFC 9110, section 8.4.1.2).
+func hasZlibHeader(body []byte) bool {
+	return len(body) >= 2 && body[0]&0x0f == 8 && (uint(body[0])<<8|uint(body[1]))%31 == 0
 }

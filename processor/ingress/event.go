@@ -13,6 +13,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
+	"oncebus/processor/ingress/signature"
 	"oncebus/processor/wire"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if wait := e.rate.allow(rq.received); wait > 0 {
 		return s.reject(rq, reasonRate, tooFast("", wait))
 	}
-	if answer := e.answerHandshake(body); answer != nil {
+	if answer := e.answerHandshake(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); answer != nil {
 		return answer
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), e.Timeout)

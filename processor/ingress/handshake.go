@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -64,14 +65,14 @@ type handshakeBody struct {
 	} `json:"payload"`
 }
 
-// answerHandshake returns the response to a signed body that is a handshake; nil for an
+// answerHandshake returns the response to a signed request that is a handshake; nil for an
 // event. A body that cannot be read as one is an event.
-func (e *endpoint) answerHandshake(body []byte) *response {
+func (e *endpoint) answerHandshake(r signature.Request, received time.Time) *response {
 	if e.Handshake.Kind == rules.NoHandshake || e.Handshake.Kind == rules.MetaHandshake {
 		return nil
 	}
 	var b handshakeBody
-	if err := json.Unmarshal(body, &b); err != nil {
+	if err := json.Unmarshal(r.Body, &b); err != nil {
 		return nil
 	}
 	switch e.Handshake.Kind {
@@ -81,7 +82,7 @@ func (e *endpoint) answerHandshake(body []byte) *response {
 		}
 	case rules.ZoomHandshake:
 		if b.Event == "endpoint.url_validation" && fitsToken(b.Payload.PlainToken) && e.body.auth.keys != nil {
-			return handshakeJSON(map[string]string{"plainToken": b.Payload.PlainToken, "encryptedToken": zoomToken(&e.body.auth, b.Payload.PlainToken)})
+			return handshakeJSON(map[string]string{"plainToken": b.Payload.PlainToken, "encryptedToken": zoomToken(e.body.auth.signedWith(r, received), b.Payload.PlainToken)})
 		}
 	case rules.DiscordHandshake:
 		switch { // a webhook event has type 1 and an event
@@ -101,9 +102,9 @@ func fitsToken(token string) bool {
 	return token != "" && fitsHeader(token) && !strings.Contains(token, ":")
 }
 
-// zoomToken returns the HMAC of a token with the current secret.
-func zoomToken(a *authenticator, token string) string {
-	mac := hmac.New(sha256.New, a.keys.secrets()[0])
+// zoomToken returns the HMAC of a token with the secret of its request.
+func zoomToken(secret []byte, token string) string {
+	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(token))
 	return hex.EncodeToString(mac.Sum(nil))
 }

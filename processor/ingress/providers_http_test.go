@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
@@ -31,7 +32,7 @@ func providerRoutes() string {
 
 // TestProvidersOverHTTP sends each recorded webhook twice. The first is an event, with its
 // bytes as sent; the second is a duplicate; both get the provider's response. A handshake
-// is answered and gets to no topic.
+// is answered and gets to no topic. Before that, each comes altered and gets 401.
 func TestProvidersOverHTTP(t *testing.T) {
 	requests := recordedRequests(t)
 	b := newBench(t, providerRoutes(), oneTask)
@@ -47,6 +48,9 @@ func TestProvidersOverHTTP(t *testing.T) {
 			}
 			for name, value := range r.Headers {
 				headers = append(headers, name, value)
+			}
+			for what, body := range alteredBodies(&r) {
+				i.post(path, body, headers...).want(t, what, 401, "/problems/signature")
 			}
 			if r.Handshake != nil {
 				if got := i.post(path, r.Body, headers...); got.StatusCode != r.Handshake.Status || got.text != r.Handshake.Body || got.Header.Get(headerKey) != "" {
@@ -78,6 +82,14 @@ func TestProvidersOverHTTP(t *testing.T) {
 			t.Errorf("%s.unique has %q, want %q", provider, got, want)
 		}
 	}
+}
+
+// alteredBodies are bodies that were not signed, also those of handshakes. A token signs none.
+func alteredBodies(r *providerRequest) map[string]string {
+	if rules.ProviderOf(r.Provider).Example().HTTP.Signature.Scheme == rules.Token {
+		return nil
+	}
+	return map[string]string{"altered": strings.Replace(r.Body, r.Changed[0], r.Changed[1], 1), "empty": ""}
 }
 
 // providerSecrets returns the secrets of the requests. A provider's second one is its next.
@@ -137,15 +149,15 @@ func TestHandshakesAreNotEvents(t *testing.T) {
 // TestHandshakeSignsNoRequest: what is signed of a request has colons, so the answer to a
 // handshake is the signature of none.
 func TestHandshakeSignsNoRequest(t *testing.T) {
-	v := newReceiver(t, "zoom", "a-secret-of-the-tests-0123456789")
-	body := func(token string) []byte {
-		return fmt.Appendf(nil, `{"event":"endpoint.url_validation","payload":{"plainToken":%q}}`, token)
+	v := newReceiver(t, "zoom", "a-secret-of-the-tests-0123456789", "")
+	ask := func(token string) *response {
+		return v.handshake(&providerRequest{Body: fmt.Sprintf(`{"event":"endpoint.url_validation","payload":{"plainToken":%q}}`, token)})
 	}
-	if got := v.e.answerHandshake(body("qgg8vlvZRS6UYooatFL8Aw")); got == nil {
+	if got := ask("qgg8vlvZRS6UYooatFL8Aw"); got == nil {
 		t.Error("a handshake got no answer")
 	}
 	for _, token := range []string{"v0:1767225600:{}", "a:b", "", "a\nb", strings.Repeat("a", headerMaxBytes+1)} {
-		if got := v.e.answerHandshake(body(token)); got != nil {
+		if got := ask(token); got != nil {
 			t.Errorf("the token %.40q is signed: %s", token, got.body)
 		}
 	}
@@ -169,12 +181,21 @@ func TestAllowedSources(t *testing.T) {
 	}
 }
 
+// rawDeflate is the coding deflate without the header of zlib.
+const rawDeflate = codingDeflate + " without its header"
+
 func compressed(tb testing.TB, coding, text string) string {
 	tb.Helper()
 	var b bytes.Buffer
 	var w io.WriteCloser = gzip.NewWriter(&b)
-	if coding == codingDeflate {
+	switch coding {
+	case codingDeflate:
 		w = zlib.NewWriter(&b)
+	case rawDeflate:
+		var err error
+		if w, err = flate.NewWriter(&b, flate.DefaultCompression); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		tb.Fatal(err)
@@ -195,10 +216,11 @@ func TestCompressedBodies(t *testing.T) {
 		c.MaxBodyBytes = 4 << 20 // less than a bomb
 	})
 	post := func(coding, body string) reply {
+		coding = strings.TrimSuffix(coding, " without its header")
 		return i.post("/signals", body, "Content-Encoding", coding, "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", body))
 	}
 	bomb := strings.Repeat(" ", 10<<20)
-	for _, coding := range []string{codingGzip, codingDeflate} {
+	for _, coding := range []string{codingGzip, codingDeflate, rawDeflate} {
 		whole := compressed(t, coding, event(coding))
 		post(coding, whole).want(t, coding, 202)
 		post(coding, whole).want(t, coding+" again", 409)
@@ -207,7 +229,7 @@ func TestCompressedBodies(t *testing.T) {
 		post(coding, whole[:len(whole)-3]).want(t, coding+" cut off", 400, "/problems/broken-encoding")
 		post(coding, whole+"rest").want(t, coding+" with a rest", 400, "/problems/broken-encoding")
 		post(coding, event("plain")).want(t, coding+" of a plain body", 400, "/problems/broken-encoding")
-		i.post("/signals", whole, "Content-Encoding", coding, "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", event(coding))).
+		i.post("/signals", whole, "Content-Encoding", strings.TrimSuffix(coding, " without its header"), "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", event(coding))).
 			want(t, coding+" with the signature of the plain body", 401)
 	}
 	for _, coding := range []string{"br", "gzip, gzip", "gzip, deflate", "compress"} {
@@ -218,7 +240,7 @@ func TestCompressedBodies(t *testing.T) {
 		}
 	}
 	post("identity", event("plain")).want(t, "identity", 202)
-	for _, record := range b.read("signals.unique", 3) {
+	for _, record := range b.read("signals.unique", 4) {
 		if !strings.HasPrefix(string(record.Value), `{"id":`) {
 			t.Errorf("the output has %q", record.Value)
 		}

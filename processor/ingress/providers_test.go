@@ -77,7 +77,8 @@ type receiver struct {
 	deriver *rules.Deriver
 }
 
-func newReceiver(t *testing.T, provider, secret string) *receiver {
+// newReceiver returns the endpoint with a secret, and the one that follows it.
+func newReceiver(t *testing.T, provider, secret, next string) *receiver {
 	t.Helper()
 	p := rules.ProviderOf(provider)
 	if p == nil {
@@ -86,7 +87,9 @@ func newReceiver(t *testing.T, provider, secret string) *receiver {
 	routes := parseRoutes(t, p.ExampleText())
 	cfg := testConfig()
 	h := routes.Routes[0].HTTP
-	cfg.Secrets = Secrets{h.Signature.Secret: {Value: security.Secret(secret)}, "VERIFY": {Value: verifyToken}}
+	cfg.Secrets = Secrets{
+		h.Signature.Secret: {Value: security.Secret(secret)}, h.Signature.Secret + nextSuffix: {Value: security.Secret(next)}, "VERIFY": {Value: verifyToken},
+	}
 	es, err := newEndpoints(cfg, routes)
 	if err != nil {
 		t.Fatal(err)
@@ -99,14 +102,25 @@ func (v *receiver) verify(r *providerRequest, header http.Header, body string, l
 	return v.e.body.auth.verify(signature.Request{Header: header, Query: r.Query, Body: []byte(body)}, time.Unix(r.At, 0).Add(later))
 }
 
-// key returns the key of a request whose record is as the ingress produces it.
-func (v *receiver) key(r *providerRequest, header http.Header, body string) string {
+// handshake answers a request if it is one.
+func (v *receiver) handshake(r *providerRequest) *response {
+	return v.e.answerHandshake(signature.Request{Header: r.header(), Query: r.Query, Body: []byte(r.Body)}, time.Unix(r.At, 0))
+}
+
+// derive derives the key of a request from its record, as the ingress produces it.
+func (v *receiver) derive(r *providerRequest, header http.Header, body string) rules.Derived {
 	v.t.Helper()
 	headers, err := v.e.recordHeaders(header)
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	d := v.deriver.Derive(&rules.Input{Topic: v.e.Topic, Value: []byte(body), Headers: recordHeaders(headers), Timestamp: r.At * 1000})
+	return v.deriver.Derive(&rules.Input{Topic: v.e.Topic, Value: []byte(body), Headers: recordHeaders(headers), Timestamp: r.At * 1000})
+}
+
+// key returns the key of a request.
+func (v *receiver) key(r *providerRequest, header http.Header, body string) string {
+	v.t.Helper()
+	d := v.derive(r, header, body)
 	if d.Finding != rules.Keyed {
 		v.t.Fatalf("%s: %v: %s", r.name(), d.Finding, d.Reason)
 	}
@@ -163,14 +177,15 @@ func assertPresets(t *testing.T, requests []providerRequest) {
 	t.Helper()
 	for _, r := range requests {
 		t.Run(r.name(), func(t *testing.T) {
-			v := newReceiver(t, r.Provider, r.Secret)
+			v := newReceiver(t, r.Provider, r.Secret, "")
 			if err := v.verify(&r, r.header(), r.Body, 0); err != nil {
 				t.Fatal(err)
 			}
-			if got := v.e.answerHandshake([]byte(r.Body)); (got != nil) != (r.Handshake != nil) {
+			if got := v.handshake(&r); (got != nil) != (r.Handshake != nil) {
 				t.Fatalf("answered as a handshake: %v", got != nil)
 			}
 			assertRefusals(t, v, &r)
+			assertRotation(t, &r)
 			if r.Handshake == nil {
 				assertKeys(t, v, &r)
 			}
@@ -200,7 +215,7 @@ func assertRefusals(t *testing.T, v *receiver, r *providerRequest) {
 		want("old timestamp", v.verify(r, r.header(), r.Body, tolerance+time.Second), signature.ErrStale)
 		want("timestamp ahead", v.verify(r, r.header(), r.Body, -tolerance-time.Second), signature.ErrStale)
 	}
-	want("wrong secret", newReceiver(t, r.Provider, otherSecret(t, r)).verify(r, r.header(), r.Body, 0), signature.ErrWrong)
+	want("wrong secret", newReceiver(t, r.Provider, otherSecret(t, r), "").verify(r, r.header(), r.Body, 0), signature.ErrWrong)
 	for _, name := range v.e.body.auth.verifier.Headers() {
 		header := r.header()
 		header.Del(name)
@@ -215,6 +230,23 @@ func assertRefusals(t *testing.T, v *receiver, r *providerRequest) {
 		want("without a token", v.verify(&without, r.header(), r.Body, 0), signature.ErrMissing)
 		without.Query = r.Query + "&" + r.Query
 		want("two tokens", v.verify(&without, r.header(), r.Body, 0), signature.ErrMalformed)
+	}
+}
+
+// assertRotation: during a rotation both secrets are valid, and a handshake is answered with
+// that of its request.
+func assertRotation(t *testing.T, r *providerRequest) {
+	t.Helper()
+	other := otherSecret(t, r)
+	for what, v := range map[string]*receiver{
+		"the next secret": newReceiver(t, r.Provider, other, r.Secret), "before the next secret": newReceiver(t, r.Provider, r.Secret, other),
+	} {
+		if err := v.verify(r, r.header(), r.Body, 0); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := v.handshake(r); r.Handshake != nil && string(got.body) != r.Handshake.Body {
+			t.Errorf("%s: the handshake got %q, want %q", what, got.body, r.Handshake.Body)
+		}
 	}
 }
 
@@ -236,10 +268,25 @@ func otherSecret(t *testing.T, r *providerRequest) string {
 	return "another-secret-of-the-tests"
 }
 
+// mediaTypes are those that a stranger may write on a captured body.
+var mediaTypes = []string{
+	"", "application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "multipart/form-data", "text/plain", "application/cloudevents+json",
+}
+
 // assertKeys: the key follows from what is signed.
 func assertKeys(t *testing.T, v *receiver, r *providerRequest) {
 	t.Helper()
 	first := v.key(r, r.header(), r.Body)
+	for _, kind := range mediaTypes {
+		header := r.header()
+		header.Set("Content-Type", kind)
+		if v.verify(r, header, r.Body, 0) != nil {
+			continue // signed, as Twilio's is
+		}
+		if got := v.derive(r, header, r.Body); got.Finding == rules.Keyed && hex.EncodeToString(got.Key[:]) != first {
+			t.Errorf("as %q it has another key", kind)
+		}
+	}
 	if r.Unsigned == "" {
 		return
 	}
@@ -265,7 +312,7 @@ func TestFormsOfOneSignatureAreOneEvent(t *testing.T) {
 		if r.Provider != "twilio" || r.Query != "" {
 			continue
 		}
-		v := newReceiver(t, r.Provider, r.Secret)
+		v := newReceiver(t, r.Provider, r.Secret, "")
 		first := v.key(&r, r.header(), r.Body)
 		for _, body := range []string{
 			"MessageStatus=sent&Body=first+%E2%82%AC&MessageSid=SM1&From=%2B14158675310", // another order

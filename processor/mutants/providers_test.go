@@ -23,7 +23,7 @@ var providerList = []mutant{
 		name:     "handshake-is-an-event",
 		hazards:  []string{"P2"},
 		does:     "a signed handshake is produced as an event",
-		edits:    []edit{{"processor/ingress/event.go", "answer := e.answerHandshake(body); answer != nil", "answer := e.answerHandshake(body); answer != nil && rq.bytes < 0"}},
+		edits:    []edit{{"processor/ingress/event.go", "Body: body}, rq.received); answer != nil {", "Body: body}, rq.received); answer != nil && rq.bytes < 0 {"}},
 		aims:     inIngress("^TestProvidersOverHTTP$"),
 		notInSim: requestsOutsideSim,
 	},
@@ -83,6 +83,22 @@ var providerList = []mutant{
 		aims: []suite{
 			rulesSuite.aimed("^(TestGoldenKeys|TestFormsReadAsObjects)$"), ingressSuite.aimed("^TestFormsOfOneSignatureAreOneEvent$"),
 		},
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "json-read-as-a-form",
+		hazards:  []string{"P11"},
+		does:     "the media type, which is not signed, decides whether a body is JSON",
+		edits:    []edit{{"dedup/rules/form.go", `if kind == "" || looksLikeJSON(d.in.Value) {`, `if kind == "" {`}},
+		aims:     []suite{rulesSuite.aimed("^TestOneBodyHasOneReading$"), ingressSuite.aimed("^TestProviderPresets$")},
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:     "form-of-any-boundary",
+		hazards:  []string{"P11"},
+		does:     "a multipart form is read with a boundary that stands anywhere in it",
+		edits:    []edit{{"dedup/rules/form.go", "case !begins || !bytes.HasPrefix(rest", "case !begins && len(body) < 0 && !bytes.HasPrefix(rest"}},
+		aims:     []suite{rulesSuite.aimed("^TestOneBodyHasOneReading$")},
 		notInSim: requestsOutsideSim,
 	},
 	{
