@@ -1,5 +1,5 @@
 # Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds make race,
-# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis and by the providers' SDKs. curl, openssl, Prometheus, Redis,
+# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis, Python and npm those of webhook providers' SDKs. curl, openssl, Prometheus, Redis,
 # PostgreSQL and Chromium with npm add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
 # there they must run.
 
@@ -16,8 +16,6 @@ KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
 PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
 KEDA := github.com/kedacore/keda/v2@v2.21.0
 AXE := axe-core@4.14.1
-# The versions of the SDKs that sign webhooks in TestProviderSDKs.
-SDKS := processor/ingress/testdata/providers/sdks.txt
 
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
@@ -56,7 +54,7 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 
 .PHONY: test
 test: kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, every package with a real Kafka and schemathesis, then make race
-	.ci/axe '$(AXE)' .ci/sdks $(SDKS) .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 	@$(MAKE) --no-print-directory race
 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
@@ -90,7 +88,7 @@ kafka-note:
 .PHONY: tools-note
 tools-note:
 	@{ command -v javac && command -v mvn && command -v npm && python3 -c 'import venv, ensurepip'; } >/dev/null 2>&1 || \
-		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python are not tested'
+		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python, and the presets of webhooks with the SDKs, are not tested'
 	@command -v tmux >/dev/null || \
 		echo 'test: no tmux: oncebus top is not tested in a terminal'
 	@command -v chromium >/dev/null || \

@@ -1,14 +1,12 @@
 package ingress
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -149,26 +147,6 @@ func TestProviderPresets(t *testing.T) {
 		if !slices.ContainsFunc(requests, func(r providerRequest) bool { return r.Provider == rules.Providers[i].Name }) {
 			t.Errorf("no request of %s", rules.Providers[i].Name)
 		}
-	}
-	assertPresets(t, requests)
-}
-
-// TestProviderSDKs sends webhooks that the providers' SDKs sign now.
-func TestProviderSDKs(t *testing.T) {
-	python := os.Getenv("ONCEBUS_TEST_WEBHOOK_SDKS")
-	if python == "" {
-		t.Skip("ONCEBUS_TEST_WEBHOOK_SDKS is not set: it names a Python with the SDKs, see .ci/sdks")
-	}
-	var stderr bytes.Buffer
-	command := exec.CommandContext(t.Context(), python, "testdata/providers/sign.py")
-	command.Stderr = &stderr
-	text, err := command.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	requests := parseRequests(t, text)
-	if want := len(recordedRequests(t)); len(requests) != want {
-		t.Errorf("the SDKs made %d requests, want %d", len(requests), want)
 	}
 	assertPresets(t, requests)
 }

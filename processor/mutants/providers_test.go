@@ -15,7 +15,7 @@ var providerList = []mutant{
 		hazards: []string{"P1"},
 		does:    "the preset of Linear keys by the id of the delivery, which is not signed",
 		edits: []edit{{"dedup/rules/providers.go",
-			`Route: "key: [{payload: {exclude: [webhookTimestamp]}}]\n",`, `Route: "key: [{header: linear-delivery}]\n",`}},
+			`Route: "key: [{payload: {exclude: [webhookTimestamp]}}]\ntime`, `Route: "key: [{header: linear-delivery}]\ntime`}},
 		aims:     []suite{rulesSuite.aimed("^TestPresetsKeyByWhatIsSigned$"), ingressSuite.aimed("^TestProviderPresets$")},
 		notInSim: requestsOutsideSim,
 	},
