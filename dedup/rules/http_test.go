@@ -145,7 +145,7 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
 
 		{"no scheme", signed("secret: S"), ".signature.scheme: is required"},
-		{"unknown scheme", signed("scheme: md5, header: X"), `.signature.scheme: want standard-webhooks or svix or github or stripe or paddle or slack or zoom or square or twilio or adyen or discord or sendgrid or paypal or hmac or token or bearer or none, found "md5"`},
+		{"unknown scheme", signed("scheme: md5, header: X"), `.signature.scheme: want standard-webhooks or svix or github or stripe or paddle or slack or zoom or square or twilio or adyen or discord or sendgrid or paypal or hook0 or hmac or token or bearer or none, found "md5"`},
 		{"no secret", signed("scheme: slack"), ".signature.secret: is required"},
 		{"secret of none", signed("scheme: none, secret: S"), ".signature.secret: scheme: none checks nothing: leave secret out"},
 		{"hmac without header", signed("scheme: hmac, secret: S"), ".signature.header: is required"},

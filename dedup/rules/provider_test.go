@@ -138,7 +138,7 @@ func TestKeyRulesOfPresetsStay(t *testing.T) {
 		"shopify": "raw()", "twilio": "form();raw()", "paypal": `field("id")`, "square": `field("event_id")`,
 		"adyen": "fields(" + item + `pspReference",` + item + `eventCode",` + item + `success")`,
 		"meta":  "raw()", "zoom": "raw()", "discord": `field("id");raw()`, "telegram": `field("update_id")`, "sendgrid": "raw()",
-		"svix": `header("svix-id")`, "standard-webhooks": `header("webhook-id")`, "paddle": `field("event_id")`, "coinbase": `field("event.id")`,
+		"svix": `header("svix-id")`, "standard-webhooks": `header("webhook-id")`, "paddle": `field("event_id")`, "coinbase": `field("event.id")`, "coinbase-cdp": `field("eventId");raw()`,
 		"linear": `payload(exclude,"webhookTimestamp")`, "jira": "raw()", "tradingview": "raw()",
 	}
 	for i := range Providers {

@@ -167,6 +167,14 @@ var Providers = []Provider{
 		HTTP:  "signature: {scheme: hmac, header: X-CC-Webhook-Signature}\n",
 	},
 	{
+		Name: "coinbase-cdp", Title: "Coinbase Developer Platform", Source: "https://docs.cdp.coinbase.com/webhooks/verify-signatures",
+		Vector: "made by the rule; SDK hook0-client (PyPI) accepts it",
+		ID:     "field eventId", SignedID: true, Why: "the event's id is in the signed body; onchain events have none, their body is the key; the headers that are signed are the sender's choice",
+		Media: "application/json", Retries: "up to 60 times, with growing pauses", Window: 4 * day, Timeout: 8 * time.Second, Response: ok,
+		Route: "key: [{field: eventId}, raw]\n",
+		HTTP:  "signature: {scheme: hook0}\nheaders: [x-event-id, x-event-type, x-hook0-id]\n",
+	},
+	{
 		Name: "linear", Title: "Linear", Source: "https://linear.app/developers/webhooks",
 		Vector: "made by the rule; SDK @linear/sdk (npm) accepts it",
 		ID:     "header Linear-Delivery", Why: "the id is in a header that is not signed: the signed body is the key, without webhookTimestamp, the time of sending",

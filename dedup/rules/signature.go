@@ -50,6 +50,7 @@ const (
 	Discord                                 // X-Signature-Ed25519
 	SendGrid                                // X-Twilio-Email-Event-Webhook-Signature, ECDSA
 	PayPal                                  // PAYPAL-TRANSMISSION-SIG, RSA over the body's CRC-32
+	Hook0                                   // X-Hook0-Signature, over headers that it names and the body
 	HMAC                                    // set by the fields of scheme HMAC
 	Token                                   // a header or URL parameter with the secret itself
 	Bearer                                  // Authorization: Bearer, with the secret itself
@@ -58,7 +59,7 @@ const (
 
 var schemeNames = [...]string{
 	"standard-webhooks", "svix", "github", "stripe", "paddle", "slack", "zoom", "square", "twilio", "adyen", "discord", "sendgrid", "paypal",
-	"hmac", "token", "bearer", "none",
+	"hook0", "hmac", "token", "bearer", "none",
 }
 
 // String returns the scheme's name in the routes file.
@@ -174,7 +175,7 @@ func (d *decoder) signature(n *yaml.Node, at string) Signature {
 // timestamped reports whether a timestamp is signed with the body.
 func (s *Signature) timestamped() bool {
 	switch s.Scheme {
-	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal:
+	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal, Hook0:
 		return true
 	case HMAC:
 		return s.TimestampHeader != ""

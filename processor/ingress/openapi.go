@@ -240,6 +240,7 @@ var schemeMeanings = map[rules.SignatureScheme]string{
 	rules.Discord:          "As Discord signs: Ed25519 over the timestamp and the body, in hex.",
 	rules.SendGrid:         "As SendGrid signs: ECDSA P-256 over the timestamp and the body, in base64.",
 	rules.PayPal:           "As PayPal signs: RSA over the transmission's id and time, the webhook's id and the CRC-32 of the body.",
+	rules.Hook0:            "As Hook0 signs for Coinbase: t, h, and v1 = the HMAC-SHA-256 of t, h, the headers that h names and the body in hex, with dots between.",
 	rules.Token:            "The secret itself.",
 	rules.Bearer:           "The secret itself.",
 }

@@ -73,7 +73,7 @@ func installed(t *testing.T, language string, files []string, install func(dir s
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	unfinished, err := os.MkdirTemp(filepath.Dir(dir), "unfinished-")
+	unfinished, err := os.MkdirTemp(filepath.Dir(dir), "unfinished-") //nolint:usetesting // Renamed, so on the file system of the cache.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,14 @@ var providerList = []mutant{
 		notInSim: requestsOutsideSim,
 	},
 	{
+		name:     "hook0-with-two-readings",
+		hazards:  []string{"P4"},
+		does:     "a full stop may shift the border between two signed headers",
+		edits:    []edit{{"processor/ingress/signature/hook0.go", `i < len(names)-1 && strings.Contains(value, ".")`, `i >= len(names) && strings.Contains(value, ".")`}},
+		aims:     inSignature("^TestHook0HasOneReading$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
 		name:     "twilio-body-unsigned",
 		hazards:  []string{"P5"},
 		does:     "the digest in the URL is not compared with the body",

@@ -34,6 +34,7 @@ const (
 	Discord          Scheme = "discord"
 	SendGrid         Scheme = "sendgrid"
 	PayPal           Scheme = "paypal"
+	Hook0            Scheme = "hook0"
 	HMAC             Scheme = "hmac"
 	Token            Scheme = "token"
 	Bearer           Scheme = "bearer"
@@ -42,7 +43,7 @@ const (
 
 // Schemes are all schemes.
 var Schemes = []Scheme{
-	StandardWebhooks, Svix, GitHub, Stripe, Paddle, Slack, Zoom, Square, Twilio, Adyen, Discord, SendGrid, PayPal, HMAC, Token, Bearer, None,
+	StandardWebhooks, Svix, GitHub, Stripe, Paddle, Slack, Zoom, Square, Twilio, Adyen, Discord, SendGrid, PayPal, Hook0, HMAC, Token, Bearer, None,
 }
 
 // Defaults of Config.
@@ -154,6 +155,8 @@ func (v *Verifier) fix(cfg Config) {
 		v.header, v.timestampHeader, v.encoding = "X-Twilio-Email-Event-Webhook-Signature", "X-Twilio-Email-Event-Webhook-Timestamp", base64Encoding
 	case PayPal:
 		v.encoding = base64Encoding
+	case Hook0:
+		v.header = hook0Header
 	case HMAC:
 		v.header, v.prefix = http.CanonicalHeaderKey(cfg.Header), cfg.Prefix
 		v.newHash = newHash(cmp.Or(cfg.Algorithm, DefaultAlgorithm))
@@ -172,7 +175,7 @@ func (v *Verifier) fix(cfg Config) {
 // timed reports whether the signature covers a timestamp.
 func (c Config) timed() bool {
 	switch c.Scheme {
-	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal:
+	case StandardWebhooks, Svix, Stripe, Paddle, Slack, Zoom, Discord, SendGrid, PayPal, Hook0:
 		return true
 	case HMAC:
 		return c.TimestampHeader != ""

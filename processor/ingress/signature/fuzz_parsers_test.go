@@ -20,6 +20,7 @@ func FuzzSingleHeader(f *testing.F)    { fuzzParser(f, GitHub, Slack, Zoom, Squa
 func FuzzPublicHeaders(f *testing.F)   { fuzzParser(f, Discord, SendGrid) }
 func FuzzPayPalHeaders(f *testing.F)   { fuzzParser(f, PayPal) }
 func FuzzTwilioForm(f *testing.F)      { fuzzParser(f, Twilio) }
+func FuzzHook0Header(f *testing.F)     { fuzzParser(f, Hook0) }
 func FuzzAdyenBody(f *testing.F)       { fuzzParser(f, Adyen) }
 
 // configOf returns a valid configuration of a scheme.
@@ -39,6 +40,7 @@ func fuzzParser(f *testing.F, schemes ...Scheme) {
 			{"v1," + textSum + " v2,x", "msg_1", "1767225600", "", ""},
 			{"t=1767225600,v1=" + hexSum + ",v0=x", "", "", "", ""},
 			{"ts=1767225600;h1=" + hexSum, "", "", "", ""},
+			{"t=1767225600,h=content-type,v1=" + hexSum, "", "", "", ""},
 			{"sha256=" + hexSum, "", "", "", ""},
 			{"v0=" + hexSum, "1767225600", "", "", ""},
 			{textSum, "id-1", "2026-01-01T00:00:00Z", "SHA256withRSA", "https://api.paypal.com/v1/certs/1"},

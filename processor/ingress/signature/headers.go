@@ -58,6 +58,8 @@ func (v *Verifier) readHeaders(r Request) (unverified, error) {
 		return v.readPublic(r)
 	case PayPal:
 		return v.readPayPal(r)
+	case Hook0:
+		return v.readHook0(r)
 	case Bearer, Token, None: // Verify returns before
 	}
 	return unverified{}, ErrNoSecret

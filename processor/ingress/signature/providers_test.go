@@ -126,6 +126,47 @@ func TestTwilioSignsURLAndFields(t *testing.T) {
 	}
 }
 
+// TestHook0HasOneReading: no other request has the signature of a genuine one, and the
+// weaker v0 alone is none.
+func TestHook0HasOneReading(t *testing.T) {
+	const secret, at, body = "a-secret-of-the-tests", "1767225600", `{"eventId":"1","text":".{\"eventId\":\"2\"}"}`
+	mac := func(text string) string {
+		sum := hmac.New(sha256.New, []byte(secret))
+		sum.Write([]byte(text))
+		return hex.EncodeToString(sum.Sum(nil))
+	}
+	v1 := "v1=" + mac(at+".content-type x-event-id x-event-type.application/json.id-1.wallet.activity.detected."+body)
+	whole := "t=" + at + ",h=content-type x-event-id x-event-type,"
+	v := verifierOf(t, Hook0)
+	for _, c := range []struct {
+		what, signature, kind, id, event, body string
+		want                                   error
+	}{
+		{"genuine", whole + v1, "application/json", "id-1", "wallet.activity.detected", body, nil},
+		{"with v0", whole + "v0=" + mac(at+"."+body) + "," + v1, "application/json", "id-1", "wallet.activity.detected", body, nil},
+		{"v0 alone", "t=" + at + ",v0=" + mac(at+"."+body), "application/json", "id-1", "wallet.activity.detected", body, ErrMissing},
+		{"v0 as v1", whole + "v1=" + mac(at+"."+body), "application/json", "id-1", "wallet.activity.detected", body, ErrWrong},
+		{"another id", whole + v1, "application/json", "id-2", "wallet.activity.detected", body, ErrWrong},
+		{"no id", whole + v1, "application/json", "", "wallet.activity.detected", body, ErrMissing},
+		{"a border in the values", whole + v1, "application/json.id-1", "wallet", "activity.detected", body, ErrMalformed},
+		{"a border in the body", whole + v1, "application/json", "id-1", `wallet.activity.detected.{"eventId":"1","text":"`, `{\"eventId\":\"2\"}"}`, ErrMalformed},
+		{"a border before the body", whole + v1, "application/json", "id-1", "wallet.activity", "detected." + body, ErrMalformed},
+		{"a border in the names", strings.Replace(whole, "x-event-type,", "x-event-type.application/json,", 1) + v1, "id-1", "wallet", "activity.detected", body, ErrMalformed},
+		{"fewer names", strings.Replace(whole, " x-event-type", "", 1) + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrWrong},
+		{"no names", "t=" + at + "," + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrMissing},
+		{"names twice", whole + "h=content-type," + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrMalformed},
+		{"two times", whole + "t=1767225601," + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrMalformed},
+		{"too many names", "t=" + at + ",h=" + strings.Repeat("x-event-id ", 17) + "," + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrMalformed},
+		{"another time", strings.Replace(whole, at, "1767225601", 1) + v1, "application/json", "id-1", "wallet.activity.detected", body, ErrWrong},
+		{"another body", whole + v1, "application/json", "id-1", "wallet.activity.detected", strings.Replace(body, "1", "3", 1), ErrWrong},
+	} {
+		header := http.Header{hook0Header: {c.signature}, "Content-Type": {c.kind}, "X-Event-Id": {c.id}, "X-Event-Type": {c.event}}
+		if err := v.Verify(bytesOf(secret), Request{Header: header, Body: []byte(c.body)}, time.Unix(1767225600, 0)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+}
+
 // authority issues certificates of the tests.
 type authority struct {
 	t           *testing.T

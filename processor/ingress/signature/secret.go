@@ -66,7 +66,7 @@ func (v *Verifier) key(secret []byte) ([]byte, error) {
 		if _, err := publicKey[v.scheme](secret); err != nil {
 			return nil, err
 		}
-	case GitHub, Stripe, Slack, Zoom, Square, Twilio, Paddle, HMAC:
+	case GitHub, Stripe, Slack, Zoom, Square, Twilio, Paddle, Hook0, HMAC:
 	case None:
 		return nil, nil
 	default:

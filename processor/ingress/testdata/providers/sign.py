@@ -222,6 +222,21 @@ def with_coinbase():
     add("coinbase", "coinbase-commerce", {"X-CC-Webhook-Signature": WebhookSignature._compute_signature(body, SECRET)}, body)
 
 
+def with_coinbase_cdp():
+    from hook0.signature import verify_webhook_signature_with_current_time as verify
+
+    ids = {"x-event-id": "123e4567-e89b-12d3-a456-426614174000", "x-event-type": "wallet.activity.detected"}
+    wallet = json.dumps({"eventId": ids["x-event-id"], "eventType": ids["x-event-type"], "timestamp": rfc3339(NOW), "data": {"network": "first"}})
+    onchain = json.dumps({"transaction_hash": "0xa58e", "log_index": 29, "network": "first", "timestamp": rfc3339(NOW)})
+    for body in wallet, onchain:
+        headers = {"content-type": "application/json", **ids}
+        signed = f"{NOW}.{' '.join(headers)}.{'.'.join(headers.values())}.{body}"
+        headers["X-Hook0-Signature"] = f"t={NOW},v0={mac(f'{NOW}.{body}').hexdigest()},h=content-type x-event-id x-event-type,v1={mac(signed).hexdigest()}"
+        assert verify(headers["X-Hook0-Signature"], body.encode(), headers, SECRET, 300, datetime.fromtimestamp(NOW, timezone.utc))
+        headers["Content-Type"] = headers.pop("content-type")
+        add("coinbase-cdp", "hook0-client", headers, body)
+
+
 def with_jira():
     add("jira", "published", {"X-Hub-Signature": "sha256=a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9",
                               "X-Atlassian-Webhook-Identifier": "id-1"}, "Hello World!", secret="It's a Secret to Everybody", changed=("World", "Wor1d"),
