@@ -67,6 +67,9 @@ func TestProvidersOverHTTP(t *testing.T) {
 			}
 		})
 	}
+	if t.Failed() {
+		return
+	}
 	bodies := map[string][]string{}
 	for _, r := range requests {
 		if r.Handshake == nil {

@@ -113,7 +113,7 @@ var providerList = []mutant{
 		name:     "zoom-signs-a-request",
 		hazards:  []string{"P6"},
 		does:     "the handshake of Zoom signs a text that is also that of a request",
-		edits:    []edit{{"processor/ingress/handshake.go", `fitsHeader(token) && !strings.Contains(token, ":")`, `fitsHeader(token)`}},
+		edits:    []edit{{"processor/ingress/handshake.go", `fitsHeader(token) && !strings.Contains(token, ":")`, `fitsHeader(token) && !strings.Contains(token, "\n")`}},
 		aims:     inIngress("^TestHandshakeSignsNoRequest$"),
 		notInSim: requestsOutsideSim,
 	},

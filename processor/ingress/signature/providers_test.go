@@ -127,7 +127,7 @@ func TestTwilioSignsURLAndFields(t *testing.T) {
 }
 
 // TestHook0HasOneReading: no other request has the signature of a genuine one, and the
-// weaker v0 alone is none.
+// weaker v0 alone is refused.
 func TestHook0HasOneReading(t *testing.T) {
 	const secret, at, body = "a-secret-of-the-tests", "1767225600", `{"eventId":"1","text":".{\"eventId\":\"2\"}"}`
 	mac := func(text string) string {
