@@ -196,6 +196,11 @@ func assertRefusals(t *testing.T, v *receiver, r *providerRequest) {
 	want("wrong secret", newReceiver(t, r.Provider, otherSecret(t, r), "").verify(r, r.header(), r.Body, 0), signature.ErrWrong)
 	for _, name := range v.e.body.auth.verifier.Headers() {
 		header := r.header()
+		header.Set(name, header.Get(name)+"1")
+		if err := v.verify(r, header, r.Body, 0); err == nil && name != "Paypal-Cert-Url" { // which is neither signed nor used
+			t.Errorf("another %s is accepted", name)
+		}
+		header = r.header()
 		header.Del(name)
 		want("without "+name, v.verify(r, header, r.Body, 0), signature.ErrMissing)
 		header = r.header()
@@ -280,6 +285,51 @@ func assertKeys(t *testing.T, v *receiver, r *providerRequest) {
 		if got := v.key(r, header, r.Body); got != first {
 			t.Errorf("%s %q makes another key", r.Unsigned, value)
 		}
+	}
+}
+
+// TestSignaturesOfTwoSecrets: while a provider rotates its secret, its header has a signature
+// by each. One of them has to be right, in any place.
+func TestSignaturesOfTwoSecrets(t *testing.T) {
+	tested := map[string]bool{}
+	for _, r := range recordedRequests(t) {
+		v := newReceiver(t, r.Provider, r.Secret, "")
+		name := v.e.body.auth.verifier.Headers()
+		format, ok := map[rules.SignatureScheme]string{
+			rules.Stripe: ",v1=", rules.Paddle: ";h1=", rules.Hook0: ",v1=", rules.StandardWebhooks: " v1,", rules.Svix: " v1,",
+		}[v.e.Signature.Scheme]
+		if !ok {
+			continue
+		}
+		tested[r.Provider] = true
+		whole := r.header().Get(name[0])
+		before, right, ok := strings.Cut(" "+whole, format)
+		if before = strings.TrimPrefix(before, " "); !ok || right == "" {
+			t.Fatalf("%s: %q has no signature", r.Provider, whole)
+		}
+		wrong := strings.Map(func(c rune) rune { // a digest of the same length
+			if c >= 'a' && c <= 'f' {
+				return 'a' + 'f' - c
+			}
+			return c
+		}, right)
+		for _, c := range []struct {
+			what, value string
+			want        error
+		}{
+			{"the right one first", before + format + right + format + wrong, nil},
+			{"the right one last", before + format + wrong + format + right, nil},
+			{"two wrong ones", before + format + wrong + format + wrong, signature.ErrWrong},
+		} {
+			header := r.header()
+			header.Set(name[0], strings.TrimPrefix(c.value, " "))
+			if err := v.verify(&r, header, r.Body, 0); !errors.Is(err, c.want) {
+				t.Errorf("%s, %s: %v, want %v", r.Provider, c.what, err, c.want)
+			}
+		}
+	}
+	if len(tested) != 6 {
+		t.Errorf("tested %v, want 6 providers", tested)
 	}
 }
 
