@@ -237,8 +237,8 @@ func (d *decoder) signatureText(n *yaml.Node, at string) string {
 func (d *decoder) address(n *yaml.Node, at string) string {
 	text := d.headerText(n, at)
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		d.fail(n, at, "%.200q: want the address of the endpoint as its sender has it, such as https://hooks.example.com/twilio, without a query", text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.ForceQuery || u.Fragment != "" || u.User != nil {
+		d.fail(n, at, "%.200q: want the address of the endpoint as its sender has it, such as https://hooks.example.com/twilio, with its query if it has one", text)
 	}
 	return text
 }

@@ -33,13 +33,15 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 		if body, rejected = s.decompress(rq, rules, coding, body); rejected != nil {
 			return nil, rejected
 		}
-		coding = ""
 	}
 	if err := rules.auth.verify(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
 		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
 	}
 	if err := rq.limits.verify(); err != nil {
 		return nil, s.rejectBusy(rq, err)
+	}
+	if rules.decompress.Decompressed {
+		return body, nil
 	}
 	return s.decompress(rq, rules, coding, body)
 }

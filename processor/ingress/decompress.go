@@ -43,6 +43,9 @@ func (b *bodyRules) codingOf(in http.Header) (string, *response) {
 // or too large. It never holds more than the endpoint's bound.
 func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body []byte) ([]byte, *response) {
 	if coding == "" {
+		if rules.decompress.MaxBytes > 0 && isCompressed(body, int64(rules.decompress.MaxBytes)) {
+			return nil, problemBrokenEncoding.respond("the body is compressed: name its coding in Content-Encoding")
+		}
 		return body, nil
 	}
 	sent := bytes.NewReader(body)
@@ -61,6 +64,23 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 		return nil, problemBrokenEncoding.respond("want a body in " + coding)
 	}
 	return plain, nil
+}
+
+// isCompressed reports whether a body without a coding is one. The signature does not cover
+// Content-Encoding: a captured body without it would be another event, of compressed bytes.
+func isCompressed(body []byte, limit int64) bool {
+	for _, coding := range []string{codingGzip, codingDeflate} {
+		sent := bytes.NewReader(body)
+		in, err := newDecompressor(coding, body, sent)
+		if err != nil {
+			continue
+		}
+		n, err := io.Copy(io.Discard, io.LimitReader(in, limit+1))
+		if n > limit || err == nil && sent.Len() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func newDecompressor(coding string, body []byte, sent *bytes.Reader) (io.Reader, error) {

@@ -234,6 +234,8 @@ func TestCompressedBodies(t *testing.T) {
 		post(coding, event("plain")).want(t, coding+" of a plain body", 400, "/problems/broken-encoding")
 		i.post("/signals", whole, "Content-Encoding", strings.TrimSuffix(coding, " without its header"), "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", event(coding))).
 			want(t, coding+" with the signature of the plain body", 401)
+		i.post("/signals", whole, "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", whole)).
+			want(t, coding+" without its coding", 400, "/problems/broken-encoding")
 	}
 	for _, coding := range []string{"br", "gzip, gzip", "gzip, deflate", "compress"} {
 		got := post(coding, "x")

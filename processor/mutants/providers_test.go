@@ -60,6 +60,14 @@ var providerList = []mutant{
 		notInSim: requestsOutsideSim,
 	},
 	{
+		name:     "compressed-bytes-as-an-event",
+		hazards:  []string{"P12"},
+		does:     "a compressed body without its coding is an event",
+		edits:    []edit{{"processor/ingress/decompress.go", "if n > limit || err == nil && sent.Len() == 0 {", "if n > limit && err != nil {"}},
+		aims:     inIngress("^TestCompressedBodies$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
 		name:     "adyen-with-two-readings",
 		hazards:  []string{"P4"},
 		does:     "a colon may shift the border between two signed fields",
@@ -79,8 +87,19 @@ var providerList = []mutant{
 		name:     "twilio-body-unsigned",
 		hazards:  []string{"P5"},
 		does:     "the digest in the URL is not compared with the body",
-		edits:    []edit{{"processor/ingress/signature/twilio.go", "[]byte(digests[0])) != 1 {", "[]byte(digests[0])) > 1 {"}},
+		edits:    []edit{{"processor/ingress/signature/twilio.go", "[]byte(digest)) != 1 {", "[]byte(digest)) > 1 {"}},
 		aims:     inSignature("^TestTwilioSignsURLAndFields$"),
+		notInSim: requestsOutsideSim,
+	},
+	{
+		name:    "any-query-before-the-form",
+		hazards: []string{"P5"},
+		does:    "the first fields of a signed form may stand in the query, which makes no key",
+		edits: []edit{
+			{"processor/ingress/signature/twilio.go", "	if query != v.urlQuery {", "	if query != v.urlQuery && query == \"\" {"},
+			{"processor/ingress/signature/twilio.go", "	u.before, u.content = v.url, []byte{}", "	u.before, u.content = strings.TrimSuffix(v.url, v.urlQuery)+r.Query, []byte{}"},
+		},
+		aims:     inSignature("^TestQueryHasABorder$"),
 		notInSim: requestsOutsideSim,
 	},
 	{

@@ -81,8 +81,8 @@ type Config struct {
 	// Tolerance. Only for schemes with a timestamp.
 	Ahead time.Duration
 
-	// URL is the endpoint's address as the sender has it, without a query. Required by
-	// the schemes that sign it, Square and Twilio, and for them only.
+	// URL is the endpoint's address as the sender has it, with its query if there is one.
+	// Required by the schemes that sign it, Square and Twilio, and for them only.
 	URL string
 	// Query is the name of the URL's parameter with the token. Only for Token, which
 	// needs it or Header.
@@ -123,6 +123,7 @@ func New(cfg Config) (*Verifier, error) {
 		v.ahead = cmp.Or(cfg.Ahead, v.tolerance)
 	}
 	v.url, v.query, v.list = cfg.URL, cfg.Query, standardHeaders[cfg.Scheme]
+	_, v.urlQuery, _ = strings.Cut(cfg.URL, "?")
 	v.fix(cfg)
 	return v, nil
 }
@@ -261,8 +262,8 @@ func (c Config) mistakesURL() []error {
 		return nil
 	}
 	u, err := url.Parse(c.URL)
-	if c.URL == "" || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return []error{fmt.Errorf("url: %q: scheme %s signs the address of the endpoint: want it as the sender has it, https://HOST/PATH without a query", c.URL, c.Scheme)}
+	if c.URL == "" || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.ForceQuery || u.Fragment != "" || u.User != nil {
+		return []error{fmt.Errorf("url: %q: scheme %s signs the address of the endpoint: want it as the sender has it, https://HOST/PATH, with its query if it has one", c.URL, c.Scheme)}
 	}
 	return nil
 }

@@ -47,8 +47,11 @@ func (v *Verifier) readHeaders(r Request) (unverified, error) {
 	case GitHub, Slack, Zoom, HMAC:
 		return v.readSingle(r.Header)
 	case Square:
+		if err := v.checkQuery(r.Query); err != nil {
+			return unverified{}, err
+		}
 		u, err := v.readSingle(r.Header)
-		u.before = v.fullURL(r)
+		u.before = v.url
 		return u, err
 	case Twilio:
 		return v.readTwilio(r)

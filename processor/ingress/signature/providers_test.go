@@ -109,19 +109,63 @@ func TestTwilioSignsURLAndFields(t *testing.T) {
 		{"spelled another way", url + "A1B2", formType, "", "%41=%31&B=2", nil},
 		{"a pair twice", url + "A1B2", formType, "", "B=2&A=1&A=1", nil},
 		{"another field", url + "A1B2", formType, "", "B=2&A=1&C=", ErrWrong},
-		{"a query", url + "?x=1A1", formType, "x=1", "A=1", nil},
-		{"another query", url + "?x=1A1", formType, "x=2", "A=1", ErrWrong},
+		{"a query", url + "?x=1A1", formType, "x=1", "A=1", ErrWrong},
 		{"no form", url + "A1", formType, "", "A=%zz", ErrMalformed},
 		{"a form that says it is JSON", url + "A1B2", other, "", "B=2&A=1", ErrMissing},
 		{"a form without a media type", url + "A1B2", "", "", "B=2&A=1", ErrMissing},
 		{"JSON", url + "?" + digest, other, digest, body, nil},
 		{"another JSON", url + "?" + digest, other, digest, `{"a":2}`, ErrWrong},
-		{"two digests", url + "?" + digest + "&" + digest, other, digest + "&" + digest, body, ErrMissing},
+		{"two digests", url + "?" + digest + "&" + digest, other, digest + "&" + digest, body, ErrWrong},
+		{"a query before the digest", url + "?x=1&" + digest, other, "x=1&" + digest, body, ErrWrong},
+		{"a query after the digest", url + "?" + digest + "&x=1", other, digest + "&x=1", body, ErrWrong},
+		{"JSON read as a form", url + "?" + digest, formType, "", "%3F" + strings.Replace(digest, "=", "%3D", 1), ErrMalformed},
 		{"JSON that says it is a form", url + "?" + digest, formType, digest, body, ErrWrong},
 	} {
 		header := http.Header{"X-Twilio-Signature": {sign(c.signed)}, "Content-Type": {c.kind}}
+		// The request is the same behind a URL with a query.
+		if queried, err := New(Config{Scheme: Twilio, URL: url + "?q=1"}); err != nil {
+			t.Fatal(err)
+		} else if err := queried.Verify(bytesOf(secret), Request{Header: header, Query: c.query, Body: []byte(c.body)}, time.Time{}); err == nil {
+			t.Errorf("%s: accepted for another URL", c.what)
+		}
 		if err := v.Verify(bytesOf(secret), Request{Header: header, Query: c.query, Body: []byte(c.body)}, time.Time{}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+}
+
+// TestQueryHasABorder: the schemes that sign URL and content without a border accept only the
+// query of the configured URL.
+func TestQueryHasABorder(t *testing.T) {
+	const secret, url = "a-secret-of-the-tests", "https://hooks.example.com/a?x=1"
+	sum := sha256.Sum256([]byte(`{"a":1}`))
+	digest := "bodySHA256=" + hex.EncodeToString(sum[:])
+	for _, c := range []struct {
+		what         string
+		scheme       Scheme
+		signed, kind string
+		query, body  string
+		want         error
+	}{
+		{"a form", Twilio, url + "A1B2", formType, "x=1", "A=1&B=2", nil},
+		{"a field in the query", Twilio, url + "A1B2", formType, "x=1A1", "B=2", ErrWrong},
+		{"the query in a field", Twilio, url + "A1B2", formType, "", "%3Fx%3D1A=1&B=2", ErrWrong},
+		{"JSON", Twilio, url + "&" + digest, "application/json", "x=1&" + digest, `{"a":1}`, nil},
+		{"a form with a digest read as JSON", Twilio, url + "A1B&" + digest + "&y=2", "application/json", "x=1A1B&" + digest + "&y=2", `{"a":1}`, ErrWrong},
+		{"JSON read as a form", Twilio, url + "&" + digest, formType, "x=1", "%26" + strings.Replace(digest, "=", "%3D", 1), ErrMalformed},
+		{"a body", Square, url + `{"a":1}`, "application/json", "x=1", `{"a":1}`, nil},
+		{"a part of the body in the query", Square, url + `{"a":1}`, "application/json", `x=1{"a":`, `1}`, ErrWrong},
+		{"the query in the body", Square, url + `{"a":1}`, "application/json", "", `?x=1{"a":1}`, ErrWrong},
+	} {
+		v, err := New(Config{Scheme: c.scheme, URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mac := hmac.New(v.newHash, []byte(secret))
+		mac.Write([]byte(c.signed))
+		header := http.Header{v.header: {base64.StdEncoding.EncodeToString(mac.Sum(nil))}, "Content-Type": {c.kind}}
+		if err := v.Verify(bytesOf(secret), Request{Header: header, Query: c.query, Body: []byte(c.body)}, time.Time{}); !errors.Is(err, c.want) {
+			t.Errorf("%s, %s: %v, want %v", c.scheme, c.what, err, c.want)
 		}
 	}
 }

@@ -64,7 +64,8 @@ type Verifier struct {
 	scheme          Scheme
 	header          string           // of the signature; canonical; "" if it is in a list or elsewhere
 	query           string           // name of the URL's parameter with the token
-	url             string           // as the sender knows it, without a query; for the schemes that sign it
+	url             string           // as the sender knows it; for the schemes that sign it
+	urlQuery        string           // of url; "" for none
 	prefix          string           // precedes the signature in its header
 	timestampHeader string           // canonical; "" for none
 	version         string           // signed before the timestamp

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"mime"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // formType is the media type of a form that Twilio signs.
@@ -16,43 +18,55 @@ const formType = "application/x-www-form-urlencoded"
 // bodyDigest is the parameter of the URL that has the digest of a body that is no form.
 const bodyDigest = "bodySHA256"
 
-// fullURL returns the URL as its sender has it.
-func (v *Verifier) fullURL(r Request) string {
-	if r.Query == "" {
-		return v.url
+// checkQuery checks that the request has the query of the configured URL. What is signed has
+// no border between URL and content: with any query, the beginning of the content could be
+// moved into it, and what is left would be another event.
+func (v *Verifier) checkQuery(query string) error {
+	if query != v.urlQuery {
+		return fmt.Errorf("query: %w: the request has another one than the configured url", ErrWrong)
 	}
-	return v.url + "?" + r.Query
+	return nil
 }
 
 // readTwilio parses the signature of Twilio. It covers the URL and the fields of a form;
-// of any other body the URL has the digest.
+// of any other body the URL has the digest, behind its own query.
 func (v *Verifier) readTwilio(r Request) (unverified, error) {
 	u, err := v.readSingle(r.Header)
 	if err != nil {
 		return unverified{}, err
 	}
-	u.before, u.content = v.fullURL(r), []byte{}
+	u.before, u.content = v.url, []byte{}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && kind == formType {
 		// net/http joins nothing: with two headers the reader of the event could see another one.
 		if _, err := one(r.Header, "Content-Type"); err != nil {
 			return unverified{}, err
 		}
+		if err := v.checkQuery(r.Query); err != nil {
+			return unverified{}, err
+		}
 		u.content, err = appendForm(u.content, r.Body)
+		if err == nil && bytes.ContainsAny(u.content[:min(1, len(u.content))], "?&") { // else it could be the digest of another body
+			err = fmt.Errorf("form: %w: its first name begins a query", ErrMalformed)
+		}
 		return u, err
 	}
-	query, err := url.ParseQuery(r.Query)
-	if err != nil {
-		return unverified{}, fmt.Errorf("query: %w: it cannot be parsed", ErrMalformed)
-	}
-	digests := query[bodyDigest]
-	if len(digests) != 1 {
+	before, digest, ok := strings.Cut(r.Query, bodyDigest+"=")
+	if !ok {
 		return unverified{}, fmt.Errorf("parameter %s: %w: a body that is no form needs one", bodyDigest, ErrMissing)
 	}
+	separator := "?"
+	if v.urlQuery != "" {
+		separator, before = "&", strings.TrimSuffix(before, "&")
+	}
+	if err := v.checkQuery(before); err != nil {
+		return unverified{}, err
+	}
 	sum := sha256.Sum256(r.Body)
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(digests[0])) != 1 {
+	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(digest)) != 1 {
 		return unverified{}, fmt.Errorf("parameter %s: %w: the body has another digest", bodyDigest, ErrWrong)
 	}
+	u.before += separator + bodyDigest + "=" + digest
 	return u, nil
 }
 
