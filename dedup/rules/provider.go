@@ -29,7 +29,8 @@ type Provider struct {
 	Retries  string        // as documented
 	Window   time.Duration // covers the retries
 	Timeout  time.Duration // below the provider's own limit
-	Response Response      // what the provider expects, for every event that a retry would not change
+	Expects  string        // the statuses after which it sends an event no more
+	Response Response      // one of them, for every event that a retry would not change
 
 	// Route and HTTP are YAML: fields of the route, and of its http part.
 	Route, HTTP string

@@ -36,7 +36,7 @@ func TestPresetsKeyByWhatIsSigned(t *testing.T) {
 				t.Errorf("%s: the response to %v is %+v, want %+v", p.Name, v, r.HTTP.Responses[v], p.Response)
 			}
 		}
-		if !strings.HasPrefix(p.Source, "https://") || p.Vector == "" || p.Why == "" || p.Retries == "" || p.Media == "" || p.ID == "" {
+		if !strings.HasPrefix(p.Source, "https://") || p.Vector == "" || p.Why == "" || p.Retries == "" || p.Expects == "" || p.Media == "" || p.ID == "" {
 			t.Errorf("%s: a column is empty: %+v", p.Name, p)
 		}
 		if i > 0 && Providers[i].Name == Providers[i-1].Name {

@@ -22,14 +22,14 @@ func TestPages(t *testing.T) {
 	golden.AssertSection(t, "HTTP.md", "responses", responseRows())
 	golden.AssertSection(t, "HTTP.md", "problems", problemRows(t))
 	golden.AssertSection(t, "PROVIDERS.md", "providers", providerRows())
+	golden.AssertSection(t, "PROVIDERS.md", "deliveries", deliveryRows())
 	golden.AssertSection(t, "PROVIDERS.md", "presets", presetTexts())
 }
 
-// providerRows lists the presets.
+// providerRows lists how the presets verify and key.
 func providerRows() string {
 	var b strings.Builder
-	b.WriteString("| provider | rule | delivery id | keyed by | why | retries; window | handshake | response | bodies | vector |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| provider | rule | vector of the test | handshake | delivery id | keyed by | why |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for i := range rules.Providers {
 		p := &rules.Providers[i]
 		r := p.Example()
@@ -45,12 +45,31 @@ func providerRows() string {
 		if h := r.HTTP.Handshake.Kind; h != rules.NoHandshake {
 			handshake = "`" + h.String() + "`"
 		}
+		fmt.Fprintf(&b, "| `%s`: %s | [`%v`](%s) | %s | %s | %s, %s | %s | %s |\n", p.Name, p.Title, r.HTTP.Signature.Scheme, p.Source,
+			p.Vector, handshake, p.ID, signed, strings.Join(keys, ", else "), p.Why)
+	}
+	return b.String()
+}
+
+// deliveryRows lists how the providers send, and what the presets make of it.
+func deliveryRows() string {
+	var b strings.Builder
+	b.WriteString("| provider | retries | window | expects | gets | timeout | event time | tolerance | bodies |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for i := range rules.Providers {
+		p := &rules.Providers[i]
+		r := p.Example()
 		response := strconv.Itoa(p.Response.Status)
 		if p.Response.Body != "" {
 			response += " `" + p.Response.Body + "`"
 		}
-		fmt.Fprintf(&b, "| `%s`: %s | [`%v`](%s) | %s, %s | %s | %s | %s; `%s` | %s | %s | %s | %s |\n", p.Name, p.Title, r.HTTP.Signature.Scheme, p.Source,
-			p.ID, signed, strings.Join(keys, ", else "), p.Why, p.Retries, r.Window, handshake, response, p.Media, p.Vector)
+		at, tolerance := "arrival", "no signed time"
+		if r.Time != nil {
+			at = fmt.Sprintf("`%s`", r.Time.Field.Path.Text)
+		}
+		if t := r.HTTP.Signature.Tolerance; t > 0 {
+			tolerance = fmt.Sprintf("`%v`", t)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | `%v` | %s | %s | `%v` | %s | %s | %s |\n", p.Name, p.Retries, r.Window, p.Expects, response, p.Timeout, at, tolerance, p.Media)
 	}
 	return b.String()
 }
