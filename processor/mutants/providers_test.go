@@ -55,7 +55,7 @@ var providerList = []mutant{
 		name:     "decompressed-before-the-signature",
 		hazards:  []string{"P3"},
 		does:     "a stranger's body is decompressed before its signature is checked",
-		edits:    []edit{{"processor/ingress/body.go", "if rules.decompress.Decompressed {", "if coding != \"\" {"}},
+		edits:    []edit{{"processor/ingress/body.go", "if rules.decompress.Decompressed {\n\t\tif body, rejected", "if coding != \"\" {\n\t\tif body, rejected"}},
 		aims:     inIngress("^TestCompressedBodies$"),
 		notInSim: requestsOutsideSim,
 	},
