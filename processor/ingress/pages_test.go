@@ -64,7 +64,7 @@ func deliveryRows() string {
 		}
 		at, tolerance := "arrival", "no signed time"
 		if r.Time != nil {
-			at = fmt.Sprintf("`%s`", r.Time.Field.Path.Text)
+			at = "`" + r.Time.Field.Path.Text + "`"
 		}
 		if t := r.HTTP.Signature.Tolerance; t > 0 {
 			tolerance = fmt.Sprintf("`%v`", t)
