@@ -3,8 +3,6 @@
 package executors_test
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +11,7 @@ import (
 
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
+	"oncebus/processor/kafkatest/tools"
 )
 
 // TestRealExecutors runs each executor against Apache Kafka, through the command oncebus
@@ -85,116 +84,29 @@ func prepareGo(t *testing.T) []string {
 // client.
 func preparePython(t *testing.T) []string {
 	t.Helper()
-	needs(t, "python3", "-c", "import venv, ensurepip")
 	onPage(t, "pip install --require-hashes -r requirements.lock", "python executor.py")
-	dir := cached(t, "python", "requirements.lock")
-	python := filepath.Join(dir, "bin", "python")
-	if !complete(dir) {
-		build(t, "", "python3", "-m", "venv", dir)
-		build(t, "", python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join("python", "requirements.lock"))
-		completed(t, dir)
-	}
-	return []string{python, absolute(t, "python/executor.py")}
+	return []string{tools.Python(t, "executor-python", "python"), absolute(t, "python/executor.py")}
 }
-
-var javaFiles = []string{"pom.xml", "src/main/java/Executor.java", "src/main/resources/simplelogger.properties"}
 
 // prepareJava builds the jar with Maven.
 func prepareJava(t *testing.T) []string {
 	t.Helper()
-	needs(t, "javac", "-version")
-	needs(t, "mvn", "--version")
 	onPage(t, "mvn package", "java -cp 'target/executor.jar:target/lib/*' Executor")
-	dir := cached(t, "java", javaFiles...)
-	if !complete(dir) {
-		copied(t, dir, "java", javaFiles...)
-		build(t, dir, "mvn", "--batch-mode", "--quiet", "package")
-		completed(t, dir)
-	}
-	return []string{"java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(dir, "target", "executor.jar") + ":" + filepath.Join(dir, "target", "lib", "*"), "Executor"}
+	path := tools.Java(t, "executor-java", "java", "src/main/java/Executor.java", "src/main/resources/simplelogger.properties")
+	return []string{"java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", path, "Executor"}
 }
 
 // prepareTypeScript compiles the executor with the locked packages.
 func prepareTypeScript(t *testing.T) []string {
 	t.Helper()
-	needs(t, "node", "--version")
-	needs(t, "npm", "--version")
+	tools.Need(t, "node", "--version")
+	tools.Need(t, "npm", "--version")
 	onPage(t, "npm ci", "npm run build", "node dist/executor.js")
-	dir := cached(t, "typescript", "package-lock.json", "package.json", "tsconfig.json", "executor.ts")
-	if !complete(dir) {
-		copied(t, dir, "typescript", "package-lock.json", "package.json", "tsconfig.json", "executor.ts")
-		build(t, dir, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
-		build(t, dir, "npm", "run", "--silent", "build")
-		completed(t, dir)
-	}
+	dir := tools.Made(t, "executor-typescript", "typescript", []string{"package-lock.json", "package.json", "tsconfig.json", "executor.ts"}, func(dir string) {
+		tools.Build(t, dir, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+		tools.Build(t, dir, "npm", "run", "--silent", "build")
+	})
 	return []string{"node", filepath.Join(dir, "dist", "executor.js")}
-}
-
-// needs skips the test without a tool; with CI=true it fails.
-func needs(t *testing.T, tool string, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), tool, args...).CombinedOutput(); err != nil {
-		missing(t, "%s %s: %v %s", tool, strings.Join(args, " "), err, out)
-	}
-}
-
-func missing(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
-// cached returns a directory of the user's cache that is named after the content of files.
-func cached(t *testing.T, language string, files ...string) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	sum := sha256.New()
-	for _, name := range files {
-		text, err := os.ReadFile(filepath.Join(language, name))
-		must(t, err)
-		sum.Write(text)
-	}
-	dir := filepath.Join(cache, "oncebus", fmt.Sprintf("executor-%s-%x", language, sum.Sum(nil)[:8]))
-	if !complete(dir) {
-		must(t, os.RemoveAll(dir))
-		must(t, os.MkdirAll(dir, 0o750))
-	}
-	return dir
-}
-
-func complete(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "complete"))
-	return err == nil
-}
-
-func completed(t *testing.T, dir string) {
-	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, "complete"), nil, 0o600))
-}
-
-// copied copies files of a language into a directory.
-func copied(t *testing.T, dir, language string, files ...string) {
-	t.Helper()
-	for _, name := range files {
-		text, err := os.ReadFile(filepath.Join(language, name))
-		must(t, err)
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o750))
-		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
-	}
-}
-
-// build runs a command that may need the network. Where the packages cannot be fetched the test
-// is skipped, as where a tool is missing.
-func build(t *testing.T, dir, tool string, args ...string) {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), tool, args...)
-	command.Dir = dir
-	if out, err := command.CombinedOutput(); err != nil {
-		missing(t, "%s %s: %v\n%s", tool, strings.Join(args, " "), err, out)
-	}
 }
 
 func absolute(t *testing.T, path string) string {

@@ -49,3 +49,13 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	}
 	return nil, fmt.Errorf("no %d free loopback ports between %d and %d", n, low, high)
 }
+
+// FreePort returns the address of a loopback port without a listener, for a process that
+// returns to it after a stop.
+func FreePort(ctx context.Context) (string, error) {
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	return loopback(ports[0]), nil
+}

@@ -235,27 +235,30 @@ func (a *asker) read(ctx context.Context) {
 		if err := fetches.Err(); err != nil && ctx.Err() == nil {
 			slog.Warn("answers not read, retrying", "error", err)
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if id := header(r, "oncebus-start-id"); id != "" && id != a.instance {
-				return // to another executor
-			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			token, granted := header(r, "oncebus-claim-token"), header(r, "oncebus-answer") == "granted"
-			if _, ours := a.held[token]; !ours {
-				return
-			}
-			if !granted {
-				a.over[token] = true
-				if cancel := a.cancel[token]; cancel != nil {
-					cancel()
-				}
-			}
-			if waiting := a.started[token]; waiting != nil && (!granted || header(r, "oncebus-outcome") == "start") {
-				waiting <- granted
-				delete(a.started, token)
-			}
-		})
+		fetches.EachRecord(a.take)
+	}
+}
+
+// take takes an answer, unless it is to another executor or of an earlier event.
+func (a *asker) take(r *kgo.Record) {
+	if id := header(r, "oncebus-start-id"); id != "" && id != a.instance {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	token, granted := header(r, "oncebus-claim-token"), header(r, "oncebus-answer") == "granted"
+	if _, ours := a.held[token]; !ours {
+		return
+	}
+	if !granted {
+		a.over[token] = true
+		if cancel := a.cancel[token]; cancel != nil {
+			cancel()
+		}
+	}
+	if waiting := a.started[token]; waiting != nil && (!granted || header(r, "oncebus-outcome") == "start") {
+		waiting <- granted
+		delete(a.started, token)
 	}
 }
 
