@@ -1,0 +1,415 @@
+package formats
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/twmb/avro"
+)
+
+// avroKind is what is on the wire.
+type avroKind uint8
+
+const (
+	avroNull avroKind = iota
+	avroBoolean
+	avroInt // also long: both are a varint
+	avroFloat
+	avroDouble
+	avroBytes
+	avroString
+	avroFixed
+	avroEnum
+	avroArray
+	avroMap
+	avroUnion
+	avroRecord
+)
+
+// avroLogical is what it means.
+type avroLogical uint8
+
+const (
+	plain avroLogical = iota
+	decimalNumber
+	uuid
+	date
+	timeOfDay
+	timestamp
+	localTimestamp
+)
+
+// avroNode is a compiled schema. Named types may refer to themselves.
+type avroNode struct {
+	kind    avroKind
+	logical avroLogical
+	unit    time.Duration // of a time
+	scale   int           // of a decimal
+	size    int           // of a fixed
+
+	fields   []avroField // of a record
+	items    *avroNode   // of an array or a map
+	branches []*avroNode // of a union
+	symbols  [][]byte    // of an enum, as JSON strings
+}
+
+// avroField is a field of a record, with its name as the start of a JSON member.
+type avroField struct {
+	label []byte
+	node  *avroNode
+}
+
+// ParseAvro compiles an Avro schema. references are the schemas whose types it refers to,
+// each after those that it refers to itself.
+func ParseAvro(schema string, references ...string) (*Schema, error) {
+	var cache avro.SchemaCache
+	c := avroCompiler{named: map[string]*avroNode{}}
+	var root *avroNode
+	for _, text := range append(references[:len(references):len(references)], schema) {
+		parsed, err := cache.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("avro schema: %w", err)
+		}
+		if root, err = c.compile(parsed.Root(), ""); err != nil {
+			return nil, fmt.Errorf("avro schema: %w", err)
+		}
+	}
+	return &Schema{avro: root}, nil
+}
+
+type avroCompiler struct{ named map[string]*avroNode }
+
+var avroPrimitives = map[string]avroKind{
+	"null": avroNull, "boolean": avroBoolean, "int": avroInt, "long": avroInt, "float": avroFloat, "double": avroDouble,
+	"bytes": avroBytes, "string": avroString,
+}
+
+// compile compiles a node. namespace is that of the type around it.
+func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avroNode, err error) {
+	node = &avroNode{scale: n.Scale, size: n.Size}
+	if kind, ok := avroPrimitives[n.Type]; ok {
+		node.kind = kind
+		node.setLogical(n)
+		return node, nil
+	}
+	switch n.Type {
+	case "array":
+		node.kind = avroArray
+		node.items, err = c.compile(n.Items, namespace)
+	case "map":
+		node.kind = avroMap
+		node.items, err = c.compile(n.Values, namespace)
+	case "union":
+		node.kind = avroUnion
+		for i := range n.Branches {
+			branch, err := c.compile(&n.Branches[i], namespace)
+			if err != nil {
+				return nil, err
+			}
+			node.branches = append(node.branches, branch)
+		}
+	case "record", "error", "enum", "fixed":
+		err = c.compileNamed(n, node)
+	default:
+		return c.find(n.Type, namespace)
+	}
+	return node, err
+}
+
+// compileNamed compiles a type that has a name, under which its own fields may refer to it.
+func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
+	namespace, name := n.Namespace, n.Name
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+		namespace, name = name[:dot], name[dot+1:]
+	}
+	c.named[fullName(namespace, name)] = node
+	switch n.Type {
+	case "enum":
+		node.kind = avroEnum
+		for _, symbol := range n.Symbols {
+			quoted, err := appendText(nil, []byte(symbol))
+			if err != nil {
+				return fmt.Errorf("a symbol of %s: %w", n.Name, err)
+			}
+			node.symbols = append(node.symbols, quoted)
+		}
+	case "fixed":
+		node.kind = avroFixed
+		node.setLogical(n)
+	default:
+		node.kind = avroRecord
+		for i := range n.Fields {
+			field := &n.Fields[i]
+			label, err := appendText(nil, []byte(field.Name))
+			if err != nil {
+				return fmt.Errorf("a field of %s: %w", n.Name, err)
+			}
+			of, err := c.compile(&field.Type, namespace)
+			if err != nil {
+				return err
+			}
+			node.fields = append(node.fields, avroField{append(label, ':'), of})
+		}
+	}
+	return nil
+}
+
+// find returns the type of a name, which counts in its namespace unless it has one itself.
+func (c *avroCompiler) find(name, namespace string) (*avroNode, error) {
+	if !strings.Contains(name, ".") {
+		if node := c.named[fullName(namespace, name)]; node != nil {
+			return node, nil
+		}
+	}
+	if node := c.named[name]; node != nil {
+		return node, nil
+	}
+	return nil, fmt.Errorf("it refers to the type %s, which neither it nor one of its references defines", name)
+}
+
+func fullName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "." + name
+}
+
+// setLogical sets what a value means. An unknown logical type has no meaning, as the
+// specification has it.
+func (n *avroNode) setLogical(of *avro.SchemaNode) {
+	switch of.LogicalType {
+	case "decimal":
+		if n.kind == avroBytes || n.kind == avroFixed {
+			n.logical = decimalNumber
+		}
+	case "uuid":
+		if n.kind == avroString || n.kind == avroFixed && n.size == 16 {
+			n.logical = uuid
+		}
+	case "date":
+		n.setTime(date, 24*time.Hour)
+	case "time-millis":
+		n.setTime(timeOfDay, time.Millisecond)
+	case "time-micros":
+		n.setTime(timeOfDay, time.Microsecond)
+	case "timestamp-millis":
+		n.setTime(timestamp, time.Millisecond)
+	case "timestamp-micros":
+		n.setTime(timestamp, time.Microsecond)
+	case "timestamp-nanos":
+		n.setTime(timestamp, time.Nanosecond)
+	case "local-timestamp-millis":
+		n.setTime(localTimestamp, time.Millisecond)
+	case "local-timestamp-micros":
+		n.setTime(localTimestamp, time.Microsecond)
+	case "local-timestamp-nanos":
+		n.setTime(localTimestamp, time.Nanosecond)
+	}
+}
+
+func (n *avroNode) setTime(logical avroLogical, unit time.Duration) {
+	if n.kind == avroInt {
+		n.logical, n.unit = logical, unit
+	}
+}
+
+// avroReader reads one value.
+type avroReader struct {
+	b     []byte
+	limit int // of the text
+}
+
+func (r *avroReader) value(dst []byte, n *avroNode, depth int) ([]byte, error) {
+	if depth > depthMax {
+		return dst, errDeep
+	}
+	if len(dst) > r.limit {
+		return dst, errLong(r.limit)
+	}
+	switch n.kind {
+	case avroNull:
+		return append(dst, "null"...), nil
+	case avroBoolean:
+		b, err := r.take(1)
+		switch {
+		case err != nil:
+			return dst, err
+		case b[0] > 1:
+			return dst, fmt.Errorf("a boolean is %d, want 0 or 1", b[0])
+		case b[0] == 1:
+			return append(dst, "true"...), nil
+		}
+		return append(dst, "false"...), nil
+	case avroInt:
+		v, err := r.long()
+		if err != nil {
+			return dst, err
+		}
+		return n.appendLong(dst, v)
+	case avroFloat:
+		b, err := r.take(4)
+		if err != nil {
+			return dst, err
+		}
+		return appendFloat(dst, float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), 32), nil
+	case avroDouble:
+		b, err := r.take(8)
+		if err != nil {
+			return dst, err
+		}
+		return appendFloat(dst, math.Float64frombits(binary.LittleEndian.Uint64(b)), 64), nil
+	case avroArray, avroMap:
+		return r.blocks(dst, n, depth)
+	case avroEnum, avroUnion, avroRecord:
+		return r.compound(dst, n, depth)
+	}
+	return r.bytes(dst, n)
+}
+
+// compound reads an enum, a union or a record.
+func (r *avroReader) compound(dst []byte, n *avroNode, depth int) ([]byte, error) {
+	if n.kind == avroRecord {
+		dst = append(dst, '{')
+		for i := range n.fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			var err error
+			if dst, err = r.value(append(dst, n.fields[i].label...), n.fields[i].node, depth+1); err != nil {
+				return dst, err
+			}
+		}
+		return append(dst, '}'), nil
+	}
+	at, err := r.long()
+	switch {
+	case err != nil:
+		return dst, err
+	case n.kind == avroEnum && at >= 0 && at < int64(len(n.symbols)):
+		return append(dst, n.symbols[at]...), nil
+	case n.kind == avroUnion && at >= 0 && at < int64(len(n.branches)):
+		return r.value(dst, n.branches[at], depth+1)
+	case n.kind == avroEnum:
+		return dst, fmt.Errorf("an enum has the index %d, its schema has %d symbols", at, len(n.symbols))
+	}
+	return dst, fmt.Errorf("a union has the index %d, its schema has %d branches", at, len(n.branches))
+}
+
+// blocks reads an array or a map. A block with a negative count also has its length in bytes.
+func (r *avroReader) blocks(dst []byte, n *avroNode, depth int) ([]byte, error) {
+	open, end := byte('['), byte(']')
+	if n.kind == avroMap {
+		open, end = '{', '}'
+	}
+	dst = append(dst, open)
+	for first := true; ; {
+		count, err := r.long()
+		if err != nil || count == 0 {
+			return append(dst, end), err
+		}
+		if count < 0 {
+			if _, err := r.long(); err != nil {
+				return dst, err
+			}
+			if count = -count; count < 0 { // the lowest number has no positive twin
+				return dst, errShort
+			}
+		}
+		for ; count > 0; count-- {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			if n.kind == avroMap {
+				name, err := r.text()
+				if err != nil {
+					return dst, err
+				}
+				if dst, err = appendText(dst, name); err != nil {
+					return dst, err
+				}
+				dst = append(dst, ':')
+			}
+			if dst, err = r.value(dst, n.items, depth+1); err != nil {
+				return dst, err
+			}
+		}
+	}
+}
+
+// bytes reads bytes, a string or a fixed.
+func (r *avroReader) bytes(dst []byte, n *avroNode) ([]byte, error) {
+	var b []byte
+	var err error
+	if n.kind == avroFixed {
+		b, err = r.take(n.size)
+	} else {
+		b, err = r.text()
+	}
+	switch {
+	case err != nil:
+		return dst, err
+	case n.logical == decimalNumber:
+		return appendDecimal(dst, b, n.scale), nil
+	case n.logical == uuid && n.kind == avroFixed:
+		return appendUUID(dst, [16]byte(b)), nil
+	case n.logical == uuid:
+		return appendText(dst, bytes.ToLower(b))
+	case n.kind == avroString:
+		return appendText(dst, b)
+	}
+	return appendBase64(dst, b), nil
+}
+
+// appendLong appends an int or a long.
+func (n *avroNode) appendLong(dst []byte, v int64) ([]byte, error) {
+	switch n.logical {
+	case date:
+		if v < -1_000_000 || v > 10_000_000 { // days; appendTime knows the exact bounds
+			return dst, errTime
+		}
+		return appendTime(dst, layoutDate, v*24*60*60, time.Second)
+	case timeOfDay:
+		if v < 0 || v >= int64(24*time.Hour/n.unit) {
+			return dst, fmt.Errorf("a time of day is %d, which is not within a day", v)
+		}
+		return appendTime(dst, layoutTime, v, n.unit)
+	case timestamp:
+		return appendTime(dst, layoutTimestamp, v, n.unit)
+	case localTimestamp:
+		return appendTime(dst, layoutLocal, v, n.unit)
+	}
+	return appendInt(dst, v), nil
+}
+
+// long reads an int or a long: a varint in zigzag form.
+func (r *avroReader) long() (int64, error) {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		return 0, errShort
+	}
+	r.b = r.b[n:]
+	return v, nil
+}
+
+// text reads the length of bytes and them.
+func (r *avroReader) text() ([]byte, error) {
+	n, err := r.long()
+	if err != nil || n < 0 || n > int64(len(r.b)) {
+		return nil, errShort
+	}
+	return r.take(int(n))
+}
+
+func (r *avroReader) take(n int) ([]byte, error) {
+	if n > len(r.b) {
+		return nil, errShort
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b, nil
+}

@@ -1,0 +1,153 @@
+package formats
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// cborMode reads a value as Go values: a name that a map has twice is an error, a time becomes
+// text in UTC.
+var cborMode = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: depthMax, MaxArrayElements: elementsMax, MaxMapPairs: elementsMax,
+		IntDec: cbor.IntDecConvertNone, TimeTagToAny: cbor.TimeTagToRFC3339Nano, MapKeyByteString: cbor.MapKeyByteStringAllowed,
+	}.DecMode()
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return mode
+}()
+
+// elementsMax bounds the elements of one array and the pairs of one map.
+const elementsMax = 1 << 20
+
+// Numbers of tags in the registry of RFC 8949.
+const (
+	cborDecimalFraction = 4
+	cborUUID            = 37
+)
+
+func appendCBOR(dst, b []byte) ([]byte, error) {
+	var v any
+	if err := cborMode.Unmarshal(b, &v); err != nil {
+		return dst, errors.New(strings.TrimPrefix(err.Error(), "cbor: "))
+	}
+	limit := len(dst) + textLimit(len(b))
+	dst, err := appendCBORValue(dst, v)
+	if err == nil && len(dst) > limit {
+		err = errLong(limit)
+	}
+	return dst, err
+}
+
+func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...), nil
+	case bool:
+		return strconv.AppendBool(dst, v), nil
+	case string:
+		return appendText(dst, []byte(v))
+	case []byte:
+		return appendBase64(dst, v), nil
+	case float32:
+		return appendFloat(dst, float64(v), 32), nil
+	case float64:
+		return appendFloat(dst, v, 64), nil
+	case cbor.Tag:
+		return appendCBORTag(dst, v)
+	case []any:
+		dst = append(dst, '[')
+		for i, element := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = appendCBORValue(dst, element); err != nil {
+				return dst, err
+			}
+		}
+		return append(dst, ']'), nil
+	case map[any]any:
+		return appendCBORMap(dst, v)
+	}
+	digits, ok := cborInteger(v)
+	if !ok {
+		return dst, fmt.Errorf("a %T has no JSON", v)
+	}
+	return appendDigits(dst, digits), nil
+}
+
+func appendCBORMap(dst []byte, m map[any]any) (_ []byte, err error) {
+	dst = append(dst, '{')
+	first := true
+	for key, value := range m {
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		text, ok := key.(string)
+		if !ok {
+			if text, ok = cborInteger(key); !ok {
+				return dst, fmt.Errorf("a map has a key that is neither a text nor an integer: %T", key)
+			}
+		}
+		if dst, err = appendText(dst, []byte(text)); err != nil {
+			return dst, err
+		}
+		if dst, err = appendCBORValue(append(dst, ':'), value); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// cborInteger returns the digits of an integer.
+func cborInteger(v any) (string, bool) {
+	switch v := v.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	case uint64:
+		return strconv.FormatUint(v, 10), true
+	case big.Int:
+		return v.String(), true
+	case cbor.SimpleValue:
+		return strconv.Itoa(int(v)), true
+	}
+	return "", false
+}
+
+// appendDigits appends an integer of any length, as appendInt does.
+func appendDigits(dst []byte, digits string) []byte {
+	if v, err := strconv.ParseInt(digits, 10, 64); err == nil {
+		return appendInt(dst, v)
+	}
+	return append(append(append(dst, '"'), digits...), '"')
+}
+
+// appendCBORTag appends the content of a tag. A tag without a meaning here is left out.
+func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
+	switch tag.Number {
+	case cborUUID:
+		if b, ok := tag.Content.([]byte); ok && len(b) == 16 {
+			return appendUUID(dst, [16]byte(b)), nil
+		}
+	case cborDecimalFraction:
+		if parts, ok := tag.Content.([]any); ok && len(parts) == 2 {
+			exponent, ofExponent := cborInteger(parts[0])
+			mantissa, ofMantissa := cborInteger(parts[1])
+			scale, err := strconv.Atoi(exponent)
+			if ofExponent && ofMantissa && err == nil {
+				if scale > 0 || scale < -decimalScaleMax {
+					return dst, errScale
+				}
+				return appendScaled(dst, mantissa, -scale), nil
+			}
+		}
+	}
+	return appendCBORValue(dst, tag.Content)
+}

@@ -1,0 +1,262 @@
+package formats
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// protoMessage is a compiled message type. Types may refer to themselves.
+type protoMessage struct {
+	name   string
+	nested []*protoMessage // in the file's order
+	fields []protoField    // by ascending number
+	known  wellKnown
+}
+
+// protoField is a field of a message type, with its name as the start of a JSON member.
+type protoField struct {
+	number   int32
+	label    []byte
+	kind     protoreflect.Kind
+	list     bool // repeated, no map
+	entry    bool // of a map
+	presence bool // its default is on the wire if it was set
+	oneof    int  // which oneof of its message it belongs to; -1 for none
+	message  *protoMessage
+	symbols  map[int32][]byte // of an enum, as JSON strings
+}
+
+// wellKnown is a message type whose JSON is not an object of its fields.
+type wellKnown uint8
+
+const (
+	ordinary wellKnown = iota
+	protoTimestamp
+	protoDuration
+	protoWrapper // of one value
+	protoStruct
+	protoValue
+	protoList
+	protoDecimal
+)
+
+var wellKnownTypes = map[protoreflect.FullName]wellKnown{
+	"google.protobuf.Timestamp": protoTimestamp, "google.protobuf.Duration": protoDuration,
+	"google.protobuf.DoubleValue": protoWrapper, "google.protobuf.FloatValue": protoWrapper, "google.protobuf.Int64Value": protoWrapper,
+	"google.protobuf.UInt64Value": protoWrapper, "google.protobuf.Int32Value": protoWrapper, "google.protobuf.UInt32Value": protoWrapper,
+	"google.protobuf.BoolValue": protoWrapper, "google.protobuf.StringValue": protoWrapper, "google.protobuf.BytesValue": protoWrapper,
+	"google.protobuf.Struct": protoStruct, "google.protobuf.Value": protoValue, "google.protobuf.ListValue": protoList,
+	"confluent.type.Decimal": protoDecimal,
+}
+
+// schemaFile is the name of the schema that is compiled, which no import has.
+const schemaFile = "oncebus.schema.proto"
+
+// ParseProtobuf compiles the text of a .proto file. read returns the text of a file that it, or
+// one of those, imports, by the name in the import line. It is not asked for Google's well-known
+// types. Each text may also be a FileDescriptorProto in base64, which Confluent's serialisers for
+// Python register.
+func ParseProtobuf(schema string, read func(name string) (string, error)) (*Schema, error) {
+	find := func(name string) (protocompile.SearchResult, error) {
+		text, known := confluentImports[name]
+		if name == schemaFile {
+			text, known = schema, true
+		}
+		if !known {
+			var err error
+			if text, err = read(name); err != nil {
+				return protocompile.SearchResult{}, err
+			}
+		}
+		if file := descriptorIn(text); file != nil {
+			file.Name = proto.String(name) // the importing file's name for it
+			return protocompile.SearchResult{Proto: file}, nil
+		}
+		return protocompile.SearchResult{Source: strings.NewReader(text)}, nil
+	}
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.ResolverFunc(find))}
+	linked, err := compiler.Compile(context.Background(), schemaFile)
+	if err != nil {
+		return nil, fmt.Errorf("protobuf schema: %w", err)
+	}
+	c := protoCompiler{named: map[protoreflect.FullName]*protoMessage{}}
+	s := &Schema{messages: c.all(linked[0].Messages())}
+	if len(s.messages) == 0 {
+		return nil, errors.New("protobuf schema: it defines no message type")
+	}
+	return s, nil
+}
+
+// descriptorIn returns the file that a text has in base64; nil for the text of a .proto file.
+func descriptorIn(text string) *descriptorpb.FileDescriptorProto {
+	encoded, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(encoded) == 0 {
+		return nil
+	}
+	file := new(descriptorpb.FileDescriptorProto)
+	if proto.Unmarshal(encoded, file) != nil {
+		return nil
+	}
+	nameInJSON(file.MessageType)
+	return file
+}
+
+// nameInJSON names fields in JSON that have no such name, as descriptors in generated code have
+// none: the compiler takes two empty names for a conflict. Any different names do, as paths of a
+// route use those of the schema.
+func nameInJSON(messages []*descriptorpb.DescriptorProto) {
+	for _, m := range messages {
+		for _, f := range m.Field {
+			if f.JsonName == nil {
+				f.JsonName = f.Name
+			}
+		}
+		nameInJSON(m.NestedType)
+	}
+}
+
+// confluentImports are the files that Confluent's serialisers know without a registry.
+var confluentImports = map[string]string{
+	"confluent/meta.proto": `syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+`,
+	"confluent/type/decimal.proto": `syntax = "proto3";
+package confluent.type;
+message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
+`,
+}
+
+// message returns the type at a path.
+func (s *Schema) message(path messagePath) (*protoMessage, error) {
+	among := s.messages
+	var found *protoMessage
+	for _, at := range path.at[:path.depth] {
+		if int(at) >= len(among) {
+			return nil, fmt.Errorf("its message type is number %d, its schema has %d there", at, len(among))
+		}
+		found = among[at]
+		among = found.nested
+	}
+	if found == nil {
+		return s.messages[0], nil
+	}
+	return found, nil
+}
+
+// OfMessage returns how a value of a Protobuf message type is located that names neither its
+// schema nor its type: name is that of the type, with or without its package, "" for the first
+// of the file. It returns false if the file has no such type.
+func (s *Schema) OfMessage(name string) (l Located, ok bool) {
+	if name == "" {
+		l.path.depth = 1
+		return l, true
+	}
+	for i, m := range s.messages {
+		if l.path, ok = m.pathOf(name, messagePath{}, i); ok {
+			return l, true
+		}
+	}
+	return l, false
+}
+
+func (m *protoMessage) pathOf(name string, path messagePath, at int) (messagePath, bool) {
+	if int(path.depth) == len(path.at) {
+		return path, false
+	}
+	path.at[path.depth] = uint16(at)
+	path.depth++
+	if m.name == name || lastPart(m.name) == name {
+		return path, true
+	}
+	for i, nested := range m.nested {
+		if path, ok := nested.pathOf(name, path, i); ok {
+			return path, true
+		}
+	}
+	return path, false
+}
+
+func lastPart(name string) string { return string(protoreflect.FullName(name).Name()) }
+
+type protoCompiler struct {
+	named map[protoreflect.FullName]*protoMessage
+}
+
+func (c *protoCompiler) all(of protoreflect.MessageDescriptors) []*protoMessage {
+	var all []*protoMessage
+	for i := range of.Len() {
+		all = append(all, c.compile(of.Get(i)))
+	}
+	return all
+}
+
+func (c *protoCompiler) compile(of protoreflect.MessageDescriptor) *protoMessage {
+	if known := c.named[of.FullName()]; known != nil {
+		return known
+	}
+	m := &protoMessage{name: string(of.FullName()), known: wellKnownTypes[of.FullName()]}
+	c.named[of.FullName()] = m
+	m.nested = c.all(of.Messages())
+	for i := range of.Fields().Len() {
+		m.fields = append(m.fields, c.field(of.Fields().Get(i)))
+	}
+	slices.SortFunc(m.fields, func(a, b protoField) int { return int(a.number) - int(b.number) })
+	return m
+}
+
+func (c *protoCompiler) field(of protoreflect.FieldDescriptor) protoField {
+	f := protoField{
+		number: int32(of.Number()), label: append(quoteName(of.Name()), ':'), kind: of.Kind(),
+		list: of.IsList(), entry: of.IsMap(), presence: of.HasPresence(), oneof: -1,
+	}
+	if o := of.ContainingOneof(); o != nil && !o.IsSynthetic() {
+		f.oneof = o.Index()
+	}
+	switch {
+	case of.Message() != nil:
+		f.message = c.compile(of.Message())
+	case of.Enum() != nil:
+		f.symbols = map[int32][]byte{}
+		values := of.Enum().Values()
+		for i := range values.Len() {
+			value := values.Get(i)
+			if _, ok := f.symbols[int32(value.Number())]; !ok { // the first of several names
+				f.symbols[int32(value.Number())] = quoteName(value.Name())
+			}
+		}
+	}
+	return f
+}
+
+// quoteName returns a name as a JSON string. Names have letters, digits and underscores only.
+func quoteName(name protoreflect.Name) []byte {
+	return append(append([]byte{'"'}, name...), '"')
+}
+
+// find returns the index of the field with a number; -1 for none.
+func (m *protoMessage) find(number int32) int {
+	if at := int(number) - 1; at < len(m.fields) && at >= 0 && m.fields[at].number == number {
+		return at // most often they are numbered without a gap
+	}
+	at, ok := slices.BinarySearchFunc(m.fields, number, func(f protoField, number int32) int { return int(f.number) - int(number) })
+	if !ok {
+		return -1
+	}
+	return at
+}

@@ -1,0 +1,435 @@
+package formats
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// protoPart is one occurrence of a field on the wire, without its tag.
+type protoPart struct {
+	field int // its index in the message type
+	wire  protowire.Type
+	b     []byte
+}
+
+// protoReader reads one value. Fields may be on the wire in any order and more than once: so
+// it first finds the parts of a message, and then writes them by ascending field.
+type protoReader struct {
+	parts []protoPart // of the open messages, the innermost last
+	limit int         // of the text
+}
+
+func (r *protoReader) message(dst []byte, m *protoMessage, b []byte, depth int) ([]byte, error) {
+	if depth > depthMax {
+		return dst, errDeep
+	}
+	first := len(r.parts)
+	defer func() { r.parts = r.parts[:first] }()
+	if err := r.split(m, b); err != nil {
+		return dst, err
+	}
+	if m.known != ordinary {
+		return r.wellKnown(dst, m, first, depth)
+	}
+	return r.object(dst, m, first, depth)
+}
+
+// split appends the parts of a message. A part of another wire type than its field's is of a
+// field that the schema does not know.
+func (r *protoReader) split(m *protoMessage, b []byte) error {
+	first := len(r.parts)
+	for len(b) > 0 {
+		number, wire, n := protowire.ConsumeTag(b)
+		if n < 0 || number > protowire.MaxValidNumber {
+			return errShort
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(number, wire, b); n < 0 {
+			return errShort
+		}
+		value := b[:n]
+		b = b[n:]
+		at := m.find(int32(number))
+		if at < 0 || !m.fields[at].takes(wire) {
+			continue
+		}
+		switch wire {
+		case protowire.BytesType:
+			value, _ = protowire.ConsumeBytes(value)
+		case protowire.StartGroupType:
+			value, _ = protowire.ConsumeGroup(number, value)
+		case protowire.VarintType, protowire.Fixed32Type, protowire.Fixed64Type, protowire.EndGroupType:
+		}
+		r.add(m, first, protoPart{at, wire, value})
+	}
+	return nil
+}
+
+// add inserts a part after those of its field. Of a oneof only the last one on the wire counts.
+func (r *protoReader) add(m *protoMessage, first int, part protoPart) {
+	f := &m.fields[part.field]
+	if f.oneof >= 0 {
+		kept := r.parts[:first]
+		for _, p := range r.parts[first:] {
+			if p.field == part.field || m.fields[p.field].oneof != f.oneof {
+				kept = append(kept, p)
+			}
+		}
+		r.parts = kept
+	}
+	at := len(r.parts)
+	for at > first && r.parts[at-1].field > part.field {
+		at--
+	}
+	r.parts = append(r.parts, part)
+	if at < len(r.parts)-1 {
+		copy(r.parts[at+1:], r.parts[at:])
+		r.parts[at] = part
+	}
+}
+
+// takes reports whether the field may have the wire type.
+func (f *protoField) takes(wire protowire.Type) bool {
+	packed := f.list && wire == protowire.BytesType && f.kind != protoreflect.GroupKind
+	return packed || wire == wireTypes[f.kind]
+}
+
+var wireTypes = [...]protowire.Type{
+	protoreflect.BoolKind: protowire.VarintType, protoreflect.EnumKind: protowire.VarintType,
+	protoreflect.Int32Kind: protowire.VarintType, protoreflect.Sint32Kind: protowire.VarintType, protoreflect.Uint32Kind: protowire.VarintType,
+	protoreflect.Int64Kind: protowire.VarintType, protoreflect.Sint64Kind: protowire.VarintType, protoreflect.Uint64Kind: protowire.VarintType,
+	protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.Fixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,
+	protoreflect.Sfixed64Kind: protowire.Fixed64Type, protoreflect.Fixed64Kind: protowire.Fixed64Type, protoreflect.DoubleKind: protowire.Fixed64Type,
+	protoreflect.StringKind: protowire.BytesType, protoreflect.BytesKind: protowire.BytesType,
+	protoreflect.MessageKind: protowire.BytesType, protoreflect.GroupKind: protowire.StartGroupType,
+}
+
+// object writes the parts from first on as a JSON object.
+func (r *protoReader) object(dst []byte, m *protoMessage, first, depth int) ([]byte, error) {
+	dst = append(dst, '{')
+	open := len(dst)
+	for at := first; at < len(r.parts); {
+		next := at + 1
+		for next < len(r.parts) && r.parts[next].field == r.parts[at].field {
+			next++
+		}
+		f := &m.fields[r.parts[at].field]
+		mark := len(dst)
+		if mark > open {
+			dst = append(dst, ',')
+		}
+		var err error
+		var absent bool
+		if dst, absent, err = r.field(append(dst, f.label...), f, at, next, depth); err != nil {
+			return dst, err
+		}
+		if absent {
+			dst = dst[:mark]
+		}
+		if len(dst) > r.limit {
+			return dst, errLong(r.limit)
+		}
+		at = next
+	}
+	return append(dst, '}'), nil
+}
+
+// field writes the parts from at to next, which are of one field. absent reports that it has
+// the default that a sender may leave out.
+func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) (_ []byte, absent bool, err error) {
+	switch {
+	case f.entry:
+		dst, err = r.entries(dst, f, at, next, depth)
+		return dst, false, err
+	case f.list:
+		dst, err = r.list(dst, f, at, next, depth)
+		return dst, false, err
+	case f.message != nil:
+		b := r.parts[at].b
+		if next > at+1 { // they are merged, as if one followed the other
+			b = nil
+			for _, part := range r.parts[at:next] {
+				b = append(b, part.b...)
+			}
+		}
+		dst, err = r.message(dst, f.message, b, depth+1)
+		return dst, false, err
+	}
+	mark := len(dst)
+	part := r.parts[next-1]
+	if dst, err = f.scalar(dst, part.b); err != nil {
+		return dst, false, err
+	}
+	return dst, !f.presence && isDefault(f.kind, dst[mark:], part.b), nil
+}
+
+// isDefault reports whether a value is that of a field which was not set.
+func isDefault(kind protoreflect.Kind, text, b []byte) bool {
+	switch kind {
+	case protoreflect.StringKind, protoreflect.BytesKind:
+		return len(b) == 0
+	case protoreflect.FloatKind, protoreflect.DoubleKind: // -0 is set
+		for _, c := range b {
+			if c != 0 {
+				return false
+			}
+		}
+		return true
+	case protoreflect.BoolKind:
+		return text[0] == 'f'
+	case protoreflect.EnumKind:
+		v, _ := protowire.ConsumeVarint(b)
+		return int32(v) == 0
+	default:
+		return string(text) == "0"
+	}
+}
+
+func (r *protoReader) list(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
+	dst = append(dst, '[')
+	open := len(dst)
+	comma := func(dst []byte) []byte {
+		if len(dst) > open {
+			return append(dst, ',')
+		}
+		return dst
+	}
+	var err error
+	for ; at < next; at++ {
+		part := r.parts[at]
+		if part.wire == protowire.BytesType && wireTypes[f.kind] != protowire.BytesType { // packed
+			for b := part.b; len(b) > 0; {
+				n := protowire.ConsumeFieldValue(1, wireTypes[f.kind], b)
+				if n < 0 {
+					return dst, errShort
+				}
+				if dst, err = f.scalar(comma(dst), b[:n]); err != nil {
+					return dst, err
+				}
+				b = b[n:]
+			}
+			continue
+		}
+		if f.message != nil {
+			dst, err = r.message(comma(dst), f.message, part.b, depth+1)
+		} else {
+			dst, err = f.scalar(comma(dst), part.b)
+		}
+		if err != nil {
+			return dst, err
+		}
+		if len(dst) > r.limit {
+			return dst, errLong(r.limit)
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+// entries writes a map. Its entries are messages with the fields 1 and 2, which have their
+// defaults if they are not on the wire.
+func (r *protoReader) entries(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
+	if depth >= depthMax {
+		return dst, errDeep
+	}
+	dst = append(dst, '{')
+	key, value := &f.message.fields[0], &f.message.fields[1]
+	for first := true; at < next; at++ {
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		mark := len(r.parts)
+		if err := r.split(f.message, r.parts[at].b); err != nil {
+			return dst, err
+		}
+		var ofKey, ofValue []byte
+		hasValue := false
+		for _, part := range r.parts[mark:] {
+			if part.field == 0 {
+				ofKey = part.b
+			} else {
+				ofValue, hasValue = part.b, true
+			}
+		}
+		r.parts = r.parts[:mark]
+		var err error
+		if dst, err = key.name(dst, ofKey); err != nil {
+			return dst, err
+		}
+		dst = append(dst, ':')
+		if value.message != nil {
+			dst, err = r.message(dst, value.message, ofValue, depth+2)
+		} else if hasValue {
+			dst, err = value.scalar(dst, ofValue)
+		} else {
+			dst, err = value.zero(dst)
+		}
+		if err != nil {
+			return dst, err
+		}
+		if len(dst) > r.limit {
+			return dst, errLong(r.limit)
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// name writes the key of a map's entry as the name of a JSON member.
+func (f *protoField) name(dst, b []byte) ([]byte, error) {
+	mark := len(dst)
+	var err error
+	if b == nil {
+		dst, err = f.zero(dst)
+	} else {
+		dst, err = f.scalar(dst, b)
+	}
+	if err == nil && dst[mark] != '"' {
+		dst = quoteFrom(dst, mark)
+	}
+	return dst, err
+}
+
+// zero writes the default of a scalar field.
+func (f *protoField) zero(dst []byte) ([]byte, error) {
+	if wireTypes[f.kind] == protowire.BytesType {
+		return append(dst, `""`...), nil
+	}
+	return f.scalar(dst, make([]byte, 8))
+}
+
+// scalar writes one value that is no message. b has it whole.
+func (f *protoField) scalar(dst, b []byte) ([]byte, error) {
+	switch f.kind {
+	case protoreflect.StringKind:
+		return appendText(dst, b)
+	case protoreflect.BytesKind:
+		return appendBase64(dst, b), nil
+	case protoreflect.FloatKind:
+		return appendFloat(dst, float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), 32), nil
+	case protoreflect.DoubleKind:
+		return appendFloat(dst, math.Float64frombits(binary.LittleEndian.Uint64(b)), 64), nil
+	case protoreflect.Fixed32Kind:
+		return appendUint(dst, uint64(binary.LittleEndian.Uint32(b))), nil
+	case protoreflect.Sfixed32Kind:
+		return appendInt(dst, int64(int32(binary.LittleEndian.Uint32(b)))), nil
+	case protoreflect.Fixed64Kind:
+		return appendUint(dst, binary.LittleEndian.Uint64(b)), nil
+	case protoreflect.Sfixed64Kind:
+		return appendInt(dst, int64(binary.LittleEndian.Uint64(b))), nil
+	default:
+	}
+	v, n := protowire.ConsumeVarint(b)
+	if n < 0 {
+		return dst, errShort
+	}
+	return f.varint(dst, v), nil
+}
+
+// varint writes the value of a varint, of which a field of 32 bits has the lower half.
+func (f *protoField) varint(dst []byte, v uint64) []byte {
+	switch f.kind {
+	case protoreflect.BoolKind:
+		if v != 0 {
+			return append(dst, "true"...)
+		}
+		return append(dst, "false"...)
+	case protoreflect.EnumKind:
+		if symbol, ok := f.symbols[int32(v)]; ok {
+			return append(dst, symbol...)
+		}
+		return appendInt(dst, int64(int32(v)))
+	case protoreflect.Int32Kind:
+		return appendInt(dst, int64(int32(v)))
+	case protoreflect.Sint32Kind:
+		return appendInt(dst, int64(int32(protowire.DecodeZigZag(v&math.MaxUint32))))
+	case protoreflect.Uint32Kind:
+		return appendUint(dst, uint64(uint32(v)))
+	case protoreflect.Sint64Kind:
+		return appendInt(dst, protowire.DecodeZigZag(v))
+	case protoreflect.Uint64Kind:
+		return appendUint(dst, v)
+	default: // Int64Kind
+		return appendInt(dst, int64(v))
+	}
+}
+
+// wellKnown writes a message of a type that has JSON of its own.
+func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) ([]byte, error) {
+	switch m.known {
+	case protoTimestamp:
+		seconds, nanos := r.varintOf(first, 0), r.varintOf(first, 1)
+		if nanos < 0 || nanos >= int64(time.Second) {
+			return dst, errTime
+		}
+		return appendSeconds(dst, seconds, nanos)
+	case protoDecimal:
+		scale := r.varintOf(first, 2)
+		if scale < 0 || scale > decimalScaleMax {
+			return dst, errScale
+		}
+		return appendDecimal(dst, r.bytesOf(first, 0), int(scale)), nil
+	case protoWrapper:
+		if len(r.parts) == first {
+			return m.fields[0].zero(dst)
+		}
+		return m.fields[0].scalar(dst, r.parts[len(r.parts)-1].b)
+	case protoStruct, protoList:
+		// Both have one field, a map or a list, which stands for the message.
+		f := &m.fields[0]
+		if m.known == protoStruct {
+			return r.entries(dst, f, first, len(r.parts), depth)
+		}
+		return r.list(dst, f, first, len(r.parts), depth)
+	case protoValue:
+		if len(r.parts) == first || m.fields[r.parts[len(r.parts)-1].field].kind == protoreflect.EnumKind {
+			return append(dst, "null"...), nil
+		}
+		dst, _, err := r.field(dst, &m.fields[r.parts[len(r.parts)-1].field], first, len(r.parts), depth)
+		return dst, err
+	case protoDuration, ordinary:
+	}
+	return r.duration(dst, first)
+}
+
+// duration writes a duration in seconds, with the digits that it needs: "1.5s".
+func (r *protoReader) duration(dst []byte, first int) ([]byte, error) {
+	const secondsMax = 315_576_000_000 // that of google.protobuf.Duration
+	seconds, nanos := r.varintOf(first, 0), r.varintOf(first, 1)
+	if seconds < -secondsMax || seconds > secondsMax || nanos <= -int64(time.Second) || nanos >= int64(time.Second) || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0 {
+		return dst, errDuration
+	}
+	dst = append(dst, '"')
+	if seconds < 0 || nanos < 0 {
+		dst = append(dst, '-')
+		seconds, nanos = -seconds, -nanos
+	}
+	dst = appendInt(dst, seconds)
+	if nanos > 0 {
+		digits := appendInt(nil, nanos+int64(time.Second))
+		digits[0] = '.'
+		for digits[len(digits)-1] == '0' {
+			digits = digits[:len(digits)-1]
+		}
+		dst = append(dst, digits...)
+	}
+	return append(dst, `s"`...), nil
+}
+
+// varintOf returns the last value of a varint field of the message whose parts begin at first.
+func (r *protoReader) varintOf(first, field int) int64 {
+	v, _ := protowire.ConsumeVarint(r.bytesOf(first, field))
+	return int64(v)
+}
+
+func (r *protoReader) bytesOf(first, field int) (b []byte) {
+	for _, part := range r.parts[first:] {
+		if part.field == field {
+			b = part.b
+		}
+	}
+	return b
+}
