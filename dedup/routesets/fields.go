@@ -12,6 +12,8 @@ type fieldKind struct {
 var fieldKinds = map[string]fieldKind{
 	"match":             {Confirm, "records that the route no longer takes go to other routes or to none, and their keys with them", nil},
 	"time":              {Confirm, "events get other times, so copies on both sides of the change may be further apart than the window", nil},
+	"format":            {Confirm, "records in the old format cannot be read any more, so they become dead letters", nil},
+	"formats":           {Confirm, "records in the old format cannot be read any more, so they become dead letters", nil},
 	"outcomes":          {Confirm, "the old topic is read until no claim of the namespace is open", nil},
 	"max_key_bytes":     {Harmless, "", nil},
 	"output":            {Harmless, "", nil},

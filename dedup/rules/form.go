@@ -55,7 +55,7 @@ func (d *Deriver) readForm() {
 		d.state, d.broken = payloadBroken, shorten("not a valid form: "+err.Error())
 		return
 	}
-	d.payload.value = d.form
+	d.json = d.form
 }
 
 // looksLikeJSON reports whether a body begins as a JSON object or list. No sender writes a

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"oncebus/dedup"
+	"oncebus/dedup/formats"
 )
 
 // HeaderSource returns a record's headers. A name may occur more than once in
@@ -23,6 +24,9 @@ type Input struct {
 	Key, Value []byte
 	Headers    HeaderSource // nil: no headers
 	Timestamp  int64        // the record's, Unix milliseconds
+	// AsJSON reports that Value is JSON, whatever the format of the topic: an event that a
+	// person or a file of seeds has.
+	AsJSON bool
 }
 
 // Finding is the result of key derivation.
@@ -33,9 +37,13 @@ const (
 	Keyed      Finding = iota // a source yields a key
 	KeyMissing                // no source yields: verdict MissingKey
 	Malformed                 // verdict Invalid
+	// SchemaPending is no verdict: the record's schema was not read from its registry yet, and
+	// the record must be derived again once it was. Derived.Schema names it, unless the
+	// topic's format has its file.
+	SchemaPending
 )
 
-var findingNames = [...]string{"keyed", "missing_key", "malformed"}
+var findingNames = [...]string{"keyed", "missing_key", "malformed", "schema_pending"}
 
 // String returns the finding in lower case.
 func (f Finding) String() string { return findingNames[f] }
@@ -64,9 +72,11 @@ type Derived struct {
 	Fingerprint uint64
 	// Request is the sender's request id, in claim mode; "" for none.
 	Request string
-	Time    int64  // event time, Unix milliseconds; the record's timestamp unless Keyed
-	Source  string // the source that yielded the key, as in the file
-	Reason  string // unless Keyed: names field and cause
+	Time    int64             // event time, Unix milliseconds; the record's timestamp unless Keyed
+	Format  RecordFormat      // of the record, with SchemaPending
+	Schema  formats.Reference // likewise; unset if the format has its file
+	Source  string            // the source that yielded the key, as in the file
+	Reason  string            // unless Keyed: names field and cause
 }
 
 // Explanation shows a person how a key was derived.
@@ -94,12 +104,17 @@ type Deriver struct {
 	hashed   []byte // what was hashed
 	// text has the unescaped and normalised texts of this record, one after the
 	// other. Results alias it, so it only grows until the next record.
-	text      []byte
-	digits    []byte // scratch of parseDecimal
-	shortest  []byte // scratch of checkNumber
-	projector projector
-	skipped   []fault // of the sources that yielded no key so far
-	fault     fault   // makes the record malformed
+	text       []byte
+	digits     []byte // scratch of parseDecimal
+	shortest   []byte // scratch of checkNumber
+	projector  projector
+	formats    formats.Decoder
+	transcoded []byte            // the record's value as JSON, if its format is another
+	schemas    Schemas           // nil without any
+	pending    formats.Reference // the record's schema, with isPending
+	isPending  bool              // its schema was not read yet
+	skipped    []fault           // of the sources that yielded no key so far
+	fault      fault             // makes the record malformed
 }
 
 // fault is a part of the record and the cause why it cannot be used. String joins
@@ -164,6 +179,10 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	case bad:
 		*out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
+	if d.isPending {
+		*out = Derived{Route: route, Finding: SchemaPending, Format: d.plan.format, Schema: d.pending, Time: in.Timestamp, Reason: out.Reason}
+		return
+	}
 	if out.Finding != Keyed && route.Claim.Request != nil {
 		out.Request = d.request(route.Claim.Request) // its sender gets a reply too
 	}
@@ -194,7 +213,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
+	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name, &d.transcoded} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -204,7 +223,7 @@ func (d *Deriver) begin(in *Input) {
 	if d.plan == nil || d.plan.topic != in.Topic { // most often the record before was of the same topic
 		d.plan = d.routes.byTopic[in.Topic]
 	}
-	d.skipped, d.fault, d.hashed = d.skipped[:0], fault{}, nil
+	d.skipped, d.fault, d.hashed, d.isPending = d.skipped[:0], fault{}, nil, false
 	if d.plan != nil {
 		d.open(in.Value, d.plan.wanted)
 	}
@@ -253,6 +272,10 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 func (d *Deriver) readPayload() bool {
 	if d.plan.form && d.state == payloadUnread {
 		d.readForm()
+	}
+	if d.state == payloadUnread && len(d.json) > 0 && d.plan.format.Format != formats.JSON && !d.in.AsJSON && !d.asJSON() {
+		d.fault = fault{part: "payload", cause: d.broken}
+		return false
 	}
 	if d.read(d.plan.tree) {
 		return true

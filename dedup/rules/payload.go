@@ -9,14 +9,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// payload is one record's JSON, read once. One read checks the whole document
+// payload is one record's JSON, or another format as JSON, read once. One read checks the whole document
 // (grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels) and finds
 // the values of the topic's paths.
 type payload struct {
 	state  payloadState
-	broken string // cause of payloadBroken
-	value  []byte
-	found  [][]byte // by slot: the raw value, aliasing the record; nil: absent
+	broken string   // cause of payloadBroken
+	json   []byte   // the record's value, or transcoded
+	found  [][]byte // by slot: the raw value, aliasing json; nil: absent
 
 	scan    scan // tried before decoder
 	decoder jsontext.Decoder
@@ -35,7 +35,7 @@ const (
 // open prepares the payload of a record. It leaves the payload unread, because a
 // record with its key in a header may have any payload.
 func (p *payload) open(value []byte, wanted []int) {
-	p.state, p.broken, p.value = payloadUnread, "", value
+	p.state, p.broken, p.json = payloadUnread, "", value
 	for _, slot := range wanted {
 		p.found[slot] = nil
 	}
@@ -43,7 +43,7 @@ func (p *payload) open(value []byte, wanted []int) {
 
 // release drops the record's payload.
 func (p *payload) release() {
-	p.state, p.value, p.scan.b = payloadUnread, nil, nil
+	p.state, p.json, p.scan.b = payloadUnread, nil, nil
 	clear(p.found)
 	p.reader = bytes.Buffer{}
 	p.decoder.Reset(&p.reader)
@@ -57,14 +57,14 @@ func (p *payload) read(tree *pathNode) bool {
 	}
 	p.state = payloadBroken
 	switch {
-	case p.value == nil:
+	case p.json == nil:
 		p.broken = "null where the route reads JSON"
 		return false
-	case len(p.value) == 0:
+	case len(p.json) == 0:
 		p.broken = "empty where the route reads JSON"
 		return false
 	}
-	p.scan.b, p.scan.found = p.value, p.found
+	p.scan.b, p.scan.found = p.json, p.found
 	if p.scan.document(tree) {
 		p.state = payloadRead
 		return true
@@ -81,7 +81,7 @@ func (p *payload) read(tree *pathNode) bool {
 // decode reads a payload that scan refused. The error names its fault.
 func (p *payload) decode(tree *pathNode) error {
 	// The decoder reads a bytes.Buffer in place and never writes to it.
-	p.reader = *bytes.NewBuffer(p.value)
+	p.reader = *bytes.NewBuffer(p.json)
 	p.decoder.Reset(&p.reader)
 	if err := p.walk(tree); errors.Is(err, io.EOF) {
 		return errors.New("no value")
@@ -104,7 +104,7 @@ func (p *payload) walk(node *pathNode) error {
 		raw, err := p.decoder.ReadValue()
 		if err == nil && node != nil && node.slot >= 0 {
 			end := p.decoder.InputOffset()
-			p.found[node.slot] = p.value[end-int64(len(raw)) : end]
+			p.found[node.slot] = p.json[end-int64(len(raw)) : end]
 		}
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *payload) walk(node *pathNode) error {
 		_, err = p.decoder.ReadToken() // the closing bracket
 	}
 	if err == nil && node.slot >= 0 {
-		p.found[node.slot] = p.value[start:p.decoder.InputOffset()]
+		p.found[node.slot] = p.json[start:p.decoder.InputOffset()]
 	}
 	return err
 }

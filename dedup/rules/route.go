@@ -58,6 +58,9 @@ type Route struct {
 	Sender *Sender // nil: duplicates are not counted by sender
 	Shadow *Shadow // nil: no other key rule is tried out
 
+	format  RecordFormat            // see FormatOf
+	formats map[string]RecordFormat // likewise, by topic
+
 	shadowOf string // see ShadowOf
 
 	written map[string]string // see Written
@@ -134,6 +137,8 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"match", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Match = d.match(n, at) }},
 	{"prepartitioned", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Prepartitioned, _ = d.boolean(n, at) }},
+	{"format", func(d *decoder, r *Route, n *yaml.Node, at string) { r.format = d.recordFormat(n, at) }},
+	{"formats", func(d *decoder, r *Route, n *yaml.Node, at string) { r.formats = d.formatsByTopic(n, at) }},
 	{"mode", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Mode = Mode(max(0, d.choice(n, at, modeNames[:]...)))
 	}},
@@ -279,6 +284,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.validateClaim(r)
 	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
+	d.validateFormats(r)
 	d.validateSender(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)

@@ -45,7 +45,7 @@ func (rs *Routes) index() {
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]
 			if plan == nil {
-				plan = &topicPlan{topic: topic, tree: newPathTree()}
+				plan = &topicPlan{topic: topic, format: r.FormatOf(topic), tree: newPathTree()}
 				rs.byTopic[topic] = plan
 			}
 			plan.routes = append(plan.routes, r)
@@ -68,6 +68,7 @@ func (rs *Routes) index() {
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
 	topic  string
+	format RecordFormat
 	routes []*Route // in the file's order
 	groups []matchGroup
 	tree   *pathNode // every payload path that one of them reads
@@ -200,6 +201,9 @@ func (d *decoder) validateInputs(drafts []*draft) {
 			for _, earlier := range byTopic[topic] {
 				if earlier.Prepartitioned != r.Prepartitioned {
 					d.failAt(r, "prepartitioned", "%s is prepartitioned in one route and not in another (line %d)", topic, earlier.node.Line)
+				}
+				if a, b := earlier.FormatOf(topic), r.FormatOf(topic); a != b {
+					d.failAt(r, "format", "%s has the format %s here, and %s in the route in line %d: write the same in both", topic, b, a, earlier.node.Line)
 				}
 				if earlier.takesAllOf(r) {
 					d.failAt(r, "topics", "the route gets nothing of %s: the one in line %d takes every record before it; "+

@@ -109,9 +109,9 @@ func BenchmarkRead(b *testing.B) {
 	}
 	tree.add(path.segments, 0)
 	p := payload{found: make([][]byte, 1)}
-	p.value = in.Value
+	p.json = in.Value
 	b.Run("quick", func(b *testing.B) {
-		p.scan.b, p.scan.found = p.value, p.found
+		p.scan.b, p.scan.found = p.json, p.found
 		for b.Loop() {
 			if !p.scan.document(tree) {
 				b.Fatal("scan refused the payload")

@@ -43,6 +43,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"route", read(schema.Defs["route"]), names(routeFields), []string{"name", "output", "topics"}},
 		{"match", read(schema.Defs["match"]), names(matchFields), []string{"in"}},
 		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
+		{"format of a file", read(schema.Defs["formatOfFile"]), names(formatFields), []string{"type"}},
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
 		{"sender", read(schema.Defs["sender"]), names(senderFields), nil},
