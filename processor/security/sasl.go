@@ -54,7 +54,7 @@ type guarded struct {
 
 // Authenticate starts a session with the broker at addr.
 func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
-	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !isLoopback(host)) {
+	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !IsLoopback(host)) {
 		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s unencrypted: set ONCEBUS_TLS_ENABLED=true",
 			ErrCredentials, addr, g.settings.Mechanism, g.settings.secretName())
 	}

@@ -234,7 +234,7 @@ func (o OAuth) validate(m *Mistakes) {
 		return
 	case u.User != nil:
 		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: contains a user or password, use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
-	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+	case u.Scheme != "https" && (u.Scheme != "http" || !IsLoopback(u.Hostname())):
 		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: %q would send the client secret unencrypted, want https", u.Scheme)
 	}
 	if u.Scheme == "http" && o.CAFile != "" {
@@ -249,15 +249,15 @@ func (o OAuth) validate(m *Mistakes) {
 func allLoopback(brokers []string) bool {
 	for _, b := range brokers {
 		host, _, err := splitBroker(b)
-		if err != nil || !isLoopback(host) {
+		if err != nil || !IsLoopback(host) {
 			return false
 		}
 	}
 	return true
 }
 
-// isLoopback reports whether a host is a loopback address or localhost.
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host is a loopback address or localhost.
+func IsLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }

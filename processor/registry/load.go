@@ -1,0 +1,131 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/twmb/franz-go/pkg/sr"
+
+	"oncebus/dedup/formats"
+)
+
+// load reads and compiles a schema.
+func (r *Registry) load(ctx context.Context, of name) (*formats.Schema, error) {
+	if of.file != "" {
+		text, err := r.file(of.file)
+		if err != nil {
+			return nil, err
+		}
+		if of.format == formats.Avro {
+			return formats.ParseAvro(text)
+		}
+		return formats.ParseProtobuf(text, r.file)
+	}
+	if r.client == nil {
+		return nil, errors.New("ONCEBUS_SCHEMA_REGISTRY_URL is not set")
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	schema, err := r.ask(ctx, of.ref)
+	if err != nil {
+		return nil, err
+	}
+	if schema.Type != typeOf(of.format) {
+		return nil, &invalidError{fmt.Sprintf("%s is one of %s, and the route reads %s", of.ref, schema.Type, of.format)}
+	}
+	t := referenced{client: r.client, seen: map[sr.SchemaReference]bool{}, byName: map[string]string{}}
+	if err := t.follow(ctx, schema.References); err != nil {
+		return nil, err
+	}
+	if of.format == formats.Avro {
+		return formats.ParseAvro(schema.Schema, t.texts...)
+	}
+	return formats.ParseProtobuf(schema.Schema, t.text)
+}
+
+// fileMax bounds a schema file, bytes.
+const fileMax = 16 << 20
+
+// file returns the text of a schema file.
+func (r *Registry) file(name string) (string, error) {
+	root, err := os.OpenRoot(cmp.Or(r.cfg.Dir, "."))
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	f, err := root.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, fileMax+1))
+	if err == nil && len(text) > fileMax {
+		err = fmt.Errorf("%s has more than %d bytes", name, fileMax)
+	}
+	return string(text), err
+}
+
+func (r *Registry) ask(ctx context.Context, ref formats.Reference) (sr.Schema, error) {
+	if guid, ok := ref.GUID(); ok {
+		found, err := r.client.SchemaByGUID(ctx, guid)
+		return found.Schema, err
+	}
+	id, _ := ref.ID()
+	return r.client.SchemaByID(ctx, int(id))
+}
+
+func typeOf(f formats.Format) sr.SchemaType {
+	if f == formats.Avro {
+		return sr.TypeAvro
+	}
+	return sr.TypeProtobuf
+}
+
+// referenced has the schemas to which one refers, each after those to which it refers itself.
+type referenced struct {
+	client *sr.Client
+	seen   map[sr.SchemaReference]bool
+	texts  []string
+	byName map[string]string // by the name in an import line
+}
+
+// referencesMax bounds the schemas to which one refers, itself and through others.
+const referencesMax = 1000
+
+func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference) error {
+	for _, ref := range references {
+		if t.seen[ref] {
+			continue
+		}
+		if t.seen[ref] = true; len(t.seen) > referencesMax {
+			return fmt.Errorf("it refers to more than %d schemas", referencesMax)
+		}
+		found, err := t.client.SchemaByVersion(ctx, ref.Subject, ref.Version)
+		if err != nil {
+			return fmt.Errorf("its reference %s: %w", ref.Name, asFailure(err))
+		}
+		if err := t.follow(ctx, found.References); err != nil {
+			return err
+		}
+		t.texts = append(t.texts, found.Schema.Schema)
+		t.byName[ref.Name] = found.Schema.Schema
+	}
+	return nil
+}
+
+// asFailure hides that a registry does not have the reference of a schema that it has: that is
+// its fault, and none of the record's.
+func asFailure(err error) error { return errors.New(err.Error()) }
+
+// text returns the text of a file that a Protobuf schema imports.
+func (t *referenced) text(name string) (string, error) {
+	text, ok := t.byName[name]
+	if !ok {
+		return "", fmt.Errorf("the schema has no reference to %s in the registry", name)
+	}
+	return text, nil
+}
