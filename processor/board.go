@@ -105,6 +105,8 @@ func (t *task) describe(worker string) TaskState {
 	switch {
 	case t.unknown != nil:
 		d.Reason = t.unknown.Error()
+	case t.unread != nil:
+		d.Reason = t.unread.Error()
 	case t.ahead():
 		d.Reason = fmt.Sprintf("its checkpoint is of route set %d, and this process has route set %d: it waits until the process has taken the newer one", t.Committed.Set, t.App.Set)
 	}

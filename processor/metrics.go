@@ -37,6 +37,7 @@ type metrics struct {
 	refused       *prometheus.CounterVec
 	backlogs      prometheus.Gauge
 	held          prometheus.Gauge
+	schemaWaits   prometheus.Gauge
 }
 
 // observeHold publishes for how long a hold, nil for none, is in force at a broker time.
@@ -75,6 +76,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Records of the repartition topic deleted below the checkpoints."}),
 		trimmed: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_trimmed_records_total",
 			Help: "Offsets of the changelogs deleted because no event needs their rows. Stands while stream time does, or without the right Delete."}),
+		schemaWaits: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_schema_waits",
+			Help: "Partitions that wait until the schema of a record was read, because the schema registry does not answer, or has no such schema yet."}),
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker responds, else 0."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
@@ -90,7 +93,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_hold_seconds",
 			Help: "For how long a hold is in force, 0 without one. Meanwhile no input is processed, and the ingress responds with 503; oncebus release ends it."}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs, m.held)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs, m.held, m.schemaWaits)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

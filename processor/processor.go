@@ -22,6 +22,7 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/progress"
+	"oncebus/processor/registry"
 	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/processor/tracing"
@@ -66,6 +67,17 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Schemas() == nil {
+		schemas, err := registry.New(cfg.Schema, log)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Config = cfg.WithSchemas(schemas)
+	}
+	if err := cfg.Schemas().Check(context.Background(), routes); err != nil {
+		return nil, err
+	}
+	reg.MustRegister(cfg.Schemas())
 	budget, board := cfg.Budget(), newBoard()
 	p := &Processor{
 		shared: shared{
@@ -352,7 +364,7 @@ func Diagnose(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.L
 	defer client.Close()
 	d := cfg.diagnosis(app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.BatchBytesMax()}, routes)
 	d.Clock = clock
-	findings := d.Read(ctx).Judge()
+	findings := append(d.Read(ctx).Judge(), schemaFindings(ctx, cfg.Schemas(), routes)...)
 	for i := range findings {
 		findings[i].Text = redact.Err(errors.New(findings[i].Text)).Error()
 	}

@@ -78,10 +78,11 @@ type task struct {
 	waitsSince, processedTo int64
 	lagClock                *lagClock // of the last setLagGauge
 
-	unknown  *judge.UnknownRouteError // why the task waits; nil if it does not
-	storeErr error                    // why the store is unusable; nil if it is usable
-	restore  *restore.Restore         // while restoring or bypassing
-	bypass   *restore.Bypass          // while restoring: reads the checkpoint for a bypass
+	unknown  *judge.UnknownRouteError  // why the task waits; nil if it does not
+	unread   *judge.PendingSchemaError // likewise, for a schema
+	storeErr error                     // why the store is unusable; nil if it is usable
+	restore  *restore.Restore          // while restoring or bypassing
+	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
 	// erased are the requested erasures of the open transaction, erasedRows how many rows
 	// they freed.
 	erased     []*app.ErasureRequest
@@ -101,6 +102,7 @@ func (t *task) to(next taskState) {
 		t.metrics.tasks.WithLabelValues(next.String()).Inc()
 	}
 	t.setUnknown(nil)
+	t.unread = nil
 	t.state = next
 	t.Blind = next == bypassing
 	t.since = time.Now()
@@ -173,7 +175,7 @@ func (t *task) lag() int64 {
 	if t.highWatermark < 0 || t.Committed.Next < 0 {
 		return -1
 	}
-	if t.stable && t.unknown == nil && time.Since(t.since) >= idlePoll {
+	if t.stable && t.unknown == nil && t.unread == nil && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.Committed.Next)

@@ -65,7 +65,7 @@ type taskSet struct {
 func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
 		shared: s, edition: on, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(on.rt.InForce.NewDeriver(s.cfg.KeySecret.Bytes()), s.judging), Shadows: judge.NewShadows(on.rt, s.cfg.KeySecret.Bytes())},
+		judging: &judge.Judging{Emitter: e, Keys: judge.NewKeys(s.cfg.NewDeriver(on.rt.InForce), s.judging), Shadows: judge.NewShadows(on.rt, s.cfg.NewShadowDeriver)},
 	}
 }
 
@@ -237,10 +237,11 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	return nil
 }
 
-// process judges the records of one partition into the open transaction.
+// process judges the records of one partition into the open transaction. After a
+// PendingSchemaError the records before that one are part of it, and the task waits.
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
-	if t != nil && t.unknown != nil {
+	if t != nil && (t.unknown != nil || t.unread != nil) {
 		return nil //nolint:nilerr // fetched before the pause; the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
@@ -260,6 +261,11 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		t.processed(fetched.Records, unknown.Offset)
 		s.awaitRoute(client, t, unknown)
 		return nil
+	}
+	if unread, ok := errors.AsType[*judge.PendingSchemaError](err); ok {
+		t.processed(fetched.Records, unread.Offset)
+		s.awaitSchema(client, t, unread)
+		return unread
 	}
 	if errors.Is(err, judge.ErrClockDoubtful) {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))
@@ -472,6 +478,30 @@ func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.Unknown
 	s.readManifestNow()
 	t.Log.Warn("record of an unknown route, task waits", "route", unknown.Route, "offset", unknown.Offset)
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
+}
+
+// awaitSchema pauses a task before a record whose schema was not read, as awaitRoute does before
+// one of an unknown route.
+func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.PendingSchemaError) {
+	s.pause(client, t)
+	if t.state == running {
+		t.to(waiting)
+	}
+	t.unread = unread
+	s.published = s.published.Add(-publishInterval) // the commit publishes the state
+}
+
+// schemaRead lets a task go on whose schema was read, between two transactions.
+func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
+	t := s.tasks[id]
+	switch {
+	case t == nil || t.unread == nil: // it was restored meanwhile, and has read on
+	case t.state == bypassing:
+		t.to(restoring)
+		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+	default:
+		s.restoreAgain(client, t)
+	}
 }
 
 // compareClock compares the estimate of broker time with a fetch, before the task judges

@@ -42,7 +42,8 @@ type transactions struct {
 	pacer    *pacer             // of the routing stage, else nil
 	// progressed reports that the open transaction has progress records.
 	progressed bool
-	tasks      *taskSet   // of the dedup stage, else nil
+	tasks      *taskSet // of the dedup stage, else nil
+	schemas    *schemaWaits
 	oversized  *oversized // batches at which the client stopped
 	stopping   bool       // the open transaction is the last one before a clean stop
 	// attempted has the offsets of the commit request of the last End; none if End sent
@@ -69,6 +70,7 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	x.session.CloseAllowingRebalance()
 	hurry.Stop()
 	cancelClient()
+	x.schemas.close()
 	if x.tasks != nil {
 		x.tasks.close()
 	}
@@ -189,26 +191,44 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 func (x *transactions) process(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		switch {
-		case failed != nil:
-		case p.Err != nil:
-			if batch := x.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
-				failed = x.skipBatch(batch)
-			} else {
-				failed = x.partitionErr(&p)
-			}
-		case len(p.Records) == 0:
-		case x.refuses(app.TaskID{Topic: p.Topic, Partition: p.Partition}):
-			failed = fmt.Errorf("%w: records of %s/%d arrived, which is held", kafka.ErrMustAbort, p.Topic, p.Partition)
-		case x.router != nil:
-			failed = x.router.Process(x.emitter, p.Records)
-			x.pacer.polled(&p)
-			x.marks.Routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
-		default:
-			failed = x.tasks.process(x.client, &p)
+		if failed == nil {
+			failed = x.processPartition(&p)
 		}
 	})
 	return failed
+}
+
+// processPartition processes what one poll has of a partition.
+func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
+	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
+	switch {
+	case p.Err != nil:
+		if batch := x.oversized.batches[id]; batch != nil {
+			return x.skipBatch(batch)
+		}
+		return x.partitionErr(p)
+	case len(p.Records) == 0:
+		return nil
+	case x.refuses(id):
+		return fmt.Errorf("%w: records of %s/%d arrived, which is held", kafka.ErrMustAbort, p.Topic, p.Partition)
+	}
+	var err error
+	if x.router != nil {
+		err = x.router.Process(x.emitter, p.Records)
+		x.pacer.polled(p)
+		x.marks.Routed(id, p.Records[len(p.Records)-1])
+	} else {
+		err = x.tasks.process(x.client, p)
+	}
+	pending, ok := errors.AsType[*judge.PendingSchemaError](err)
+	if !ok {
+		return err
+	}
+	x.schemas.await(x.client, id, pending)
+	if x.tasks != nil {
+		return nil // the checkpoint is before the record
+	}
+	return err
 }
 
 // skipBatch emits one dead letter for a batch in the open transaction.

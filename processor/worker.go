@@ -263,6 +263,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.produced = newProduced(w.txns.client, w.rt.Topology, w.cfg.BatchBytesMax())
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.txns.emitter.Trace = w.tracer != nil
+	w.txns.schemas = newSchemaWaits(clientCtx, w.shared, w.wake)
 	w.fetchingPaused.Store(false)
 	w.pauses.reset()
 	w.memory.use()
@@ -271,7 +272,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.marks = app.NewMarks(w.rt, w.holds)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
-		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.rt.InForce.NewDeriver(w.cfg.KeySecret.Bytes()), w.judging)}
+		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
 	}
@@ -352,6 +353,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	} else {
 		w.goOn()
 	}
+	w.resumeRead()
 	if hold := w.heldBy(); hold != nil && w.txns.router != nil {
 		return w.hold(fetches, hold)
 	}
@@ -404,6 +406,17 @@ func (w *worker) goOn() {
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
 		w.member.place(id)
 		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	}
+}
+
+// resumeRead lets the partitions go on whose schema was read.
+func (w *worker) resumeRead() {
+	for _, id := range w.txns.schemas.takeRead() {
+		if w.txns.tasks != nil {
+			w.txns.tasks.schemaRead(w.txns.client, id)
+		} else {
+			w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+		}
 	}
 }
 

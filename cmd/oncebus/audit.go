@@ -16,9 +16,11 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup/formats"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/audit"
+	"oncebus/processor/registry"
 )
 
 const auditAbout = "Reads topics once and shows what key rules would find there: keys, copies by delay, partition,\n" +
@@ -38,6 +40,7 @@ type auditOptions struct {
 	brokers, topics []string
 	keys            []string
 	time, sender    string
+	format          string
 	ignore          []string
 	suggest         bool
 	routesFile      string
@@ -76,6 +79,7 @@ func (o *auditOptions) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.route, "route", "", "the `name` of a route whose key, time and sender are audited, in its topics")
 	fs.StringVar(&o.time, "time", "", "the payload `field` with the event time, as FIELD or FIELD:FORMAT with unix_ms, unix_s or\n"+
 		"rfc3339; default: the timestamp of the record")
+	fs.StringVar(&o.format, "format", "", "`format` of the records: json, avro, protobuf, json_schema, cbor or msgpack; default: json, with --route that of the route")
 	fs.StringVar(&o.sender, "sender", "", "`what` names the sender: header:NAME, field:PATH or producer_id")
 	fs.StringSliceVar(&o.ignore, "ignore", nil, "payload `fields` that may differ between copies, such as sentAt, comma separated")
 	fs.StringVar(&o.from, "from", "", "read records from this `time` on: RFC 3339, or a duration before now such as 72h")
@@ -101,6 +105,9 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 		return fail(p, "audit", cli.ExitWrong, err)
 	}
 	w := &auditWork{auditOptions: o, p: p, secret: s.Processor.KeySecret.Bytes(), ignored: o.ignore}
+	if w.schemas, err = registry.New(s.Processor.Schema, slog.New(slog.DiscardHandler)); err != nil {
+		return fail(p, "audit", cli.ExitWrong, err)
+	}
 	if err := w.readRules(s); err != nil {
 		return fail(p, "audit", cli.ExitWrong, err)
 	}
@@ -163,8 +170,8 @@ func (o *auditOptions) check(now time.Time) (span audit.Span, err error) {
 		return span, errors.New("want --key, or --suggest to find one, or --route")
 	case o.route == "" && o.routesFile != "":
 		return span, errors.New("--routes needs --route, the name of a route of it")
-	case o.route != "" && (o.time != "" || o.sender != ""):
-		return span, errors.New("--time and --sender are those of the route; leave them out")
+	case o.route != "" && (o.time != "" || o.sender != "" || o.format != ""):
+		return span, errors.New("--time, --sender and --format are those of the route; leave them out")
 	case slices.Contains(o.topics, ""):
 		return span, errors.New("--topic: want a name")
 	case len(slices.Compact(slices.Sorted(slices.Values(o.topics)))) < len(o.topics):
@@ -183,11 +190,16 @@ type auditWork struct {
 	source  audit.Source
 	ignored []string
 	content *audit.Rule // nil: payloads are compared by their bytes
+	schemas *registry.Registry
 }
 
 // readRules reads the rules of the command line, of which it names every mistake.
 func (w *auditWork) readRules(s settings.Settings) error {
-	w.source = audit.Source{Topics: w.topics, Time: w.time, Sender: w.sender}
+	format, err := formatNamed(w.format)
+	if err != nil {
+		return err
+	}
+	w.source = audit.Source{Topics: w.topics, Time: w.time, Sender: w.sender, Format: format}
 	if w.route != "" {
 		path := s.Routes
 		if w.routesFile != "" {
@@ -225,9 +237,22 @@ func (w *auditWork) readRules(s settings.Settings) error {
 	return errors.Join(append(errs, w.compare())...)
 }
 
+// formatNamed returns the format of --format; "" is JSON.
+func formatNamed(name string) (f rules.RecordFormat, err error) {
+	if name == "" {
+		return f, nil
+	}
+	at := slices.Index(formats.Names(), name)
+	if at < 0 {
+		return f, fmt.Errorf("--format %q: want %s", name, strings.Join(formats.Names(), ", "))
+	}
+	f.Format = formats.Format(at)
+	return f, nil
+}
+
 // sourceOf returns what further rules share with a route.
 func sourceOf(r *rules.Route, topics []string) audit.Source {
-	s := audit.Source{Topics: topics, Secret: r.Secret}
+	s := audit.Source{Topics: topics, Secret: r.Secret, Format: r.FormatOf(topics[0])}
 	if r.Time != nil {
 		s.Time = r.Time.Field.Path.Text + ":" + r.Time.Format.String()
 	}
@@ -239,7 +264,7 @@ func (w *auditWork) compare() (err error) {
 	if len(w.ignored) == 0 {
 		return nil
 	}
-	w.content, err = audit.NewRule("payload:exclude="+strings.Join(w.ignored, ","), audit.Source{Topics: w.topics})
+	w.content, err = audit.NewRule("payload:exclude="+strings.Join(w.ignored, ","), audit.Source{Topics: w.topics, Format: w.source.Format})
 	if err != nil {
 		return fmt.Errorf("--ignore %s: %w", strings.Join(w.ignored, ","), err)
 	}
@@ -269,7 +294,7 @@ func (w *auditWork) read(ctx context.Context, cfg app.Config, span audit.Span, l
 		}
 		progress.Set(done, total)
 	}
-	a, err := audit.Run(ctx, l, w.rules, audit.Options{KeysMax: w.keysMax, Dir: w.exact, Secret: w.secret, Content: w.content, Now: w.p.Clock()(), Watch: watch})
+	a, err := audit.Run(ctx, l, w.rules, audit.Options{KeysMax: w.keysMax, Dir: w.exact, Secret: w.secret, Schemas: w.schemas, Content: w.content, Now: w.p.Clock()(), Watch: watch})
 	if progress != nil {
 		progress.End()
 	}

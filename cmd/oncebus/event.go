@@ -35,7 +35,7 @@ func (e *eventFlags) register(fs *pflag.FlagSet) {
 
 // input returns the event as a record of topic.
 func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
-	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp}
+	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp, AsJSON: true}
 	if e.recordKey != nil {
 		in.Key = []byte(*e.recordKey)
 	}

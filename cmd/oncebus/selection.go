@@ -231,7 +231,7 @@ func (s *selection) ofRecord(ctx context.Context, inspector *front.Inspector) ([
 	if err != nil {
 		return nil, err
 	}
-	keys, err := inspector.KeysOf(rec)
+	keys, err := inspector.KeysOf(ctx, rec)
 	if err != nil {
 		return nil, err
 	}

@@ -119,7 +119,7 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error { // without the right to read, the timestamp remains
 		for _, rec := range records {
 			in := rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: (*wire.Headers)(&rec.Headers), Timestamp: rec.Timestamp.UnixMilli()}
-			if d := f.Routes.NewDeriver(f.Config.KeySecret.Bytes()).Derive(&in); rec.Offset == o.Offset && d.Finding == rules.Keyed {
+			if d, err := f.Config.Derive(ctx, f.Config.NewDeriver(f.Routes), &in); err == nil && rec.Offset == o.Offset && d.Finding == rules.Keyed {
 				event.at, event.route = time.UnixMilli(d.Time), d.Route
 			}
 		}

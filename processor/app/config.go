@@ -2,11 +2,14 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/registry"
 	"oncebus/processor/security"
 )
 
@@ -56,7 +59,11 @@ type Config struct {
 	// than all of it is decompressed alone. 0 is kafka.BudgetDefault.
 	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records, about 200 bytes each; a larger batch is decompressed alone, and skipped with a dead letter if its records alone take more than this, 64 MiB and ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"`
 
-	budget *kafka.Budget // of the process; nil for one of its own
+	// Schema says where the schemas of Avro and Protobuf records are.
+	Schema registry.Config `envPrefix:"SCHEMA_"`
+
+	budget  *kafka.Budget      // of the process; nil for one of its own
+	schemas *registry.Registry // of the process; nil without formats that have schemas
 }
 
 // The values of Config.Start.
@@ -87,6 +94,7 @@ const MinInsyncReplicasDefault = 2
 func (c Config) Validate() error {
 	var m security.Mistakes
 	m.Add(c.Config.Validate())
+	m.Add(c.Schema.Validate())
 	if c.Partitions < 1 || c.Partitions > PartitionsMax {
 		m.Addf("ONCEBUS_PARTITIONS: %d is out of range, want 1 to %d", c.Partitions, PartitionsMax)
 	}
@@ -121,6 +129,45 @@ func (c Config) BatchBytesMax() int {
 func (c Config) WithBudget() Config {
 	c.budget = kafka.NewBudget(c.MaxDecompressedBytes)
 	return c
+}
+
+// WithSchemas returns c with the schemas of record values. All that is made with it shares them.
+func (c Config) WithSchemas(schemas *registry.Registry) Config {
+	c.schemas = schemas
+	return c
+}
+
+// Schemas returns what WithSchemas was given; nil without it.
+func (c Config) Schemas() *registry.Registry { return c.schemas }
+
+// NewDeriver returns a deriver of keys with the secret and the schemas.
+func (c Config) NewDeriver(routes *rules.Routes) *rules.Deriver {
+	return c.using(routes.NewDeriver(c.KeySecret.Bytes()))
+}
+
+// NewShadowDeriver is NewDeriver for the new key of a shadow.
+func (c Config) NewShadowDeriver(shadow *rules.Shadow) *rules.Deriver {
+	return c.using(shadow.NewDeriver(c.KeySecret.Bytes()))
+}
+
+func (c Config) using(d *rules.Deriver) *rules.Deriver {
+	if c.schemas == nil {
+		return d
+	}
+	return d.Using(c.schemas.Schemas)
+}
+
+// Derive derives the key of a record. It reads the record's schema for that if need be; the
+// error says why it could not.
+func (c Config) Derive(ctx context.Context, d *rules.Deriver, in *rules.Input) (rules.Derived, error) {
+	if c.schemas == nil {
+		out := d.Derive(in)
+		if out.Finding == rules.SchemaPending {
+			return out, kafka.OperatorErrorf("the records of %s have schemas, and none was read", in.Topic)
+		}
+		return out, nil
+	}
+	return c.schemas.Derive(ctx, d, in)
 }
 
 // Budget returns the budget that WithBudget made, or else a new one.

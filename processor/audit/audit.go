@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/registry"
 )
 
 // Options are the settings of an audit.
@@ -14,6 +15,7 @@ type Options struct {
 	KeysMax int // keys in memory, of all rules together
 	Dir     string
 	Secret  []byte
+	Schemas *registry.Registry // of the records; nil if they have none
 	// Content, if not nil, is a rule whose key replaces the hash of the payload: payloads
 	// are equal if it finds the same key in them.
 	Content *Rule

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"hash/maphash"
 	"strconv"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/registry"
 	"oncebus/processor/wire"
 )
 
@@ -31,19 +33,28 @@ type decoder struct {
 	sender    *rules.Sender // nil for none
 	reader    rules.SenderReader
 	known     map[string]int32 // senders of this partition
+	schemas   *registry.Registry
 }
 
 // newDecoder returns a decoder of a partition. All decoders of an audit share seed and senders.
 func newDecoder(list []*Rule, o Options, partition int32, seed maphash.Seed, names *senders) *decoder {
-	d := &decoder{rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}}
+	d := &decoder{schemas: o.Schemas, rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}}
 	for _, r := range list {
-		d.derivers = append(d.derivers, r.Routes.NewDeriver(o.Secret))
+		d.derivers = append(d.derivers, o.newDeriver(r))
 		if d.sender == nil {
 			d.sender = r.Route.Sender
 		}
 	}
 	if o.Content != nil {
-		d.content = o.Content.Routes.NewDeriver(o.Secret)
+		d.content = o.newDeriver(o.Content)
+	}
+	return d
+}
+
+func (o *Options) newDeriver(r *Rule) *rules.Deriver {
+	d := r.Routes.NewDeriver(o.Secret)
+	if o.Schemas != nil {
+		d.Using(o.Schemas.Schemas)
 	}
 	return d
 }
@@ -60,7 +71,7 @@ func (d *decoder) payload(in *rules.Input) uint64 {
 
 // decode derives the keys of records. A record without a timestamp is an operator error,
 // unless each rule reads the time from the payload.
-func (d *decoder) decode(records []*kgo.Record) (*batch, error) {
+func (d *decoder) decode(ctx context.Context, records []*kgo.Record) (*batch, error) {
 	b := &batch{events: make([]Event, len(records)), keys: make([][]Key, len(d.rules))}
 	for r := range d.rules {
 		b.keys[r] = make([]Key, len(records))
@@ -73,7 +84,10 @@ func (d *decoder) decode(records []*kgo.Record) (*batch, error) {
 				return nil, kafka.OperatorErrorf("%s/%d/%d has no timestamp, so no window can be known: name the payload field with the event time by --time",
 					rec.Topic, rec.Partition, rec.Offset)
 			}
-			b.keys[r][i] = d.key(r, &in)
+			var err error
+			if b.keys[r][i], err = d.key(ctx, r, &in); err != nil {
+				return nil, err
+			}
 		}
 		if timestamp < 0 {
 			timestamp = b.keys[0][i].Time
@@ -85,18 +99,27 @@ func (d *decoder) decode(records []*kgo.Record) (*batch, error) {
 }
 
 // key derives the key of a record by rule r.
-func (d *decoder) key(r int, in *rules.Input) Key {
+func (d *decoder) key(ctx context.Context, r int, in *rules.Input) (Key, error) {
 	var out rules.Derived
 	d.derivers[r].DeriveTo(&out, in)
+	if out.Finding == rules.SchemaPending {
+		if d.schemas == nil {
+			return Key{}, kafka.OperatorErrorf("the records of %s have schemas: set ONCEBUS_SCHEMA_REGISTRY_URL", in.Topic)
+		}
+		if err := d.schemas.Read(ctx, out.Format, out.Schema); err != nil {
+			return Key{}, err
+		}
+		return d.key(ctx, r, in)
+	}
 	switch {
 	case out.Route != d.rules[r].Route:
-		return Key{Finding: Elsewhere, Time: out.Time}
+		return Key{Finding: Elsewhere, Time: out.Time}, nil
 	case out.Finding == rules.Keyed:
-		return Key{Digest: out.Digest, Time: out.Time}
+		return Key{Digest: out.Digest, Time: out.Time}, nil
 	case out.Finding == rules.KeyMissing:
-		return Key{Finding: MissingKey, Time: out.Time, Reason: out.Reason}
+		return Key{Finding: MissingKey, Time: out.Time, Reason: out.Reason}, nil
 	}
-	return Key{Finding: Invalid, Time: out.Time, Reason: out.Reason}
+	return Key{Finding: Invalid, Time: out.Time, Reason: out.Reason}, nil
 }
 
 // senderOf returns the index of the sender's name.

@@ -109,7 +109,7 @@ func (l *Log) fill(ctx context.Context, p Partition, d *decoder, to chan<- *batc
 		if len(records) == 0 {
 			return nil
 		}
-		b, err := d.decode(records)
+		b, err := d.decode(ctx, records)
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type Source struct {
 	Time   string // payload field with the event time, as FIELD or FIELD:FORMAT; "" for the timestamp
 	Sender string // header:NAME, field:PATH or producer_id; "" for none
 	Secret bool   // HMAC in place of SHA-256
+	Format rules.RecordFormat
 }
 
 // NewRule reads a key rule: one source, or several after each other with a semicolon between
@@ -35,7 +36,7 @@ func NewRule(text string, in Source) (*Rule, error) {
 	}
 	// The names must differ from the topics, because a route reads no topic that it writes.
 	file := "routes:\n- {name: audit, topics: [" + quoteAll(in.Topics) + "], window: 1h, output: " + unlike(in.Topics, "out") +
-		", dead_letter: " + unlike(in.Topics, "dead") + ", secret: " + strconv.FormatBool(in.Secret) + ", key: " + list + in.timeField() + in.senderField() + "}\n"
+		", dead_letter: " + unlike(in.Topics, "dead") + ", secret: " + strconv.FormatBool(in.Secret) + ", key: " + list + in.timeField() + in.senderField() + in.formatField() + "}\n"
 	routes, err := rules.ParseRoutes("", []byte(file))
 	if err != nil {
 		return nil, in.explain(text, err)
@@ -187,6 +188,18 @@ func (in Source) senderField() string {
 		return ", sender: " + quote(kind)
 	}
 	return ", sender: {" + quote(kind) + ": " + quote(name) + "}"
+}
+
+func (in Source) formatField() string {
+	f := in.Format
+	text := ", format: {type: " + f.Format.String()
+	if f.SchemaFile != "" {
+		text += ", schema: " + quote(f.SchemaFile)
+	}
+	if f.Message != "" {
+		text += ", message: " + quote(f.Message)
+	}
+	return text + "}"
 }
 
 // quote writes a text as a double-quoted YAML scalar. YAML has all escapes of JSON; \x is

@@ -50,7 +50,7 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 		return nil, err
 	}
 	opts = append(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner())), extra...)
-	c := &Client{cfg: cfg, routes: routes, deriver: routes.NewDeriver(cfg.KeySecret.Bytes()), redact: redact, options: opts}
+	c := &Client{cfg: cfg, routes: routes, deriver: cfg.NewDeriver(routes), redact: redact, options: opts}
 	c.client, err = kgo.NewClient(append(slices.Clone(opts), cfg.FetchOptions()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)

@@ -225,12 +225,15 @@ type Fate struct {
 }
 
 // fate derives the key of a record by the routes file.
-func (c *Client) fate(l *Letter, rec *kgo.Record) Fate {
+func (c *Client) fate(ctx context.Context, l *Letter, rec *kgo.Record) (Fate, error) {
 	if l.Class == Outcome {
-		return Fate{Route: l.Route, Finding: string(Outcome), Reason: "its claim token decides, with the state of the claim"}
+		return Fate{Route: l.Route, Finding: string(Outcome), Reason: "its claim token decides, with the state of the claim"}, nil
 	}
 	in := wire.InputOf(rec)
-	derived := c.deriver.Derive(&in)
+	derived, err := c.cfg.Derive(ctx, c.deriver, &in)
+	if err != nil {
+		return Fate{}, err
+	}
 	fate := Fate{Finding: derived.Finding.String(), Reason: derived.Reason}
 	if derived.Route != nil {
 		fate.Route = derived.Route.Name
@@ -238,7 +241,7 @@ func (c *Client) fate(l *Letter, rec *kgo.Record) Fate {
 	if derived.Finding == rules.Keyed {
 		fate.Key = hex.EncodeToString(derived.Key[:])
 	}
-	return fate
+	return fate, nil
 }
 
 // Prospect is what a redrive would do with a dead letter now.
@@ -249,21 +252,25 @@ type Prospect struct {
 }
 
 // prospect returns what a redrive would do with a dead letter.
-func (c *Client) prospect(l *Letter, original *kgo.Record, limits map[string]app.InputLimits, now time.Time) Prospect {
+func (c *Client) prospect(ctx context.Context, l *Letter, original *kgo.Record, limits map[string]app.InputLimits, now time.Time) (Prospect, error) {
 	rec, skip := c.restore(l, original)
 	if skip != nil {
-		return Prospect{Skip: skip}
+		return Prospect{Skip: skip}, nil
 	}
 	if of, ok := limits[rec.Topic]; ok {
 		if skip := misfit(rec, &of, now); skip != nil {
-			return Prospect{Skip: skip}
+			return Prospect{Skip: skip}, nil
 		}
 	}
-	p := Prospect{Record: rec, Fate: c.fate(l, rec)}
-	if c.byHTTP(l) && p.Fate.Route != l.Route {
-		return Prospect{Skip: skipf(OtherRoute, "it came by HTTP, for route %s, and topic %s would give it to route %s: send the request again", l.Route, rec.Topic, p.Fate.Route)}
+	fate, err := c.fate(ctx, l, rec)
+	if err != nil {
+		return Prospect{}, err
 	}
-	return p
+	p := Prospect{Record: rec, Fate: fate}
+	if c.byHTTP(l) && p.Fate.Route != l.Route {
+		return Prospect{Skip: skipf(OtherRoute, "it came by HTTP, for route %s, and topic %s would give it to route %s: send the request again", l.Route, rec.Topic, p.Fate.Route)}, nil
+	}
+	return p, nil
 }
 
 // Prospect returns what a redrive would do with a dead letter now, with this bound on attempts.
@@ -281,5 +288,5 @@ func (c *Client) Prospect(ctx context.Context, l *Letter, attemptsMax int) (Pros
 	if err != nil && kafka.Classify(err) != kafka.Stop {
 		return Prospect{}, c.explain(err)
 	}
-	return c.prospect(l, originals[l.Origin], limits, time.Now()), nil
+	return c.prospect(ctx, l, originals[l.Origin], limits, time.Now())
 }

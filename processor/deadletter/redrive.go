@@ -138,7 +138,10 @@ func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[str
 	var done []Position
 	found := map[Fate]*Fated{}
 	for _, l := range letters {
-		prospect := c.prospect(l, originals[l.Origin], limits, time.Now())
+		prospect, err := c.prospect(ctx, l, originals[l.Origin], limits, time.Now())
+		if err != nil {
+			return err
+		}
 		if prospect.Skip != nil {
 			skipped.add(l.At, prospect.Skip)
 			continue

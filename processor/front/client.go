@@ -101,7 +101,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 		buffer: newBuffer(routes), holds: app.NewHolds(), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
 		broken: make(chan produceFailure, 1), done: make(chan struct{}),
 	}
-	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
+	f.derivers.New = func() any { return cfg.NewDeriver(routes) }
 	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
 		var drawn [8 + 32]byte // the client's number, then the seed of the request ids

@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -35,7 +36,7 @@ func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry
 	if err != nil {
 		return nil, fmt.Errorf("list offsets of %s: %w", route.Output, kafka.Denied(err, "Describe", kafka.ResourceTopic, route.Output))
 	}
-	search := eventSearch{route: route, entry: e, deriver: i.routes.NewDeriver(i.cfg.KeySecret.Bytes())}
+	search := eventSearch{ctx: ctx, cfg: i.cfg, route: route, entry: e, deriver: i.cfg.NewDeriver(i.routes)}
 	leaders := kafka.NewLeaders(i.client)
 	var earlier []func() error
 	for _, partition := range topic.Partitions.Numbers() {
@@ -66,6 +67,8 @@ var errFound = errors.New("found")
 
 // eventSearch looks for the event of an entry.
 type eventSearch struct {
+	ctx     context.Context //nolint:containedctx // of the search
+	cfg     app.Config
 	route   *rules.Route
 	entry   *Entry
 	deriver *rules.Deriver
@@ -83,7 +86,10 @@ func (s *eventSearch) result(err error) (*kgo.Record, error) {
 // look checks the records of one fetch. It returns errFound for the event itself.
 func (s *eventSearch) look(records []*kgo.Record, _ int64) error {
 	for _, rec := range records {
-		at, ok := s.timeOf(rec)
+		at, ok, err := s.timeOf(rec)
+		if err != nil {
+			return err
+		}
 		if !ok {
 			continue
 		}
@@ -100,18 +106,22 @@ func (s *eventSearch) look(records []*kgo.Record, _ int64) error {
 
 // timeOf returns the event time of a record that has the entry's key and was emitted as
 // the first of its key.
-func (s *eventSearch) timeOf(rec *kgo.Record) (int64, bool) {
+func (s *eventSearch) timeOf(rec *kgo.Record) (int64, bool, error) {
 	headers := wire.Headers(rec.Headers)
 	if verdict, ok := headers.Header(wire.HeaderVerdict); ok && !isFirst(string(verdict)) {
-		return 0, false
+		return 0, false, nil
 	}
 	for _, topic := range s.entry.inputsOf(s.route) {
-		d := s.deriver.Derive(&rules.Input{Topic: topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()})
+		in := rules.Input{Topic: topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()}
+		d, err := s.cfg.Derive(s.ctx, s.deriver, &in)
+		if err != nil {
+			return 0, false, err
+		}
 		if d.Finding == rules.Keyed && d.Route == s.route && d.Digest == s.entry.Row.Digest {
-			return d.Time, true
+			return d.Time, true, nil
 		}
 	}
-	return 0, false
+	return 0, false, nil
 }
 
 // inputsOf returns the input topic of the first event, as far as the row names it. An

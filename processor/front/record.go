@@ -70,11 +70,11 @@ func (i *Inspector) readersOf(ctx context.Context, topic string) ([]*kafka.Reade
 // KeysOf returns the keys that a record may have: of a duplicate, a dead letter or another
 // record that the app emitted, those of its headers; of any other record of the routes'
 // topics, those that the routes derive. Without a key it is an operator error.
-func (i *Inspector) KeysOf(rec *kgo.Record) ([]rules.Derived, error) {
+func (i *Inspector) KeysOf(ctx context.Context, rec *kgo.Record) ([]rules.Derived, error) {
 	headers := wire.Headers(rec.Headers)
 	text, hasKey := headers.Header(wire.HeaderKey)
 	if !hasKey {
-		return i.deriveOf(rec)
+		return i.deriveOf(ctx, rec)
 	}
 	name, _ := headers.Header(wire.HeaderRoute)
 	route := i.routes.Route(string(name))
@@ -87,9 +87,12 @@ func (i *Inspector) KeysOf(rec *kgo.Record) ([]rules.Derived, error) {
 	}
 	key := [32]byte(b)
 	// The event itself tells more than its key: its details, and the adjacent buckets.
-	deriver := i.routes.NewDeriver(i.cfg.KeySecret.Bytes())
+	deriver := i.cfg.NewDeriver(i.routes)
 	for _, topic := range inputsOf(&headers, route) {
-		d := derive(deriver, rec, topic)
+		d, err := i.derive(ctx, deriver, rec, topic)
+		if err != nil {
+			return nil, err
+		}
 		if d.Finding == rules.Keyed && d.Route == route && d.Key == key {
 			return []rules.Derived{d}, nil
 		}
@@ -108,14 +111,14 @@ func inputsOf(headers *wire.Headers, route *rules.Route) []string {
 	return route.Topics
 }
 
-func derive(deriver *rules.Deriver, rec *kgo.Record, topic string) rules.Derived {
+func (i *Inspector) derive(ctx context.Context, deriver *rules.Deriver, rec *kgo.Record, topic string) (rules.Derived, error) {
 	headers := wire.Headers(rec.Headers)
-	return deriver.Derive(&rules.Input{Topic: topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()})
+	return i.cfg.Derive(ctx, deriver, &rules.Input{Topic: topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()})
 }
 
 // deriveOf returns the keys that the routes derive from a record of their inputs or outputs.
-func (i *Inspector) deriveOf(rec *kgo.Record) ([]rules.Derived, error) {
-	deriver := i.routes.NewDeriver(i.cfg.KeySecret.Bytes())
+func (i *Inspector) deriveOf(ctx context.Context, rec *kgo.Record) ([]rules.Derived, error) {
+	deriver := i.cfg.NewDeriver(i.routes)
 	var all []rules.Derived
 	reason := "topic " + rec.Topic + " is neither an input nor an output of a route"
 	for _, route := range i.routes.Routes {
@@ -127,7 +130,10 @@ func (i *Inspector) deriveOf(rec *kgo.Record) ([]rules.Derived, error) {
 			continue
 		}
 		for _, topic := range topics {
-			d := derive(deriver, rec, topic)
+			d, err := i.derive(ctx, deriver, rec, topic)
+			if err != nil {
+				return nil, err
+			}
 			switch {
 			case d.Finding != rules.Keyed:
 				reason = d.Reason

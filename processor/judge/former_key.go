@@ -20,6 +20,9 @@ func (t *Judge) forwardFormer(j *Judging, ev *event, env *wire.Envelope) error {
 	var derived rules.Derived
 	t.setOriginal(&in, ev)
 	j.Keys.deriver.DeriveTo(&derived, &in)
+	if derived.Finding == rules.SchemaPending {
+		return pendingOf(ev.rec, &derived)
+	}
 	if derived.Route != nil { // else the route was removed since
 		ev.route = t.App.Routes[derived.Route.Index]
 	}

@@ -82,8 +82,8 @@ var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts
 
 // Process judges records in the open transaction. It skips records below the
 // checkpoint, because an earlier transaction judged them (invariant 6). It stops before
-// the first record of an unknown route, with an UnknownRouteError; the records before it
-// are part of the transaction.
+// the first record of an unknown route, with an UnknownRouteError, and before one whose schema
+// was not read, with a PendingSchemaError; the records before it are part of the transaction.
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now, j.certain = t.App.Clock.Now(), t.App.Clock.Certain()
 	if t.Repartitioned {
@@ -96,6 +96,10 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	}
 	j.topic = t.App.TopicNumbers[t.ID.Topic]
 	for rec, derived := range j.Keys.Of(records) {
+		if derived.Finding == rules.SchemaPending {
+			t.JoinTransaction() // a transaction must have a checkpoint
+			return pendingOf(rec, derived)
+		}
 		if err := t.process(j, rec, derived); err != nil {
 			return err
 		}
@@ -225,6 +229,9 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	turn := t.turnOf(route, rec.Offset)
 	if turn == turnSkip || turn == turnDeadLettered {
 		return nil
+	}
+	if err := t.deriveShadow(j, &ev); err != nil {
+		return err
 	}
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }

@@ -22,7 +22,7 @@ type Router struct {
 }
 
 // Process routes the records of one partition into the open transaction. The error is about a
-// record of an earlier generation's repartition topic.
+// record of an earlier generation's repartition topic, or a PendingSchemaError.
 func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -38,6 +38,9 @@ func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 		return nil
 	}
 	for rec, derived := range r.Keys.Of(records) {
+		if derived.Finding == rules.SchemaPending {
+			return pendingOf(rec, derived)
+		}
 		r.route(e, rec, derived, dedup.Position{Topic: topic, Partition: rec.Partition, Offset: rec.Offset})
 	}
 	return nil

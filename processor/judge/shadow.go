@@ -25,12 +25,12 @@ type Shadows struct {
 	envelope wire.Envelope
 }
 
-// NewShadows returns the derivers of one worker. Routes with secret: true use secret.
-func NewShadows(rt *app.App, secret []byte) *Shadows {
+// NewShadows returns the derivers of one worker, made by newDeriver.
+func NewShadows(rt *app.App, newDeriver func(*rules.Shadow) *rules.Deriver) *Shadows {
 	s := &Shadows{derivers: make([]*rules.Deriver, len(rt.Routes))}
 	for i, r := range rt.Routes {
 		if r.Shadow != nil {
-			s.derivers[i] = r.Route.Shadow.NewDeriver(secret)
+			s.derivers[i] = newDeriver(r.Route.Shadow)
 		}
 	}
 	return s
@@ -59,15 +59,28 @@ func (t *Judge) setOriginal(in *rules.Input, ev *event) {
 	}
 }
 
-// shadow sends the verdict on an event to the task of its new key.
+// deriveShadow derives the new key of an event before anything of it is emitted, because the
+// event may have to wait for its schema.
+func (t *Judge) deriveShadow(j *Judging, ev *event) error {
+	if ev.route.Shadow == nil || j.Shadows == nil {
+		return nil
+	}
+	t.setOriginal(&j.Shadows.input, ev)
+	derived := &j.Shadows.derived
+	j.Shadows.derivers[ev.route.Index].DeriveTo(derived, &j.Shadows.input)
+	if derived.Finding == rules.SchemaPending {
+		return pendingOf(ev.rec, derived)
+	}
+	return nil
+}
+
+// shadow sends the verdict on an event to the task of its new key, which deriveShadow derived.
 func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
 	if ev.route.Shadow == nil || j.Shadows == nil || !t.Repartitioned {
 		return
 	}
 	rule := ev.route.Route.Shadow
-	t.setOriginal(&j.Shadows.input, ev)
 	derived := &j.Shadows.derived
-	j.Shadows.derivers[ev.route.Index].DeriveTo(derived, &j.Shadows.input)
 	if derived.Finding != rules.Keyed {
 		t.countShadow(ev.route.Shadow, dedup.ShadowNoKey, wire.ShadowSample{At: ev.from, Time: c.event.Time})
 		return

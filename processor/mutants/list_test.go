@@ -161,7 +161,7 @@ var list = []mutant{
 		does:    "a transaction takes at most eight records of a partition from a poll and loses the rest of the poll",
 		edits: []edit{
 			{"processor/transaction.go", "x.router.Process(x.emitter, p.Records)", "x.router.Process(x.emitter, p.Records[:min(8, len(p.Records))])"},
-			{"processor/transaction.go", "			failed = x.tasks.process(x.client, &p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = x.tasks.process(x.client, &p)\n"},
+			{"processor/transaction.go", "		err = x.tasks.process(x.client, p)\n", "		p.Records = p.Records[:min(8, len(p.Records))]\n		err = x.tasks.process(x.client, p)\n"},
 		},
 		aims: inProcessor("^TestPollIsWorkedOffWhole$"),
 	},

@@ -30,7 +30,7 @@ func (w *worker) formers() (all []former) {
 			}
 		}
 		if len(routes) > 0 {
-			all = append(all, former{set.NewDeriver(w.cfg.KeySecret.Bytes()), routes})
+			all = append(all, former{w.cfg.NewDeriver(set), routes})
 		}
 	}
 	return all
@@ -53,7 +53,7 @@ func (w *worker) hasKeyOfRetired(rec *kgo.Record) bool {
 		return slices.ContainsFunc(f.routes, func(r *rules.Route) bool {
 			return r.Output == rec.Topic && slices.ContainsFunc(r.Topics, func(topic string) bool {
 				in.Topic = topic
-				d := f.deriver.Derive(&in)
+				d := w.by(f.deriver, &in)
 				return d.Finding == rules.Keyed && d.Route == r
 			})
 		})

@@ -162,12 +162,15 @@ var errFetched = errors.New("fetched")
 
 func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 	c = chunk{next: s.end, apply: func(*oracle.Ledger) {}}
+	w.ctx, w.failed = ctx, nil
 	err := s.reader.Read(ctx, s.at, s.end, func(records []*kgo.Record, position int64) error {
 		for len(records) > 0 && records[len(records)-1].Offset >= s.end {
 			records = records[:len(records)-1]
 		}
 		c.next, c.n = min(position, s.end), int64(len(records))
-		c.apply = s.read(w, records)
+		if c.apply = s.read(w, records); w.failed != nil {
+			return w.failed
+		}
 		return errFetched
 	})
 	var tooLarge *kgo.ErrDecompressTooLarge

@@ -1,6 +1,7 @@
 package selfaudit
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
@@ -20,6 +21,8 @@ import (
 type worker struct {
 	*Auditor
 	deriver *rules.Deriver
+	ctx     context.Context //nolint:containedctx // of the read in progress
+	failed  error           // why the key of a record of that read is not known
 	scratch []byte
 	routeOf map[string]int32 // by name
 
@@ -28,7 +31,7 @@ type worker struct {
 }
 
 func (a *Auditor) newWorker() *worker {
-	w := &worker{Auditor: a, deriver: a.routes.NewDeriver(a.cfg.KeySecret.Bytes()), routeOf: map[string]int32{}}
+	w := &worker{Auditor: a, deriver: a.cfg.NewDeriver(a.routes), routeOf: map[string]int32{}}
 	for i, r := range a.routes.Routes {
 		w.routeOf[r.Name] = int32(i)
 	}
@@ -62,7 +65,16 @@ func (w *worker) content(rec *kgo.Record) uint64 {
 func (w *worker) derive(rec *kgo.Record, topic string) rules.Derived {
 	in := wire.InputOf(rec)
 	in.Topic = topic
-	return w.deriver.Derive(&in)
+	return w.by(w.deriver, &in)
+}
+
+// by derives a key by a deriver. If the record's schema cannot be read, the read fails.
+func (w *worker) by(deriver *rules.Deriver, in *rules.Input) rules.Derived {
+	d, err := w.cfg.Derive(w.ctx, deriver, in)
+	if err != nil && w.failed == nil {
+		w.failed = err
+	}
+	return d
 }
 
 func position(at dedup.Position) oracle.Position {

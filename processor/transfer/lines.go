@@ -50,7 +50,7 @@ func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Sour
 	if route.AdjacentStepMS > 0 && firstSeen != nil {
 		return nil, kafka.OperatorErrorf("route %s has adjacent buckets: the time is part of the key, so each line must be an event", route.Name)
 	}
-	s := &linesSource{scanner: bufio.NewScanner(from), route: route, deriver: c.routes.NewDeriver(c.cfg.KeySecret.Bytes()), first: noTime}
+	s := &linesSource{scanner: bufio.NewScanner(from), route: route, deriver: c.cfg.NewDeriver(c.routes), first: noTime}
 	if firstSeen != nil {
 		s.first = *firstSeen
 	}
@@ -172,7 +172,7 @@ func (s *linesSource) ids(first int64, ids []string) error {
 
 // event reads an event. Its own time counts if the route reads the time from a field.
 func (s *linesSource) event(payload []byte, first int64) error {
-	derived := s.deriver.Derive(&rules.Input{Topic: s.route.Topics[0], Value: payload, Timestamp: first})
+	derived := s.deriver.Derive(&rules.Input{Topic: s.route.Topics[0], Value: payload, Timestamp: first, AsJSON: true})
 	switch {
 	case derived.Finding != rules.Keyed:
 		return errors.New(derived.Reason)

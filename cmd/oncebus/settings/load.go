@@ -1,21 +1,34 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/registry"
 )
 
-// Load reads and validates settings and routes. routesFile, unless empty, replaces
-// ONCEBUS_ROUTES. The error joins every mistake in both.
+// Load reads and validates settings and routes, for a command. routesFile, unless empty,
+// replaces ONCEBUS_ROUTES. The error joins every mistake in both.
 func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
+	s, routes, err := load(environ, routesFile)
+	if schemas, broken := registry.New(s.Processor.Schema, slog.New(slog.DiscardHandler)); broken == nil { // else the settings are a mistake
+		s.Processor.Config = s.Processor.WithSchemas(schemas)
+	}
+	return s, routes, err
+}
+
+func load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
 	s, parseErr := Parse(environ)
 	if routesFile != "" {
 		s.Routes = routesFile
 	}
+	s.Processor.Schema.Dir = cmp.Or(s.Processor.Schema.Dir, filepath.Dir(s.Routes))
 	routes, routesErr := ReadRoutes(s.Routes)
 	var secretErr error
 	if routesErr == nil {
@@ -26,10 +39,10 @@ func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) 
 
 var errNoIngress = errors.New("no route has an http part, want one for the ingress to accept events")
 
-// LoadRun is Load for 'oncebus run'. If the ingress has an address, it also
+// LoadRun is Load for 'oncebus run', whose processor makes its schemas itself. If the ingress has an address, it also
 // validates settings and routes for the ingress.
 func LoadRun(environ []string) (Settings, *rules.Routes, error) {
-	s, routes, err := Load(environ, "")
+	s, routes, err := load(environ, "")
 	if s.Ingress.Addr == "" {
 		return s, routes, err
 	}

@@ -1,0 +1,37 @@
+package judge
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/formats"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// PendingSchemaError reports a record whose schema was not read yet. It is neither the record's
+// fault nor a verdict: its partition waits for the schema. Nothing of the record was emitted. A
+// transaction of the routing stage aborts, because it commits all that was polled.
+type PendingSchemaError struct {
+	Format rules.RecordFormat
+	Schema formats.Reference
+	Offset int64 // of the record
+}
+
+// Error implements error.
+func (e *PendingSchemaError) Error() string {
+	what := e.Format.SchemaFile
+	if what == "" {
+		what = e.Schema.String()
+	}
+	return fmt.Sprintf("the record at offset %d waits, and all after it, until %s was read", e.Offset, what)
+}
+
+// Unwrap makes it an error after which a transaction aborts.
+func (e *PendingSchemaError) Unwrap() error { return kafka.ErrMustAbort }
+
+// pendingOf returns the error of a record with the finding SchemaPending.
+func pendingOf(rec *kgo.Record, derived *rules.Derived) error {
+	return &PendingSchemaError{Format: derived.Format, Schema: derived.Schema, Offset: rec.Offset}
+}

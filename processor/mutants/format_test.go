@@ -1,0 +1,94 @@
+//go:build mutants
+
+package mutants
+
+var (
+	formatsSuite  = suite{name: "formats", pkg: "dedup/formats", skip: "^(Bench|Fuzz)"}
+	registrySuite = suite{name: "registry", pkg: "processor/registry", skip: "^(Bench|Fuzz)"}
+)
+
+const formatsOutsideSim = "its events are JSON"
+
+// formatList has the defects of formats with schemas, and of the registry's client.
+var formatList = []mutant{
+	{
+		name:     "registry-fault-is-a-verdict",
+		hazards:  []string{"K5"},
+		does:     "a registry that answers with an error makes the records of its schemas invalid",
+		edits:    []edit{{"processor/registry/registry.go", "	case isUnknown(err) && r.isUnknownFor(of):\n", "	default:\n"}},
+		aims:     []suite{registrySuite.aimed("^TestRegistryFaultsAreNoVerdict$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "any-404-is-unknown",
+		hazards:  []string{"K5"},
+		does:     "a proxy that does not find the registry makes records invalid",
+		edits:    []edit{{"processor/registry/registry.go", " && response.ErrorCode == sr.ErrSchemaNotFound.Code", ""}},
+		aims:     []suite{registrySuite.aimed("^TestRegistryFaultsAreNoVerdict$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "lagging-replica-is-a-verdict",
+		hazards:  []string{"K5"},
+		does:     "a schema that a replica of the registry does not have yet makes records invalid",
+		edits:    []edit{{"processor/registry/registry.go", "r.now().Sub(since) >= r.cfg.UnknownAfter", "true"}},
+		aims:     []suite{registrySuite.aimed("^TestUnknownSchemaWaitsForLaggingReplicas$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "pending-schema-is-malformed",
+		hazards:  []string{"K5"},
+		does:     "a record whose schema was not read yet is invalid",
+		edits:    []edit{{"dedup/rules/format.go", "		d.pending, d.isPending = located.Schema, true\n", "		d.pending = located.Schema\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestSchemaPending$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "pending-schema-is-skipped",
+		hazards:  []string{"K5"},
+		does:     "a task judges on after a record whose schema was not read",
+		edits:    []edit{{"processor/judge/judge.go", "			return pendingOf(rec, derived)\n", "			continue\n"}},
+		aims:     []suite{processorSuite.aimed("^TestRegistryIsAway$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "all-of-a-poll-wait",
+		hazards:  []string{"K5"},
+		does:     "an unread schema also stops the partitions whose records came with it",
+		edits:    []edit{{"processor/transaction.go", "		if failed == nil {\n			failed = x.processPartition(&p)\n		}\n", "		if pending, ok := errors.AsType[*judge.PendingSchemaError](failed); ok {\n			x.schemas.await(x.client, app.TaskID{Topic: p.Topic, Partition: p.Partition}, pending)\n		} else if failed == nil {\n			failed = x.processPartition(&p)\n		}\n"}},
+		aims:     []suite{processorSuite.aimed("^TestOtherPartitionsOfAPollGoOn$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "absent-is-zero",
+		hazards:  []string{"K6"},
+		does:     "a Protobuf field that was not set is the id 0, so all events without an id are one",
+		edits:    []edit{{"dedup/formats/protoread.go", "		if absent {\n", "		if false {\n"}},
+		aims:     []suite{formatsSuite.aimed("^TestProtobufWireOrder$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "large-integers-are-rounded",
+		hazards:  []string{"K6"},
+		does:     "integers over 2^53 are numbers, which are refused or, rounded, one id",
+		edits:    []edit{{"dedup/formats/text.go", "const exactMax = 1 << 53\n", "const exactMax = 1<<63 - 1\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestLargeIntegersAreIDs$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "scale-changes-the-key",
+		hazards:  []string{"K6"},
+		does:     "a decimal of another scale is another key, so a copy with an evolved schema is emitted",
+		edits:    []edit{{"dedup/formats/text.go", "	for scale > 0 && len(digits) > 1 && digits[len(digits)-1] == '0' {\n", "	for false {\n"}},
+		aims:     []suite{formatsSuite.aimed("^TestAvroKeepsTheTextOfAnEvolvedSchema$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "billions-of-nothing",
+		hazards:  []string{"K7"},
+		does:     "a few bytes that stand for billions of elements are written out",
+		edits:    []edit{{"dedup/formats/avro.go", "	if len(dst) > r.limit {\n		return dst, errLong(r.limit)\n	}\n	switch", "	if len(dst) > 16*r.limit {\n		return dst, nil\n	}\n	switch"}},
+		aims:     []suite{formatsSuite.aimed("^TestDamagedAvro$")},
+		notInSim: formatsOutsideSim,
+	},
+}

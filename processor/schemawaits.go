@@ -1,0 +1,127 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/formats"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+	"oncebus/processor/kafka"
+	"oncebus/processor/registry"
+)
+
+// schemaWaits has the partitions of one client that wait for the schema of a record. Each
+// schema is asked for until it was read: a registry that is away stops these partitions, and
+// turns no record into another verdict.
+type schemaWaits struct {
+	*shared
+
+	ctx     context.Context //nolint:containedctx // that of the client
+	wake    func()
+	reading sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting map[app.TaskID]awaitedSchema
+	read    map[awaitedSchema]bool // false while it is asked for
+}
+
+// awaitedSchema is the schema of a record.
+type awaitedSchema struct {
+	format rules.RecordFormat
+	ref    formats.Reference
+}
+
+func newSchemaWaits(ctx context.Context, s *shared, wake func()) *schemaWaits {
+	return &schemaWaits{shared: s, ctx: ctx, wake: wake, waiting: map[app.TaskID]awaitedSchema{}, read: map[awaitedSchema]bool{}}
+}
+
+// await pauses a partition until a schema was read.
+func (w *schemaWaits) await(client *kgo.Client, id app.TaskID, pending *judge.PendingSchemaError) {
+	client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	of := awaitedSchema{pending.Format, pending.Schema}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, waits := w.waiting[id]; !waits {
+		w.metrics.schemaWaits.Inc()
+	}
+	w.waiting[id] = of
+	if _, asked := w.read[of]; !asked {
+		w.read[of] = false
+		w.reading.Go(func() { w.ask(of, id) })
+	}
+}
+
+// ask reads a schema, again and again until it is known.
+func (w *schemaWaits) ask(of awaitedSchema, first app.TaskID) {
+	began := time.Now()
+	for backoff := backoffMin; ; backoff = min(2*backoff, backoffMax) {
+		err := w.cfg.Schemas().Read(w.ctx, of.format, of.ref)
+		if err == nil {
+			break
+		}
+		if w.ctx.Err() != nil {
+			return
+		}
+		w.log.Warn("schema cannot be read, records that name it wait", "topic", first.Topic, "partition", first.Partition,
+			"waits", time.Since(began).Round(time.Millisecond).String(), "error", err)
+		if kafka.Pause(w.ctx, backoff) != nil {
+			return
+		}
+	}
+	w.mu.Lock()
+	w.read[of] = true
+	w.mu.Unlock()
+	w.wake()
+}
+
+// takeRead returns the partitions whose schema was read since the last call.
+func (w *schemaWaits) takeRead() (ready []app.TaskID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, of := range w.waiting {
+		if w.read[of] {
+			ready = append(ready, id)
+			delete(w.waiting, id)
+			w.metrics.schemaWaits.Dec()
+		}
+	}
+	for of, read := range w.read {
+		if read {
+			delete(w.read, of)
+		}
+	}
+	return ready
+}
+
+// close waits until nothing is asked for any more. The context of the client has ended.
+func (w *schemaWaits) close() {
+	w.reading.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.metrics.schemaWaits.Sub(float64(len(w.waiting)))
+	clear(w.waiting)
+}
+
+// schemaFindings judges the schemas that records of the routes need; nil if they need none.
+func schemaFindings(ctx context.Context, schemas *registry.Registry, routes *rules.Routes) []app.Finding {
+	const check = "schemas"
+	if schemas == nil || !slices.ContainsFunc(routes.Formats(), func(f rules.RecordFormat) bool { return f.Format.NeedsSchema() }) {
+		return nil
+	}
+	if err := schemas.Check(ctx, routes); err != nil {
+		return []app.Finding{{Check: check, Level: app.Fails, Text: err.Error(), Action: "put the schema files in place, or set ONCEBUS_SCHEMA_REGISTRY_URL"}}
+	}
+	if err := schemas.Ask(ctx); err != nil {
+		return []app.Finding{{
+			Check: check, Level: app.AtRisk, Text: "the schema registry does not answer: " + err.Error() + ": partitions with records of unread schemas wait",
+			Action: "start the registry, or correct ONCEBUS_SCHEMA_REGISTRY_URL and its credentials",
+		}}
+	}
+	return []app.Finding{{Check: check, Level: app.OK, Text: "the schema files are read, and the registry answers"}}
+}
