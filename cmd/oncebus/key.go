@@ -2,12 +2,15 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -20,6 +23,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
+	"oncebus/processor/registry"
 )
 
 // keyLineMax is the longest line of 'oncebus key --lines', in bytes. By default a
@@ -34,6 +38,7 @@ type keyOptions struct {
 	route      string
 	json       bool
 	lines      bool
+	encoded    bool
 }
 
 // keyCommand is 'oncebus key'.
@@ -43,7 +48,8 @@ func keyCommand() cli.Command {
 		Name: "key", Synopsis: "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", About: "print the dedup key that a route derives for an event, and how", ArgsMax: 1,
 		Long: "Prints the dedup key that a route derives for an event, and the bytes that it hashes, so\n" +
 			"that another tool can recompute the key. It reads the payload unchanged from FILE, or from\n" +
-			"standard input. A route with a secret takes it from ONCEBUS_KEY_SECRET or\n" +
+			"standard input: as JSON, or with --encoded in the format of the route, whose schema it\n" +
+			"takes from its file or from the registry of ONCEBUS_SCHEMA_REGISTRY_URL. A route with a secret takes it from ONCEBUS_KEY_SECRET or\n" +
 			"ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.",
 		Example: `echo '{"traceId":"t1"}' | oncebus key --routes deployments/routes/signals.yaml --route signals`,
 		Flags: func(fs *pflag.FlagSet) {
@@ -51,6 +57,7 @@ func keyCommand() cli.Command {
 			fs.StringVar(&o.topic, "topic", "", "the input `topic` of the event; its routes are tried in order")
 			fs.StringVar(&o.route, "route", "", "the `name` of the route, instead of --topic")
 			o.register(fs)
+			fs.BoolVar(&o.encoded, "encoded", false, "the event is in the format of the route, such as Avro, and not in JSON")
 			fs.BoolVar(&o.lines, "lines", false, "read every line of the input as an event, and print one line for each")
 			cli.OutputFlag(fs, &o.json)
 		},
@@ -62,6 +69,9 @@ func keyCommand() cli.Command {
 func (o *keyOptions) run(ctx context.Context, rest []string, p cli.Process) int {
 	if (o.topic == "") == (o.route == "") {
 		return cli.UsageError(p, "key", "want either --topic or --route")
+	}
+	if o.encoded && o.lines {
+		return cli.UsageError(p, "key", "want either --encoded or --lines: a line is text")
 	}
 	k, err := newKeyPrinter(*o, p)
 	if err != nil {
@@ -85,6 +95,7 @@ func (o *keyOptions) run(ctx context.Context, rest []string, p cli.Process) int 
 type keyPrinter struct {
 	keyOptions
 	deriver *rules.Deriver
+	schemas *registry.Registry
 	out     io.Writer
 }
 
@@ -108,7 +119,13 @@ func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
 		}
 		o.topic = route.Topics[0]
 	}
-	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.Stdout}, nil
+	s.Processor.Schema.Dir = cmp.Or(s.Processor.Schema.Dir, filepath.Dir(s.Routes))
+	schemas, err := registry.New(s.Processor.Schema, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	deriver := routes.NewDeriver(s.Processor.KeySecret.Bytes()).Using(schemas.Schemas)
+	return &keyPrinter{keyOptions: o, deriver: deriver, schemas: schemas, out: p.Stdout}, nil
 }
 
 // errNoKey says that an event has no dedup key.
@@ -122,7 +139,7 @@ func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("read the event: %w", err)
 		}
-		shown := k.explain(payload)
+		shown := k.explain(ctx, payload)
 		if shown.Error == "" || k.json {
 			if err := k.write(shown); err != nil {
 				return err
@@ -138,7 +155,7 @@ func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	failed, line := 0, 0
 	for scanner.Scan() && ctx.Err() == nil {
 		line++
-		shown := k.explain(scanner.Bytes())
+		shown := k.explain(ctx, scanner.Bytes())
 		if shown.Error != "" {
 			failed++
 		}
@@ -172,8 +189,13 @@ type shownKey struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-func (k *keyPrinter) explain(payload []byte) shownKey {
-	derived, explanation := k.deriver.Explain(k.input(k.topic, payload))
+func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
+	in := k.input(k.topic, payload)
+	in.AsJSON = !k.encoded
+	if _, err := k.schemas.Derive(ctx, k.deriver, in); err != nil { // reads the schema
+		return shownKey{Error: err.Error()}
+	}
+	derived, explanation := k.deriver.Explain(in)
 	shown := shownKey{Skipped: explanation.Skipped}
 	if derived.Route != nil {
 		shown.Route = derived.Route.Name

@@ -280,6 +280,7 @@ var routeObjects = []struct{ def, heading string }{
 	{"payload", "Keys of `payload`"},
 	{"order", "Keys of `order`"},
 	{"normaliserStep", "Steps of `normalise`"},
+	{"formatOfFile", "Keys of `format`"},
 	{"time", "Keys of `time`"},
 	{"duplicates", "Keys of `duplicates`"},
 	{"limits", "Keys of `limits`"},

@@ -74,6 +74,9 @@ func (o *changeOptions) run(ctx context.Context, args []string, p cli.Process) i
 		file = args[0]
 	}
 	s, routes, err := settings.Load(p.Environ, file)
+	if err == nil {
+		err = s.Processor.Schemas().Check(ctx, routes)
+	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", o.name, err)
 		return cli.ExitWrong
