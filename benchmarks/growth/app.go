@@ -26,6 +26,7 @@ type app struct {
 	partitions int
 	broker     *bench.Broker
 	binary     string
+	registry   string
 	process    *program.Process
 	producer   *kgo.Client
 	sent       int
@@ -44,7 +45,7 @@ func plainRoutes(n int) string {
 // newApp creates the topics of a case and its routes file, and starts the process. In routes
 // APP stands for the name of the app.
 func (r *run) newApp(ctx context.Context, name, routes string, partitions int) (*app, error) {
-	a := &app{name: name, partitions: partitions, broker: r.broker, binary: r.binary}
+	a := &app{name: name, partitions: partitions, broker: r.broker, binary: r.binary, registry: r.registry}
 	if err := a.broker.CreateTopics(ctx, partitions, name+"-in", name+"-out", name+"-live", name+"-live-out", name+"-dead", name+"-outcomes", name+"-replies"); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (a *app) start(ctx context.Context) (err error) {
 	cmd := exec.CommandContext(ctx, a.binary, "run")
 	cmd.Env = append(program.Inherited(), program.Settings{
 		Brokers: a.broker.Seeds(), AppID: a.name, Instance: "one", Routes: a.path("routes.yaml"), StateDir: a.path("state"),
-		More: []string{fmt.Sprint("PARTITIONS=", a.partitions), "REPLICATION_FACTOR=1"},
+		More: []string{fmt.Sprint("PARTITIONS=", a.partitions), "REPLICATION_FACTOR=1", "SCHEMA_REGISTRY_URL=" + a.registry},
 	}.Environ()...)
 	a.process, err = program.Start(a.name, cmd, a.path("log"))
 	return err

@@ -28,6 +28,7 @@ type run struct {
 	settings
 	broker   *bench.Broker
 	binary   string
+	registry string // URL of the schema registry; "" for none
 	progress *bench.Progress
 	results  []result
 	memory   []sample

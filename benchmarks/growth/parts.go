@@ -50,6 +50,7 @@ const (
 	p99            = "p99"
 	rssHighest     = "highest RSS, MiB"
 	anonHighest    = "highest anonymous, MiB"
+	toJSON         = "relative to JSON"
 )
 
 var parts = []part{
@@ -107,6 +108,11 @@ var parts = []part{
 		"members", "A backlog of events whose JSON object has many members, 12 partitions",
 		func(s *settings) []time.Duration { return repeat(len(s.members), caseTime+s.loadTime(s.events)) }, (*run).ofMembers,
 		nil, []curves{{"members", "CPU by members of a JSON object", "members", "ns a byte", []string{byteNanos}}},
+	},
+	{
+		"formats", fmt.Sprintf("A backlog of the same orders in each format, schemas in a registry, 12 partitions: medians of %d rounds", formatRounds-1),
+		func(s *settings) []time.Duration { return repeat(formatRounds*len(formatCases()), caseTime+2*s.loadTime(s.events)) }, (*run).ofFormats,
+		results.formatGoals, []curves{{"formats", "Rate of a format relative to JSON", "", "relative to JSON", []string{toJSON}}},
 	},
 	{
 		"collisions", "The log of a process that gets as many events of a known key with other details as it gets keys, 12 partitions",
