@@ -133,6 +133,23 @@ func (s *serialised) check(format string) {
 	}
 }
 
+// serialisers returns the commands of the programs, by language.
+func serialisers(t *testing.T) map[string][]string {
+	t.Helper()
+	const python, java = "testdata/serialisers/python", "testdata/serialisers/java"
+	classes := tools.Java(t, "serialisers-java", java, "src/main/java/Produce.java", "src/main/resources/order1.json", "src/main/resources/order2.json")
+	return map[string][]string{
+		"python": {tools.Python(t, "serialisers-python", python), python + "/produce.py"},
+		"java":   {"java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes, "Produce"},
+	}
+}
+
+// TestRegistryIsInstalled fetches what TestRealFormats runs, outside of its time.
+func TestRegistryIsInstalled(t *testing.T) {
+	apicurio(t)
+	serialisers(t)
+}
+
 // TestRealFormats: orders in Avro, Protobuf and JSON Schema by the serialisers of Confluent for
 // Python and of Apicurio for Java, each written twice, the second time with an evolved schema and
 // by the other serialiser. The registry is killed before the app has read the second schemas, and
@@ -140,10 +157,7 @@ func (s *serialised) check(format string) {
 // dead letter.
 func TestRealFormats(t *testing.T) {
 	t.Parallel()
-	s := &serialised{orders: max(2_000, 5*int(loadRate)/2), registry: newSchemaRegistry(t), commands: map[string][]string{
-		"python": {tools.Python(t, "serialisers-python", "testdata/serialisers/python"), "testdata/serialisers/python/produce.py"},
-		"java":   {"java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", tools.Java(t, "serialisers-java", "testdata/serialisers/java", "src/main/java/Produce.java", "src/main/resources/order1.json", "src/main/resources/order2.json"), "Produce"},
-	}}
+	s := &serialised{orders: max(2_000, 5*int(loadRate)/2), registry: newSchemaRegistry(t), commands: serialisers(t)}
 	w := newLoadedWorld(t, formatRoutes)
 	s.w = w
 	w.settings = append(w.settings, "SCHEMA_REGISTRY_URL="+s.registry.confluent)

@@ -21,7 +21,7 @@ import (
 type schemaRegistry struct {
 	t          *testing.T
 	dir, addr  string
-	classPath  string
+	jar        string
 	process    *program.Process
 	starts     int
 	confluent  string // URL of the interface of Confluent's registry
@@ -35,8 +35,9 @@ const registryArtifact = "io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all"
 // also read its parent, which not every mirror of Maven Central has.
 const artifactGet = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
 
-// newSchemaRegistry starts a registry. The first call on a machine fetches it from Maven Central.
-func newSchemaRegistry(t *testing.T) *schemaRegistry {
+// apicurio returns the jar of the registry. The first call on a machine fetches it from Maven
+// Central.
+func apicurio(t *testing.T) string {
 	t.Helper()
 	tools.Need(t, "java", "-version")
 	tools.Need(t, "mvn", "--version")
@@ -53,12 +54,19 @@ func newSchemaRegistry(t *testing.T) *schemaRegistry {
 			t.Fatal(err)
 		}
 	})
+	return filepath.Join(dir, "apicurio-registry-app-3.0.9-runner.jar")
+}
+
+// newSchemaRegistry starts a registry.
+func newSchemaRegistry(t *testing.T) *schemaRegistry {
+	t.Helper()
+	jar := apicurio(t)
 	addr, err := kafkatest.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &schemaRegistry{
-		t: t, dir: t.TempDir(), addr: addr, classPath: filepath.Join(dir, "apicurio-registry-app-3.0.9-runner.jar"),
+		t: t, dir: t.TempDir(), addr: addr, jar: jar,
 		confluent: "http://" + addr + "/apis/ccompat/v7", interface3: "http://" + addr + "/apis/registry/v3",
 	}
 	t.Cleanup(r.kill)
@@ -75,7 +83,7 @@ func (r *schemaRegistry) start() {
 		"-Dquarkus.http.host=127.0.0.1", "-Dquarkus.http.port="+port, "-Dquarkus.log.level=WARN",
 		"-Dapicurio.storage.kind=sql", "-Dapicurio.storage.sql.kind=h2", // Each schema is on the disk before it has an id.
 		"-Dapicurio.datasource.url=jdbc:h2:file:"+filepath.Join(r.dir, "schemas")+";WRITE_DELAY=0",
-		"-jar", r.classPath)
+		"-jar", r.jar)
 	var err error
 	if r.process, err = program.Start("registry", java, filepath.Join(r.dir, fmt.Sprintf("registry-%d.log", r.starts))); err != nil {
 		r.t.Fatal(err)
