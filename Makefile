@@ -88,7 +88,7 @@ kafka-note:
 .PHONY: tools-note
 tools-note:
 	@{ command -v javac && command -v mvn && command -v npm && python3 -c 'import venv, ensurepip'; } >/dev/null 2>&1 || \
-		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python, and the presets of webhooks with the SDKs, are not tested'
+		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python, the presets of webhooks with the SDKs, and other serialisers, are not tested'
 	@command -v tmux >/dev/null || \
 		echo 'test: no tmux: oncebus top is not tested in a terminal'
 	@command -v chromium >/dev/null || \
