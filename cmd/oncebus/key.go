@@ -178,6 +178,7 @@ type shownKey struct {
 	Key       string   `json:"key,omitempty"`
 	Route     string   `json:"route,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
 	Source    string   `json:"source,omitempty"`
 	Preset    string   `json:"preset,omitempty"` // why the preset of the route's provider keys so
 	Hash      string   `json:"hash,omitempty"`
@@ -209,7 +210,7 @@ func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
 		return shown
 	}
 	shown.Key, shown.Digest = hex.EncodeToString(derived.Key[:]), derived.Digest.String()
-	shown.Namespace, shown.Source, shown.Time = derived.Route.Namespace, derived.Source, derived.Time
+	shown.Namespace, shown.Tenant, shown.Source, shown.Time = derived.Route.Namespace, derived.Tenant, derived.Source, derived.Time
 	if h := derived.Route.HTTP; h != nil {
 		if p := rules.ProviderOf(h.Provider); p != nil && p.Keys(derived.Route) {
 			shown.Preset = p.Name + ": " + p.Why
@@ -238,12 +239,14 @@ func (k *keyPrinter) write(s shownKey) error {
 	}
 	tw := tabwriter.NewWriter(k.out, 0, 0, 2, ' ', 0)
 	for _, line := range []fact{
-		{"key", s.Key}, {"route", s.Route}, {"namespace", s.Namespace}, {"source", s.Source},
+		{"key", s.Key}, {"route", s.Route}, {"namespace", s.Namespace}, {"tenant", s.Tenant}, {"source", s.Source},
 		{"hash", s.Hash + " of the next line's bytes"}, {"hashed", hashed},
 		{"digest", s.Digest + " (the key of its row)"},
 		{"time", strconv.FormatInt(s.Time, 10) + " (" + time.UnixMilli(s.Time).UTC().Format(time.RFC3339Nano) + ")"},
 	} {
-		cli.Printf(tw, "%s\t%s\n", line.name, line.value)
+		if line.value != "" {
+			cli.Printf(tw, "%s\t%s\n", line.name, line.value)
+		}
 	}
 	if s.Preset != "" {
 		cli.Printf(tw, "preset\t%s\n", s.Preset)

@@ -1,6 +1,7 @@
 package routesets
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,6 +95,8 @@ func (c *comparison) changed(old, r *rules.Route) {
 		c.returns(r)
 	case old.Secret != r.Secret:
 		c.add(Refused, r.Name, "secret", "stored keys would never be found", stepsSecret, "secret %v -> %v", old.Secret, r.Secret)
+	case old.TenantRule() != r.TenantRule():
+		c.add(Refused, r.Name, "tenant", "stored keys would never be found", stepsTenant, "tenant %s -> %s", tenantText(old), tenantText(r))
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
 	}
@@ -110,6 +113,7 @@ func (c *comparison) changed(old, r *rules.Route) {
 	if !r.IsPromotionOf(old) {
 		c.windows(old, r)
 	}
+	c.tenants(old, r)
 	c.shadows(old, r)
 	for _, topic := range r.Topics {
 		if !slices.Contains(old.Topics, topic) {
@@ -133,6 +137,22 @@ func (c *comparison) changed(old, r *rules.Route) {
 func keyText(r *rules.Route) string {
 	_, key, _ := strings.Cut(r.KeyRule(), " key=")
 	return key
+}
+
+func tenantText(r *rules.Route) string { return cmp.Or(r.TenantRule(), "none") }
+
+// tenants compares the tenant of records that name none. Where the place of the tenant has
+// changed, that is refused already.
+func (c *comparison) tenants(old, r *rules.Route) {
+	if old.TenantRule() != r.TenantRule() || old.Tenant == nil || old.Tenant.Default == r.Tenant.Default {
+		return
+	}
+	a, b := old.Tenant.Default, r.Tenant.Default
+	if a == "" {
+		c.add(Harmless, r.Name, "tenant", "", nil, "records without a tenant get tenant %s", b)
+		return
+	}
+	c.add(Confirm, r.Name, "tenant", "copies of stored events that name no tenant are emitted again", nil, "tenant of records that name none: %s -> %s", a, cmp.Or(b, "none, they are invalid"))
 }
 
 // windows compares what bounds duplicates in time.

@@ -40,7 +40,7 @@ var fieldKinds = map[string]fieldKind{
 }
 
 // comparedApart are the fields that identify a route, or whose values are compared.
-var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "secret", "window", "grace", "skew", "shadow"}
+var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
 
 // The steps that do what apply refuses.
 var (
@@ -49,6 +49,7 @@ var (
 		"or give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted",
 		"or leave `key` as it was",
 	}
+	stepsTenant    = []string{"give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted", "or leave `tenant` as it was"}
 	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
 	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
 	stepsPromote   = []string{"oncebus promote"}

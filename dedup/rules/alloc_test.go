@@ -25,16 +25,20 @@ func benchPayload(size int) []byte {
 var benchSources = []struct {
 	name, key string
 	pooled    bool // jsontext's pools are used
+	tenant    bool // the route has one
 }{
-	{"record_key", "[record_key]", false},
-	{"header", "[{header: id}]", false},
-	{"field", "[{field: traceId}]", false},
-	{"fields", "[{fields: [account, symbol, timestamp]}]", false},
-	{"hash", "[{field: gone}, {hash: [symbol, exchange, action, timestamp]}]", false},
-	{"payload", "[{payload: {exclude: [timestamp, traceId, items.*.name]}}]", true},
-	{"raw", "[raw]", false},
-	{"cloudevent", "[cloudevent]", false},
-	{"order", "[order]", false},
+	{"record_key", "[record_key]", false, false},
+	{"header", "[{header: id}]", false, false},
+	{"field", "[{field: traceId}]", false, false},
+	{"fields", "[{fields: [account, symbol, timestamp]}]", false, false},
+	{"hash", "[{field: gone}, {hash: [symbol, exchange, action, timestamp]}]", false, false},
+	{"payload", "[{payload: {exclude: [timestamp, traceId, items.*.name]}}]", true, false},
+	{"parts", "[{fields: [account, {header: id}, {record_key: true}, {topic: true}]}]", false, false},
+	{"hash of parts", "[{hash: [account, {header: id}, {tenant: true}]}]", false, true},
+	{"raw", "[raw]", false, false},
+	{"field of a tenant", "[{field: traceId}]", false, true},
+	{"cloudevent", "[cloudevent]", false, false},
+	{"order", "[order]", false, false},
 }
 
 type benchHeaders struct{ id []byte }
@@ -73,7 +77,11 @@ func TestAllocations(t *testing.T) {
 	for _, source := range benchSources {
 		for _, secret := range []string{"secret: false", "secret: true"} {
 			for _, size := range []int{200, 8 << 10} {
-				d := oneRoute(t, source.key, secret).NewDeriver([]byte(testSecret))
+				more := []string{secret}
+				if source.tenant {
+					more = append(more, "tenant: {header: id}")
+				}
+				d := oneRoute(t, source.key, more...).NewDeriver([]byte(testSecret))
 				in := benchInput(size)
 				if got := d.Derive(in); got.Finding != Keyed {
 					t.Fatalf("%s: %s", source.name, got.Reason)
@@ -106,7 +114,11 @@ func BenchmarkDerive(b *testing.B) {
 	for _, source := range benchSources {
 		for _, size := range []int{200, 8 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("%s/%d", source.name, size), func(b *testing.B) {
-				d := oneRoute(b, source.key).NewDeriver(nil)
+				var more []string
+				if source.tenant {
+					more = []string{"tenant: {header: id}"}
+				}
+				d := oneRoute(b, source.key, more...).NewDeriver(nil)
 				in := benchInput(size)
 				b.SetBytes(int64(len(in.Value)))
 				b.ReportAllocs()

@@ -18,13 +18,18 @@
 // true the HMAC-SHA-256, of these bytes:
 //
 //	record_key, header, field   the id's bytes: a string's text in UTF-8, a number in RFC 8785 form
-//	fields                      netstrings of the parts, in the file's order: "<length>:<bytes>," each
+//	fields                      netstrings of the parts, in the file's order: "<length>:<bytes>," each;
+//	                            if one is no path, "<length>:<name>=<length>:<bytes>," each
 //	cloudevent                  netstrings of source and id
 //	hash                        canonical JSON (RFC 8785) of {"<path as written>": value, ...}
 //	payload                     canonical JSON of the payload after include or exclude
 //	raw                         the payload's bytes
 //	form                        names and values of the form, sorted, without separators
 //	order                       account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
+//
+// The name of a path is its text, that of another part .header:NAME, .record_key, .topic or
+// .tenant: no path begins with a dot. On a route with a tenant "7:.tenant=<length>:<tenant>,"
+// stands before the bytes. Each key then depends on its tenant, and the state digest needs no more.
 //
 // The state digest is the first 16 bytes of the dedup key, combined by exclusive or with
 // those of the SHA-256 of two netstrings: namespace and kind (id, composite, content or

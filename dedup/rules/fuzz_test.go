@@ -29,6 +29,9 @@ routes:
   - {name: r, topics: [r], window: 1h, output: o, key: [raw]}
   - {name: e, topics: [e], window: 1h, output: o, key: [cloudevent]}
   - {name: w, topics: [w], window: 1h, output: o, key: [{field: id}, form], http: {path: /w, form: true, signature: {scheme: none}}}
+  - {name: m, topics: [m], window: 1h, output: o, key: [{fields: [id, {header: h}, {record_key: true, normalise: trim}, {topic: true}]}, {hash: ["a.b", {header: h}, {record_key: true}]}, {fields: [{header: h}, {topic: true}]}]}
+  - {name: t, topics: [t], window: 1h, output: o, key: [{field: id}, {fields: [n, {tenant: true}]}, raw], tenant: {field: a.b, default: none}}
+  - {name: u, topics: [u], window: 1h, output: o, secret: true, key: [{hash: [id, {tenant: true}]}, record_key], tenant: {header: h}}
   - {name: o, topics: [o1], window: 1h, output: o, fingerprint: [a, n, l], time: {field: t}, key: [{order: {account: id, symbol: a.b, side: kind, quantity: n, type: kind, timestamp: t, adjacent_buckets: true}}]}
 `
 

@@ -29,6 +29,8 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 		switch {
 		case slices.Contains(CarriedHeaders[:], name):
 			d.fail(n, at, "%s is always carried: leave it out", written)
+		case name == PrincipalHeader:
+			d.fail(n, at, "%s is written by the ingress, with the name that it has authenticated: leave it out", written)
 		case slices.Contains(credentialHeaders, name):
 			d.fail(n, at, "%s holds credentials, which must not get into Kafka", written)
 		case eventAttribute(name, EventRequestPrefix) != "":
@@ -48,7 +50,7 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 // validateCarried refuses sources that no HTTP request has a value for: a header
 // that is not carried, and a record key.
 func (d *decoder) validateCarried(r *draft) {
-	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey }
+	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey || s.readsPart(ofRecordKey) }
 	switch {
 	case r.Prepartitioned && slices.ContainsFunc(r.Keys, isRecordKey):
 		d.failAt(r, "http", "an HTTP request has no record key, which selects the partition of a prepartitioned route: "+
@@ -58,14 +60,13 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 	keys := r.nodes["key"]
 	for i, s := range r.Keys {
-		if kinds[s.kind].carried != partHeader {
-			continue
-		}
 		at := keys
 		if len(keys.Content) == len(r.Keys) { // otherwise entries with mistakes were left out
 			at = keys.Content[i]
 		}
-		d.requireCarried(r, at, join(r.at, "key"), s.header)
+		for _, name := range s.headers() {
+			d.requireCarried(r, at, join(r.at, "key"), name)
+		}
 	}
 	if r.Match != nil && r.Match.Header != "" {
 		d.requireCarried(r, r.nodes["match"], join(r.at, "match"), r.Match.Header)

@@ -72,11 +72,13 @@ type Derived struct {
 	Fingerprint uint64
 	// Request is the sender's request id, in claim mode; "" for none.
 	Request string
-	Time    int64             // event time, Unix milliseconds; the record's timestamp unless Keyed
-	Format  RecordFormat      // of the record, with SchemaPending
-	Schema  formats.Reference // likewise; unset if the format has its file
-	Source  string            // the source that yielded the key, as in the file
-	Reason  string            // unless Keyed: names field and cause
+	// Tenant is the name of the record's tenant; "" where the route has none.
+	Tenant string
+	Time   int64             // event time, Unix milliseconds; the record's timestamp unless Keyed
+	Format RecordFormat      // of the record, with SchemaPending
+	Schema formats.Reference // likewise; unset if the format has its file
+	Source string            // the source that yielded the key, as in the file
+	Reason string            // unless Keyed: names field and cause
 }
 
 // Explanation shows a person how a key was derived.
@@ -97,6 +99,7 @@ type Deriver struct {
 
 	form     []byte // the JSON of a form
 	buf      []byte // the bytes to hash, where they are not the record's own
+	scope    []byte // the same behind the name of the tenant
 	routing  []byte // order: the bytes without the bucket
 	adjacent []byte // order: the bytes with another bucket
 	bucket   bucket // order
@@ -113,6 +116,8 @@ type Deriver struct {
 	schemas    Schemas           // nil without any
 	pending    formats.Reference // the record's schema, with isPending
 	isPending  bool              // its schema was not read yet
+	tenant     []byte            // of the record; nil for none
+	names      map[string]string // of tenants, see nameOf
 	skipped    []fault           // of the sources that yielded no key so far
 	fault      fault             // makes the record malformed
 }
@@ -160,6 +165,9 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	}
 	route, st := d.selectRoute()
 	out.Route = route
+	if st == found {
+		st = d.deriveTenant(route, out)
+	}
 	if st == found {
 		st = d.deriveKey(route, out)
 	}
@@ -213,7 +221,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name, &d.transcoded} {
+	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.scope, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name, &d.transcoded} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -232,7 +240,7 @@ func (d *Deriver) begin(in *Input) {
 // Release drops what the deriver has of the last record. Else that record, and with it the
 // batch in which it arrived, stays in memory until the next one.
 func (d *Deriver) Release() {
-	d.in, d.hashed, d.fault = nil, nil, fault{}
+	d.in, d.hashed, d.tenant, d.fault = nil, nil, nil, fault{}
 	clear(d.skipped[:cap(d.skipped)])
 	d.payload.release()
 }
@@ -250,6 +258,7 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		case found:
 		}
 		out.Source = s.text
+		d.hashed = d.scoped(r, d.hashed)
 		out.Key = d.key(r.Secret, d.hashed)
 		if !r.Secret {
 			out.Hashed = partOf(d.in.Value, d.hashed)
@@ -257,11 +266,11 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		out.Digest = s.digest(&out.Key)
 		out.Routing = out.Digest
 		if len(d.routing) > 0 {
-			stable := d.key(r.Secret, d.routing)
+			stable := d.key(r.Secret, d.scoped(r, d.routing))
 			out.Routing = s.digest(&stable)
 		}
 		if s.order != nil && s.order.AdjacentBuckets {
-			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r.Secret, s), true
+			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r, s), true
 		}
 		return found
 	}

@@ -33,8 +33,9 @@ func (r *Route) OfKey(key [32]byte) []Derived {
 
 // OfID returns what Derive returns for an event of the route with this id, or with these
 // parts of a composite id, in the order of the fields: one result for each source that
-// yields such an id, and for each spelling of a part as a number. The error says why the
-// route has no such key.
+// yields such an id, and for each spelling of a part as a number. On a route with a tenant
+// the first id is its name, and a part that is the tenant has no other id. The error says why
+// the route has no such key.
 func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	size := 0
 	for _, id := range ids {
@@ -45,19 +46,24 @@ func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	var all []Derived
 	var sources []string
 	seen := map[dedup.Digest]bool{}
+	tenant, rest := "", ids
+	if r.Tenant != nil && len(ids) > 0 {
+		tenant, rest = ids[0], ids[1:]
+	}
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		sources = append(sources, s.text)
 		makes := kinds[s.kind].makes
-		if makes != kindID && makes != kindComposite || len(s.fields) != len(ids) {
+		parts := s.idsOf(tenant, rest)
+		if makes != kindID && makes != kindComposite || len(s.fields) != len(parts) {
 			continue
 		}
-		for numbers := range 1 << len(ids) { // one bit for each id that is a number
-			text, ok := d.idText(r, s, ids, numbers)
+		for numbers := range 1 << len(parts) { // one bit for each id that is a number
+			text, ok := d.idText(r, s, tenant, parts, numbers)
 			if !ok {
 				continue
 			}
-			out := Derived{Route: r, Key: d.key(r.Secret, text), Source: s.text}
+			out := Derived{Route: r, Key: d.key(r.Secret, text), Source: s.text, Tenant: tenant}
 			out.Digest = s.digest(&out.Key)
 			if out.Routing = out.Digest; !seen[out.Digest] {
 				seen[out.Digest] = true
@@ -68,20 +74,45 @@ func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	if len(all) > 0 {
 		return all, nil
 	}
+	return nil, noKeyOf(r, len(ids), sources)
+}
+
+// noKeyOf is the error of OfID for a route without a key of so many ids.
+func noKeyOf(r *Route, ids int, sources []string) error {
 	what := "that one id"
-	if len(ids) != 1 {
-		what = fmt.Sprintf("these %d ids", len(ids))
+	if ids != 1 {
+		what = fmt.Sprintf("these %d ids", ids)
 	}
-	return nil, fmt.Errorf("route %s has no key of %s: its sources are %s; pass the event, or its key of 64 hexadecimal digits", r.Name, what, strings.Join(sources, "; "))
+	if r.Tenant != nil {
+		what += ", of which the first is the tenant"
+	}
+	return fmt.Errorf("route %s has no key of %s: its sources are %s; pass the event, or its key of 64 hexadecimal digits", r.Name, what, strings.Join(sources, "; "))
+}
+
+// idsOf returns the ids of all fields of a source: those that are given, and the tenant.
+func (s *Source) idsOf(tenant string, given []string) (ids []string) {
+	if !s.readsPart(ofTenant) {
+		return given
+	}
+	for i := range s.fields {
+		switch {
+		case s.fields[i].part == ofTenant:
+			ids = append(ids, tenant)
+		case len(given) > 0:
+			ids, given = append(ids, given[0]), given[1:]
+		}
+	}
+	return append(ids, given...)
 }
 
 // idText returns the bytes that a source hashes for these ids, of which some are JSON
 // numbers; false if the source cannot have them.
-func (d *Deriver) idText(r *Route, s *Source, ids []string, numbers int) ([]byte, bool) {
+func (d *Deriver) idText(r *Route, s *Source, tenant string, ids []string, numbers int) ([]byte, bool) {
 	d.begin(&Input{Topic: r.Topics[0]})
+	d.tenant = []byte(tenant)
 	for n, id := range ids {
 		number := numbers>>n&1 == 1
-		if number && (s.kind != sourceField && s.kind != sourceComposite && s.kind != sourceCloudEvent || !isNumber(id)) {
+		if number && (s.fields[n].part != ofPayload || s.kind != sourceField && s.kind != sourceComposite && s.kind != sourceCloudEvent || !isNumber(id)) {
 			return nil, false
 		}
 		text, st := d.finish(&s.fields[n], scalar{text: []byte(id), number: number})
@@ -89,11 +120,11 @@ func (d *Deriver) idText(r *Route, s *Source, ids []string, numbers int) ([]byte
 		case st != found:
 			return nil, false
 		case kinds[s.kind].makes == kindID:
-			return text.text, true
+			return d.scoped(r, text.text), true
 		}
-		d.buf = appendNetstring(d.buf, text.text)
+		d.buf = s.appendID(d.buf, n, text.text)
 	}
-	return d.buf, true
+	return d.scoped(r, d.buf), true
 }
 
 // isNumber reports whether s is a JSON number.

@@ -55,6 +55,7 @@ type Route struct {
 	Claim Claims // of ClaimMode
 	HTTP  *HTTP  // nil: the ingress has no endpoint for it
 
+	Tenant *Tenant // nil: all records have one scope
 	Sender *Sender // nil: duplicates are not counted by sender
 	Shadow *Shadow // nil: no other key rule is tried out
 
@@ -191,6 +192,7 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
 	{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
+	{"tenant", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Tenant = d.tenant(n, at) }},
 	{"sender", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Sender = d.sender(n, at) }},
 	{"shadow", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Shadow = d.shadow(n, at) }},
 	{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -285,6 +287,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
 	d.validateFormats(r)
+	d.validateTenant(r)
 	d.validateSender(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
@@ -429,6 +432,9 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	}
 	if r.Time != nil {
 		field(&r.Time.Field)
+	}
+	if r.Tenant != nil && r.Tenant.Kind == TenantField {
+		field(&r.Tenant.Field)
 	}
 	for i := range r.Fingerprint {
 		for k := range r.Fingerprint[i].Fields {

@@ -45,7 +45,7 @@ func (rs *Routes) index() {
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]
 			if plan == nil {
-				plan = &topicPlan{topic: topic, format: r.FormatOf(topic), tree: newPathTree()}
+				plan = &topicPlan{topic: topic, name: []byte(topic), format: r.FormatOf(topic), tree: newPathTree()}
 				rs.byTopic[topic] = plan
 			}
 			plan.routes = append(plan.routes, r)
@@ -68,6 +68,7 @@ func (rs *Routes) index() {
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
 	topic  string
+	name   []byte // the same
 	format RecordFormat
 	routes []*Route // in the file's order
 	groups []matchGroup

@@ -18,6 +18,7 @@ type Source struct {
 	// fields are the payload fields that it reads, in the file's order. Those of
 	// record_key and header have no path: only the label and the normalisers.
 	fields  []Field
+	names   []string    // fields: the name of each field, if one is no path
 	members []member    // hash: the fields in canonical order
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
@@ -135,9 +136,11 @@ func (s *Source) payloadFields() []*Field {
 
 // allFields is kind.fields of the sources whose fields are all in Source.fields.
 func allFields(s *Source) []*Field {
-	fields := make([]*Field, len(s.fields))
+	fields := make([]*Field, 0, len(s.fields))
 	for i := range s.fields {
-		fields[i] = &s.fields[i]
+		if s.fields[i].part == ofPayload {
+			fields = append(fields, &s.fields[i])
+		}
 	}
 	return fields
 }
@@ -156,11 +159,13 @@ func (s *Source) Reads() []Field {
 
 // Field is a value that a source reads, with the normalisers to apply to it.
 type Field struct {
-	Path      Path
+	Path      Path // of a field of the payload
 	Normalise []Normaliser
 
-	label string // for reasons: "field traceId"
-	slot  int
+	part   fieldPart // of the record
+	header string    // of ofHeader
+	label  string    // for reasons: "field traceId"
+	slot   int
 }
 
 // newField returns a field with its label. Routes.index assigns the slot.
@@ -190,12 +195,16 @@ func (f *Field) rule() string {
 }
 
 // KeyRule returns the canonical text of everything that decides a key:
-// namespace, secret or not, sources with their normalisers in order. The
+// namespace, secret or not, the tenant, sources with their normalisers in order. The
 // manifest pins it, because another rule cannot find the rows of this one.
 // Files with the same meaning have the same text.
 func (r *Route) KeyRule() string {
 	var b strings.Builder
-	b.WriteString("v1 namespace=" + r.Namespace + " secret=" + strconv.FormatBool(r.Secret) + " key=")
+	b.WriteString("v1 namespace=" + r.Namespace + " secret=" + strconv.FormatBool(r.Secret))
+	if r.Tenant != nil {
+		b.WriteString(" tenant=" + r.TenantRule())
+	}
+	b.WriteString(" key=")
 	for i := range r.Keys {
 		if i > 0 {
 			b.WriteByte(';')

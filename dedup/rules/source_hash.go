@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strconv"
 	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,11 +19,11 @@ func completeHash(s *sourceDraft) {
 	completeFields(s)
 	s.members = make([]member, len(s.fields))
 	for i := range s.fields {
-		name, _ := jsontext.AppendQuote(nil, s.fields[i].Path.Text) // the text is valid UTF-8, because YAML requires it
+		name, _ := jsontext.AppendQuote(nil, s.fields[i].partName()) // the text is valid UTF-8, because YAML requires it
 		s.members[i] = member{field: &s.fields[i], name: append(name, ':')}
 	}
 	slices.SortFunc(s.members, func(a, b member) int {
-		return slices.Compare(utf16.Encode([]rune(a.field.Path.Text)), utf16.Encode([]rune(b.field.Path.Text)))
+		return slices.Compare(utf16.Encode([]rune(a.field.partName())), utf16.Encode([]rune(b.field.partName())))
 	})
 }
 
@@ -33,15 +32,17 @@ func completeHash(s *sourceDraft) {
 func ruleOfHash(s *Source) []string {
 	var args []string
 	for _, m := range s.members {
-		args = append(args, strconv.Quote(m.field.Path.Text)+m.field.rule())
+		args = append(args, m.field.partRule())
 	}
 	return args
 }
 
 // hashKey writes the canonical object of the listed fields to d.buf.
 func (d *Deriver) hashKey(s *Source, _ int) status {
-	if !d.readPayload() {
-		return bad
+	if len(s.names) == 0 || s.readsPart(ofPayload) {
+		if !d.readPayload() {
+			return bad
+		}
 	}
 	d.buf = append(d.buf, '{')
 	for i := range s.members {
@@ -50,6 +51,12 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 			d.buf = append(d.buf, ',')
 		}
 		d.buf = append(d.buf, m.name...)
+		if m.field.part != ofPayload {
+			if st := d.hashPart(m.field); st != found {
+				return st
+			}
+			continue
+		}
 		raw, st := d.requireValue(m.field)
 		if st != found {
 			return st

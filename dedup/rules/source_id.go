@@ -63,45 +63,81 @@ func (d *Deriver) fieldKey(s *Source, limit int) status {
 	return st
 }
 
+// readFields reads a list of paths and other parts of a record.
 func readFields(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
-	for _, p := range d.paths(n, at, false) {
-		s.fields = append(s.fields, newField(p))
-	}
+	seen := map[string]bool{}
+	d.list(n, at, func(n *yaml.Node, at string) {
+		var f Field
+		if n.Kind == yaml.MappingNode {
+			var ok bool
+			if f, ok = d.part(n, at); !ok {
+				return
+			}
+		} else {
+			text, ok := d.text(n, at)
+			if !ok {
+				return
+			}
+			f = newField(d.path(n, at, text, false))
+		}
+		if seen[f.partText()] {
+			d.fail(n, at, "%s is listed twice", f.describe())
+			return
+		}
+		seen[f.partText()] = true
+		s.fields = append(s.fields, f)
+	})
 }
 
+// completeFields sets the text, and the names of the parts unless all are paths.
 func completeFields(s *sourceDraft) {
-	var paths []Path
-	for _, f := range s.fields {
-		paths = append(paths, f.Path)
+	texts := make([]string, len(s.fields))
+	for i := range s.fields {
+		texts[i] = s.fields[i].partText()
 	}
-	s.text += ": " + textOf(paths)
+	s.text += ": [" + strings.Join(texts, ", ") + "]"
+	if hasParts(s.fields) {
+		for i := range s.fields {
+			s.names = append(s.names, s.fields[i].partName())
+		}
+	}
 }
 
 func ruleOfFields(s *Source) []string {
 	var args []string
 	for i := range s.fields {
-		args = append(args, strconv.Quote(s.fields[i].Path.Text)+s.fields[i].rule())
+		args = append(args, s.fields[i].partRule())
 	}
 	return args
 }
 
-// fieldsKey writes the composite of several payload fields.
+// fieldsKey writes the composite of several fields of the payload, or parts of the record.
 func (d *Deriver) fieldsKey(s *Source, limit int) status {
-	if !d.readPayload() {
-		return bad
+	if len(s.names) == 0 || s.readsPart(ofPayload) {
+		if !d.readPayload() {
+			return bad
+		}
 	}
 	size := 0
 	for i := range s.fields {
 		f := &s.fields[i]
-		id, st := d.id(f, limit)
+		id, st := d.idOf(f, limit)
 		if st != found {
 			return st
 		}
 		if size += len(id.text); size > limit {
 			return d.fail(f.label, "up to here "+reasonKeyLimit(size, limit))
 		}
-		d.buf = appendNetstring(d.buf, id.text)
+		d.buf = s.appendID(d.buf, i, id.text)
 	}
 	d.hashed = d.buf
 	return found
+}
+
+// appendID appends the id of a field of a composite.
+func (s *Source) appendID(dst []byte, field int, id []byte) []byte {
+	if len(s.names) == 0 {
+		return appendNetstring(dst, id)
+	}
+	return appendPart(dst, s.names[field], id)
 }

@@ -204,12 +204,12 @@ type bucket struct {
 
 // adjacentDigests returns the digests of the order with the buckets before and
 // after its own.
-func (d *Deriver) adjacentDigests(secret bool, s *Source) (digests [2]dedup.Digest) {
+func (d *Deriver) adjacentDigests(r *Route, s *Source) (digests [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
 		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)
 		d.adjacent = strconv.AppendInt(d.adjacent, number, 10)
 		d.adjacent = append(d.adjacent, d.buf[d.bucket.to:]...)
-		key := d.key(secret, d.adjacent)
+		key := d.key(r.Secret, d.scoped(r, d.adjacent))
 		digests[i] = s.digest(&key)
 	}
 	return digests

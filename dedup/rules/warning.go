@@ -76,6 +76,10 @@ func (d *decoder) warnUnsigned(drafts []*draft) {
 			continue
 		}
 		d.warnUnsignedKey(r)
+		if x := r.Tenant; x != nil && x.Kind == TenantHeader && !r.HTTP.Signature.Covers(x.Header) {
+			d.warn(r.nodes["tenant"], join(r.at, "tenant"), "header %s is not covered by the signature, scheme: %v: a captured request with another value there is an event of another tenant; use a field of the body, or principal",
+				x.Header, r.HTTP.Signature.Scheme)
+		}
 		if m := r.Match; m != nil && m.Header != "" && len(namespaces[r.HTTP.Path]) > 1 && !r.HTTP.Signature.Covers(m.Header) {
 			d.warn(r.nodes["match"], join(r.at, "match"), "header %s selects the namespace (of %s) and is not covered by the signature, scheme: %v: "+
 				"a captured request with another value there is a new event; match a payload field, or give the routes of %s one namespace",
@@ -88,10 +92,13 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 	s := &r.HTTP.Signature
 	for i, source := range r.Keys {
 		n, at := r.nodes["key"].Content[i], fmt.Sprintf("%s[%d]", join(r.at, "key"), i)
+		for _, name := range source.headers() {
+			if !s.Covers(name) {
+				d.warn(n, at, "header %s is not covered by the signature, scheme: %v: a captured request with another value there is a new event; %s",
+					name, s.Scheme, s.signedKey())
+			}
+		}
 		switch {
-		case source.kind == sourceHeader && !s.Covers(source.header):
-			d.warn(n, at, "header %s is not covered by the signature, scheme: %v: a captured request with another value there is a new event; %s",
-				source.header, s.Scheme, s.signedKey())
 		case s.Scheme == Adyen && !source.readsOnly(adyenSigned):
 			d.warn(n, at, "%s reads what Adyen does not sign: a captured request with another value there is a new event; use pspReference, eventCode and success", source.text)
 		case s.Scheme == Twilio && i == 0 && source.kind != sourceForm:

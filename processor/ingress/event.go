@@ -55,6 +55,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if err != nil {
 		return problemInvalid.respond(err.Error())
 	}
+	headers = e.appendPrincipal(headers, r)
 	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Source: rq.source.String(), WaitForBroker: e.WaitForKafka}
 	derived, err := s.derive(ctx, event)
 	if err != nil {

@@ -1,0 +1,192 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// fieldPart is the part of a record in which a field of fields or hash is.
+type fieldPart uint8
+
+const (
+	ofPayload fieldPart = iota
+	ofHeader
+	ofRecordKey
+	ofTopic
+	ofTenant
+)
+
+var fieldPartNames = [...]string{"field", "header", "record_key", "topic", "tenant"}
+
+// partDraft is an element of fields or hash that is no path, being read.
+type partDraft struct {
+	Field
+	named int // how many parts it names: must be one
+}
+
+// partFields is the format of such an element.
+var partFields = []fieldOf[partDraft]{
+	{"header", func(d *decoder, x *partDraft, n *yaml.Node, at string) {
+		x.header, _ = d.text(n, at)
+		d.refuseOwnHeader(n, at, x.header)
+		x.names(ofHeader)
+	}},
+	{"record_key", func(d *decoder, x *partDraft, n *yaml.Node, at string) { readFlag(d, nil, n, at); x.names(ofRecordKey) }},
+	{"topic", func(d *decoder, x *partDraft, n *yaml.Node, at string) { readFlag(d, nil, n, at); x.names(ofTopic) }},
+	{"tenant", func(d *decoder, x *partDraft, n *yaml.Node, at string) { readFlag(d, nil, n, at); x.names(ofTenant) }},
+	{"normalise", func(d *decoder, x *partDraft, n *yaml.Node, at string) { x.Normalise = d.steps(n, at) }},
+}
+
+func (x *partDraft) names(part fieldPart) { x.part, x.named = part, x.named+1 }
+
+// part reads an element of fields or hash that is an object.
+func (d *decoder) part(n *yaml.Node, at string) (Field, bool) {
+	before := len(d.mistakes)
+	var x partDraft
+	if decodeObject(d, n, at, &x, partFields) != nil && x.named != 1 {
+		d.fail(n, at, "want exactly one of header, record_key, topic and tenant, found %d", x.named)
+	}
+	x.label, x.slot = fieldPartNames[x.part], -1
+	switch x.part {
+	case ofHeader:
+		x.label += " " + x.header
+	case ofRecordKey:
+		x.label = "record key"
+	case ofPayload, ofTopic, ofTenant:
+	}
+	return x.Field, len(d.mistakes) == before
+}
+
+// partText returns a field as in the file.
+func (f *Field) partText() string {
+	switch f.part {
+	case ofPayload:
+		return f.Path.Text
+	case ofHeader:
+		return "{header: " + f.header + "}"
+	case ofRecordKey, ofTopic, ofTenant:
+	}
+	return "{" + fieldPartNames[f.part] + ": true}"
+}
+
+// describe names a field in a mistake.
+func (f *Field) describe() string {
+	if f.part == ofPayload {
+		return fmt.Sprintf("path %q", f.Path.Text)
+	}
+	return f.partText()
+}
+
+// partRule returns a field in the key rule. Paths have quotes, so no other part is one.
+func (f *Field) partRule() string {
+	switch f.part {
+	case ofPayload:
+		return strconv.Quote(f.Path.Text) + f.rule()
+	case ofHeader:
+		return "header(" + strconv.Quote(f.header) + ")" + f.rule()
+	case ofRecordKey, ofTopic, ofTenant:
+	}
+	return fieldPartNames[f.part] + "()" + f.rule()
+}
+
+// partName returns the name of the field among the hashed bytes. That of another part than a
+// path begins with a dot, as no path does.
+func (f *Field) partName() string {
+	switch f.part {
+	case ofPayload:
+		return f.Path.Text
+	case ofHeader:
+		return "." + fieldPartNames[f.part] + ":" + f.header
+	case ofRecordKey, ofTopic, ofTenant:
+	}
+	return "." + fieldPartNames[f.part]
+}
+
+// hasParts reports whether a source reads other parts than paths. Its hashed bytes then name
+// each part.
+func hasParts(fields []Field) bool {
+	return slices.ContainsFunc(fields, func(f Field) bool { return f.part != ofPayload })
+}
+
+// readsPart reports whether the source reads that part of a record as one of its fields.
+func (s *Source) readsPart(part fieldPart) bool {
+	return (s.kind == sourceComposite || s.kind == sourceHash) && slices.ContainsFunc(s.fields, func(f Field) bool { return f.part == part })
+}
+
+// headers returns the headers that the source reads by name.
+func (s *Source) headers() (names []string) {
+	if s.kind == sourceHeader {
+		return []string{s.header}
+	}
+	for i := range s.fields {
+		if s.fields[i].part == ofHeader {
+			names = append(names, s.fields[i].header)
+		}
+	}
+	return names
+}
+
+// partBytes returns the bytes of a part that is no path; nil if it is missing.
+func (d *Deriver) partBytes(f *Field) []byte {
+	switch f.part {
+	case ofHeader:
+		return d.header(f.header)
+	case ofRecordKey:
+		return d.in.Key
+	case ofTopic:
+		return d.plan.name
+	case ofTenant:
+		return d.tenant
+	case ofPayload:
+	}
+	return nil
+}
+
+// idOf returns a field of fields, normalised and at most limit bytes long.
+func (d *Deriver) idOf(f *Field, limit int) (scalar, status) {
+	if f.part == ofPayload {
+		return d.id(f, limit)
+	}
+	value := d.partBytes(f)
+	if len(value) == 0 {
+		return scalar{}, d.skip(f.label, emptyCause(value))
+	}
+	if len(value) > limit {
+		return scalar{}, d.fail(f.label, reasonKeyLimit(len(value), limit))
+	}
+	return d.finish(f, scalar{text: value})
+}
+
+// appendPart appends "<length>:<name>=<length>:<value>,". No netstring has an equals sign
+// behind its bytes, so the bytes of a source with parts are never those of one without.
+func appendPart(dst []byte, name string, value []byte) []byte {
+	dst = strconv.AppendInt(dst, int64(len(name)), 10)
+	dst = append(append(append(dst, ':'), name...), '=')
+	return appendNetstring(dst, value)
+}
+
+// hashPart appends a part that is no path as a canonical JSON string: the value of a member
+// of hash.
+func (d *Deriver) hashPart(f *Field) status {
+	value := d.partBytes(f)
+	switch {
+	case value == nil:
+		return d.skip(f.label, causeAbsent)
+	case !utf8.Valid(value):
+		return d.fail(f.label, "is no UTF-8, which hash needs: use fields, which takes any bytes")
+	}
+	s, st := d.write(f, scalar{text: value})
+	if st != found {
+		return st
+	}
+	if s.number {
+		d.buf = append(d.buf, s.text...)
+	} else {
+		d.buf = appendQuoted(d.buf, s.text)
+	}
+	return found
+}

@@ -1,0 +1,209 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Tenant says where a record names its tenant. Each tenant of a route has keys of its own: an
+// equal id of two tenants is two keys.
+type Tenant struct {
+	Kind   TenantKind
+	Header string // of TenantHeader and TenantPrincipal
+	Field  Field  // of TenantField
+	// Default is the tenant of a record that names none; "": such a record is malformed.
+	Default  string
+	fallback []byte // the same
+}
+
+// TenantKind is the kind of a Tenant.
+type TenantKind uint8
+
+// Kinds of tenants.
+const (
+	TenantHeader TenantKind = iota
+	TenantField
+	TenantPrincipal // the name that the ingress has authenticated, in PrincipalHeader
+)
+
+// PrincipalHeader is the record header in which the ingress writes the authenticated name of
+// a sender. No request header is carried under that name, so no sender can write it by HTTP.
+const PrincipalHeader = "x-oncebus-principal"
+
+// TenantBytesMax is the longest name of a tenant in bytes.
+const TenantBytesMax = 64
+
+// String returns the tenant as a person reads it.
+func (x *Tenant) String() string {
+	switch x.Kind {
+	case TenantField:
+		return x.Field.label
+	case TenantHeader, TenantPrincipal:
+	}
+	return "header " + x.Header
+}
+
+// rule returns the tenant in the key rule. The default is not part of it: without one, a record
+// that names no tenant has no key that could change.
+func (x *Tenant) rule() string {
+	switch x.Kind {
+	case TenantField:
+		return "field(" + strconv.Quote(x.Field.Path.Text) + ")"
+	case TenantHeader, TenantPrincipal:
+	}
+	return "header(" + strconv.Quote(x.Header) + ")"
+}
+
+// TenantRule returns the part of the key rule that is the tenant's; "" for a route without.
+func (r *Route) TenantRule() string {
+	if r.Tenant == nil {
+		return ""
+	}
+	return r.Tenant.rule()
+}
+
+// tenantDraft is a tenant being read.
+type tenantDraft struct {
+	Tenant
+	named int // how many ways to find it: must be one
+}
+
+var tenantFields = []fieldOf[tenantDraft]{
+	{"header", func(d *decoder, x *tenantDraft, n *yaml.Node, at string) {
+		x.Header, _ = d.text(n, at)
+		d.refuseOwnHeader(n, at, x.Header)
+		x.Kind, x.named = TenantHeader, x.named+1
+	}},
+	{"field", func(d *decoder, x *tenantDraft, n *yaml.Node, at string) {
+		x.Field = d.field(n, at)
+		x.Kind, x.named = TenantField, x.named+1
+	}},
+	{"principal", func(d *decoder, x *tenantDraft, n *yaml.Node, at string) {
+		readFlag(d, nil, n, at)
+		x.Header, x.Kind, x.named = PrincipalHeader, TenantPrincipal, x.named+1
+	}},
+	{"default", func(d *decoder, x *tenantDraft, n *yaml.Node, at string) {
+		x.Default = d.tenantName(n, at)
+		x.fallback = []byte(x.Default)
+	}},
+}
+
+// tenant reads the tenant of a route.
+func (d *decoder) tenant(n *yaml.Node, at string) *Tenant {
+	x := &tenantDraft{}
+	before := len(d.mistakes)
+	if decodeObject(d, n, at, x, tenantFields) != nil && x.named != 1 && len(d.mistakes) == before {
+		d.fail(n, at, "want exactly one of header, field and principal, found %d", x.named)
+	}
+	return &x.Tenant
+}
+
+// tenantName reads the name of a tenant.
+func (d *decoder) tenantName(n *yaml.Node, at string) string {
+	name, ok := d.text(n, at)
+	if cause := tenantCause([]byte(name)); ok && cause != "" {
+		d.fail(n, at, "%.80q %s", name, cause)
+	}
+	return name
+}
+
+// tenantCause returns why a text is no name of a tenant; "" if it is one.
+func tenantCause(name []byte) string {
+	switch {
+	case len(name) > TenantBytesMax:
+		return fmt.Sprintf("has %d bytes: a tenant has at most %d", len(name), TenantBytesMax)
+	case !utf8.Valid(name):
+		return "is no UTF-8: a tenant is printable text"
+	case strings.ContainsFunc(string(name), func(c rune) bool { return !unicode.IsPrint(c) }):
+		return "has characters that do not print: a tenant is printable text"
+	}
+	return ""
+}
+
+// validateTenant refuses a tenant that no event of the route has, and parts of keys without one.
+func (d *decoder) validateTenant(r *draft) {
+	x := r.Tenant
+	if x == nil {
+		if slices.ContainsFunc(r.Keys, func(s Source) bool { return s.readsPart(ofTenant) }) {
+			d.failAt(r, "key", "reads the tenant, and the route has none: add tenant: {header: NAME}, or take it out of key")
+		}
+		return
+	}
+	switch {
+	case x.Kind == TenantPrincipal && r.HTTP == nil:
+		d.failAt(r, "tenant", "principal needs an http part: no event of the route comes by HTTP")
+	case x.Kind == TenantHeader && x.Header != "" && r.HTTP != nil:
+		d.requireCarried(r, r.nodes["tenant"], join(r.at, "tenant"), x.Header)
+	}
+}
+
+// scopeName names the tenant among the hashed bytes.
+const scopeName = ".tenant"
+
+// deriveTenant finds the tenant of the record.
+func (d *Deriver) deriveTenant(r *Route, out *Derived) status {
+	x := r.Tenant
+	d.tenant = nil
+	if x == nil {
+		return found
+	}
+	mark := len(d.skipped)
+	if x.Kind == TenantField {
+		s, st := d.scalar(&x.Field)
+		if st == found {
+			s, st = d.finish(&x.Field, s) // a number becomes text
+		}
+		if st == bad {
+			return bad
+		}
+		d.tenant = s.text
+	} else {
+		d.tenant = d.header(x.Header)
+	}
+	d.skipped = d.skipped[:mark]
+	if len(d.tenant) == 0 {
+		if x.Default == "" {
+			return d.fail("tenant", fmt.Sprintf("%v has none: send it there, or give the route tenant: {default: NAME}", x))
+		}
+		d.tenant = x.fallback
+	}
+	if cause := tenantCause(d.tenant); cause != "" {
+		return d.fail("tenant", x.String()+" "+cause)
+	}
+	out.Tenant = d.nameOf(d.tenant)
+	return found
+}
+
+// namesMax bounds the names of tenants that a deriver keeps, so that it allocates none of them
+// twice.
+const namesMax = 4096
+
+// nameOf returns a name as a string.
+func (d *Deriver) nameOf(name []byte) string {
+	if known, ok := d.names[string(name)]; ok {
+		return known
+	}
+	if d.names == nil || len(d.names) == namesMax {
+		d.names = map[string]string{}
+	}
+	text := string(name)
+	d.names[text] = text
+	return text
+}
+
+// scoped returns bytes to hash within the tenant of the record: behind its name, so that no
+// bytes of one tenant are those of another.
+func (d *Deriver) scoped(r *Route, b []byte) []byte {
+	if r.Tenant == nil {
+		return b
+	}
+	mark := len(d.scope)
+	d.scope = append(appendPart(d.scope, scopeName, d.tenant), b...)
+	return d.scope[mark:]
+}
