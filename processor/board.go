@@ -92,6 +92,8 @@ type TaskState struct {
 	Store *state.Stats `json:"store,omitempty"`
 	// Senders has the duplicates by sender, for the metrics.
 	Senders []wire.RouteSenders `json:"-"`
+	// Tenants has the sums of the tenants of each route, for the metrics.
+	Tenants []app.TenantSums `json:"-"`
 	// Shadows has the counts of the shadows in force, for the metrics.
 	Shadows []wire.ShadowCounts `json:"-"`
 
@@ -114,7 +116,7 @@ func (t *task) describe(worker string) TaskState {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 		d.floor = t.TrimTo()
-		d.Senders = t.Counts.ListSenders()
+		d.Senders, d.Tenants = t.Counts.ListSenders(), t.Counts.ListTenants()
 		d.Shadows = t.Committed.Shadows
 	}
 	return d

@@ -39,7 +39,7 @@ func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
 	m := newMetrics(reg)
 	judge.NewMetrics(reg, rs)
 	board := newBoard()
-	reg.MustRegister(newKeyCounts(board), newSenderCounts(board), newLagTimes(board, app.NewBrokerClock()))
+	reg.MustRegister(newKeyCounts(board), newSenderCounts(board), newTenantCounts(board), newLagTimes(board, app.NewBrokerClock()))
 	var states []TaskState
 	for n := range tasks {
 		id := app.TaskID{Topic: rt.Topology.Repartition, Partition: n}

@@ -92,7 +92,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	for _, kind := range []string{app.StageRoute, app.StageDedup, security.ClientProcess} {
 		p.counted[kind] = security.ClientMetrics(reg, kind)
 	}
-	reg.MustRegister(newKeyCounts(p.board), newSenderCounts(p.board), newShadowEvents(&p.shared), newLagTimes(p.board, p.clock))
+	reg.MustRegister(newKeyCounts(p.board), newSenderCounts(p.board), newTenantCounts(p.board), newShadowEvents(&p.shared), newLagTimes(p.board, p.clock))
 	registerClock(reg, p.clock)
 	RegisterBudget(reg, budget)
 	p.clock.OnStep = func(by time.Duration) {

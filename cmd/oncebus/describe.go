@@ -80,7 +80,7 @@ func describe(r *rules.Route) []fact {
 		{"limits", limits},
 		{"on state failure", failing},
 	}
-	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
+	return slices.Concat(facts, describeTenants(r), describeClaims(r), describeHTTP(r))
 }
 
 // describeClaims lists the facts of claim mode.

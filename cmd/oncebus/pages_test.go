@@ -287,6 +287,8 @@ var routeObjects = []struct{ def, heading string }{
 	{"limits", "Keys of `limits`"},
 	{"request", "Keys of `request`"},
 	{"tenant", "Keys of `tenant`"},
+	{"quota", "Keys of `quota`"},
+	{"tenantQuota", "Keys of a quota in `tenants`"},
 	{"sender", "Keys of `sender`"},
 	{"shadow", "Keys of `shadow`"},
 	{"http", "Keys of `http`"},

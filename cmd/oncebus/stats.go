@@ -43,7 +43,8 @@ func statsCommand() cli.Command {
 			"last transaction of each task. JSON has the numbers of each task, too.\n\n" +
 			"Then it shows the duplicates of each route: by UTC day of broker time, by delay after the first\n" +
 			"event in event time, and by sender if the route has sender. A sender's number may be too high,\n" +
-			"by at most the error next to it. Last it has a line for each shadow, a key rule on trial.",
+			"by at most the error next to it. For a route with tenants it shows those with most events, the\n" +
+			"ones over their quota first. Last it has a line for each shadow, a key rule on trial.",
 		Example: "oncebus stats --days 30",
 		Flags: func(fs *pflag.FlagSet) {
 			cli.RoutesFlag(fs, &o.routesFile)
@@ -66,7 +67,7 @@ func (o *statsOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	}
 	tasks, shadows, err := readStats(ctx, s.Processor, routes, p, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Duplicates: sumDuplicates(tasks, o.days), Shadows: shadows, Tasks: tasks}, o.json)
+		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Duplicates: sumDuplicates(tasks, o.days), Tenants: sumTenants(tasks, time.Now()), Shadows: shadows, Tasks: tasks}, o.json)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
@@ -96,6 +97,7 @@ func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, 
 type shownStats struct {
 	Namespaces []namespaceKeys   `json:"namespaces"`
 	Duplicates []routeDuplicates `json:"duplicates"`
+	Tenants    []routeTenants    `json:"tenants"`
 	Shadows    []app.ShadowState `json:"shadows"` // key rules on trial
 	Tasks      []front.TaskKeys  `json:"tasks"`
 }
@@ -174,7 +176,10 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("write standard output: %w", err)
 	}
-	if err := writeDuplicates(to, s.Duplicates); err != nil || len(s.Shadows) == 0 {
+	if err := writeDuplicates(to, s.Duplicates); err != nil {
+		return err
+	}
+	if err := writeTenants(to, s.Tenants); err != nil || len(s.Shadows) == 0 {
 		return err
 	}
 	cli.Printf(to, "\n")

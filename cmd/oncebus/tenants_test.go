@@ -23,11 +23,13 @@ func TestTenantsPage(t *testing.T) {
 	if err := os.WriteFile("routes.yaml", []byte(routes), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, event, _ := strings.Cut(string(page), "```json\n")
+	event, _, _ = strings.Cut(event, "```\n")
 	if len(steps) != 2 {
 		t.Errorf("%d commands, want 2", len(steps))
 	}
 	for _, step := range steps {
-		got := execute(t.Context(), nil, "", step.args()...)
+		got := execute(t.Context(), nil, event, step.args()...)
 		if got.Stdout != step.want || got.Code != cli.ExitStopped {
 			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
 		}

@@ -91,6 +91,7 @@ func TestEachChangeHasItsKind(t *testing.T) {
 		"secret":                        {before: orders, after: with(orders, "secret: true"), want: []string{"refused orders secret"}},
 		"key":                           {before: orders, after: swap(orders, "field: id", "field: number"), want: []string{"refused orders key"}},
 		"tenant":                        {before: orders, after: with(orders, "tenant: {header: t}"), want: []string{"refused orders tenant"}},
+		"quota":                         {before: with(orders, "tenant: {header: t}"), after: with(with(orders, "tenant: {header: t}"), "quota: {keys: 5}"), want: []string{"harmless orders quota"}},
 		"tenant elsewhere":              {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {field: t}"), want: []string{"refused orders tenant"}},
 		"tenant no more":                {before: with(orders, "tenant: {header: t}"), after: orders, want: []string{"refused orders tenant"}},
 		"tenant by default":             {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {header: t, default: a}"), want: []string{"harmless orders tenant"}},

@@ -37,6 +37,7 @@ var fieldKinds = map[string]fieldKind{
 	"request":           {Harmless, "", nil},
 	"http":              {Harmless, "", nil},
 	"sender":            {Harmless, "", nil},
+	"quota":             {Harmless, "", nil},
 }
 
 // comparedApart are the fields that identify a route, or whose values are compared.

@@ -56,6 +56,7 @@ type Route struct {
 	HTTP  *HTTP  // nil: the ingress has no endpoint for it
 
 	Tenant *Tenant // nil: all records have one scope
+	Quota  *Quota  // nil: a tenant may have any number of keys and events
 	Sender *Sender // nil: duplicates are not counted by sender
 	Shadow *Shadow // nil: no other key rule is tried out
 
@@ -193,6 +194,7 @@ var routeFields = []fieldOf[Route]{
 	{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
 	{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
 	{"tenant", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Tenant = d.tenant(n, at) }},
+	{"quota", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Quota = d.quota(n, at) }},
 	{"sender", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Sender = d.sender(n, at) }},
 	{"shadow", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Shadow = d.shadow(n, at) }},
 	{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {

@@ -166,7 +166,7 @@ func (d *decoder) completeShadow(r *draft) {
 	}
 	s.Window, s.Grace = p.Window, p.Grace
 	p.Skew = min(r.Skew, p.Window+p.Grace)
-	p.Match, p.HTTP, p.Sender, p.Shadow, p.Limits, p.FailOpen, p.shadowOf = nil, nil, nil, nil, Limits{}, false, r.Name
+	p.Match, p.HTTP, p.Quota, p.Sender, p.Shadow, p.Limits, p.FailOpen, p.shadowOf = nil, nil, nil, nil, nil, Limits{}, false, r.Name
 	base, _, _ := strings.Cut(r.Namespace, ShadowMark)
 	p.Namespace = base
 	if s.Name == "" {

@@ -133,6 +133,9 @@ func (d *decoder) validateTenant(r *draft) {
 		if slices.ContainsFunc(r.Keys, func(s Source) bool { return s.readsPart(ofTenant) }) {
 			d.failAt(r, "key", "reads the tenant, and the route has none: add tenant: {header: NAME}, or take it out of key")
 		}
+		if r.Quota != nil {
+			d.failAt(r, "quota", "is for each tenant, and the route has none: add tenant: {header: NAME}; for the whole route there is limits")
+		}
 		return
 	}
 	switch {

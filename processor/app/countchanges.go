@@ -18,7 +18,7 @@ func (c *Counts) note(namespaceID uint8) {
 // transaction, the two differ only in what the open one changed.
 func (c *Counts) Open(rt *App) Counts {
 	open := NewCounts(rt)
-	open.senders = c.senders
+	open.senders, open.tenants = c.senders, c.tenants
 	for i := range c.Counters {
 		c.Counters[i].CopyTo(&open.Counters[i].KeyCounter)
 	}
@@ -34,6 +34,7 @@ func (c *Counts) Commit(open *Counts) {
 	}
 	open.forgetChanges()
 	c.senders.commit()
+	c.tenants.commit()
 }
 
 // Discard makes open equal to c. It costs what open changed.
@@ -43,6 +44,7 @@ func (c *Counts) Discard(open *Counts) {
 	}
 	open.forgetChanges()
 	c.senders.discard()
+	c.tenants.discard()
 }
 
 func (c *Counts) copyNamespace(to *Counts, id uint8) {

@@ -65,7 +65,7 @@ func TestCountChangesFold(t *testing.T) {
 		number++
 		c := before
 		c.Sequence++
-		value := counts.AppendChanges(c.AppendPartial(nil, &before, nil), &open)
+		value := counts.AppendChanges(c.AppendPartial(nil, &before, nil, nil), &open)
 		before = c
 		if counts.Commit(&open); open.Encode() != counts.Encode() {
 			t.Fatalf("committed to %x, want %x", counts.Encode(), open.Encode())

@@ -45,6 +45,7 @@ type Counts struct {
 	Counters []StatusCounter // by namespace id, then status
 	place    [256]place
 	senders  *senders // that of Open's result too
+	tenants  *tenants // likewise
 	// carried are the encoded counts of namespaces without a route in this process. In
 	// a rolling update the task may come from a process with the route, and go to one.
 	carried string
@@ -69,7 +70,7 @@ func (c *Counts) countersOf(namespaceID uint8) []StatusCounter {
 
 // NewCounts returns the counts of a task without rows.
 func NewCounts(rt *App) Counts {
-	c := Counts{Counters: newCounters(rt), senders: newSenders(rt)}
+	c := Counts{Counters: newCounters(rt), senders: newSenders(rt), tenants: newTenants(rt)}
 	for i, one := range c.Counters {
 		p := &c.place[one.NamespaceID]
 		if !p.known {

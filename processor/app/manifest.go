@@ -186,6 +186,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	if err := refuseShadows(m, routes); err != nil {
 		mistakes = append(mistakes, err)
 	}
+	if err := refuseQuotas(m, routes); err != nil {
+		mistakes = append(mistakes, err)
+	}
 	if m.Cluster != t.Cluster {
 		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster are not valid here; use another ONCEBUS_APP_ID",
 			t.Manifest, m.Cluster, t.Cluster)

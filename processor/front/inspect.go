@@ -313,6 +313,8 @@ type TaskKeys struct {
 	Keys []app.KeyCount `json:"keys"`
 	// Duplicates are those of each route with any, as of the same transaction.
 	Duplicates []app.RouteDuplicates `json:"-"`
+	// Tenants are the accounts of the tenants of each route with any.
+	Tenants []wire.RouteTenants `json:"-"`
 
 	// uncounted reports that the task has not counted its rows yet, after a move of its keys.
 	uncounted bool
@@ -351,7 +353,7 @@ func (i *Inspector) readStats(ctx context.Context) ([]TaskKeys, error) {
 			return nil, fmt.Errorf("task %v: %w", tasks[n].Task, err)
 		}
 		counts.LoadSenders(i.rt, c.Senders)
-		all = append(all, TaskKeys{tasks[n].Task.String(), counts.List(i.rt, c), counts.Duplicates(i.rt), c.Counted && c.Sequence == 0})
+		all = append(all, TaskKeys{tasks[n].Task.String(), counts.List(i.rt, c), counts.Duplicates(i.rt), c.Tenants, c.Counted && c.Sequence == 0})
 	}
 	return all, nil
 }

@@ -221,7 +221,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	case enveloped:
 		env := wire.Envelope{
 			Route: []byte(d.Route.WireName()), Digest: d.Digest, Hashed: d.Hashed, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
-			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces,
+			Details: wire.DetailsOf(d), ReplyTo: to.replyTo, FromIngress: true, Replaces: to.replaces, Tenant: []byte(d.Tenant),
 		}
 		if d.Route.Sender.Travels() && d.Route.Sender.Kind == rules.SenderHTTPSource {
 			env.Sender = rules.AppendSender(nil, []byte(s.Source))

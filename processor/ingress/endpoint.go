@@ -26,6 +26,7 @@ type endpoint struct {
 	token   *authenticator // of Meta's handshake; nil for other ones
 	rate    *rateLimiter
 	sources *sourceLimiters
+	tenants map[string]*tenantLimiters // by route name
 }
 
 // carriedHeader is a request header that becomes a record header.
@@ -124,7 +125,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		e = &endpoint{
 			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h),
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
-			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
+			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
 		}
 		if h.Handshake.Kind == rules.MetaHandshake {
 			token, err := es.authenticator(cfg, metaToken(h), window)
@@ -132,7 +133,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		}
 		es.events[h.Path] = e
 	}
-	e.routes = append(e.routes, r)
+	e.routes, e.tenants[r.Name] = append(e.routes, r), newTenantLimiters(r)
 	if h.Outcomes == nil {
 		return errors.Join(errs...)
 	}

@@ -74,6 +74,9 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	case derived.Finding == rules.KeyMissing && route.HTTP.RequireKey:
 		return s.refuse(ctx, r, rq, route, event, &derived, dedup.MissingKey)
 	}
+	if rejected := s.overQuota(rq, e, route, &derived); rejected != nil {
+		return rejected
+	}
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
 

@@ -15,6 +15,7 @@ const (
 	reasonRate     = "rate"
 	reasonSource   = "rate_per_source"
 	reasonAddress  = "source" // not in allowed_sources
+	reasonQuota    = "quota"  // of a tenant
 )
 
 // limitReasons are the values of the label, and the problems' details, for the limits
@@ -90,7 +91,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bodies: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_body_bytes",
 			Help: "Memory that bodies use. ONCEBUS_INGRESS_MAX_BODY_BYTES limits events, and outcomes separately."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_refused_total",
-			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; buffered_per_route (events that wait for Kafka); rate, rate_per_source; source (its address is not in allowed_sources); or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
+			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; buffered_per_route (events that wait for Kafka); rate, rate_per_source; source (its address is not in allowed_sources); quota (of a tenant); or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
 		reload: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_reloads_total",
 			Help: "Changed secrets and certificates that were read again, by outcome. After a failure the old ones stay in use; the log has the error."}, []string{"what", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",
@@ -111,7 +112,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) prepare(route string) {
 	m.seconds.WithLabelValues(route)
 	m.verdict.WithLabelValues(route)
-	for _, reason := range []string{reasonRate, reasonSource, reasonAddress} {
+	for _, reason := range []string{reasonRate, reasonSource, reasonAddress, reasonQuota} {
 		m.refused.WithLabelValues(route, reason)
 	}
 	for _, l := range limitReasons {

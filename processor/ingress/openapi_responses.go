@@ -36,6 +36,11 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
+	for _, r := range routes {
+		if r.Quota != nil {
+			samples = append(samples, sample{response: problemQuota.respond("").with("Retry-After", retryAfter(time.Second))})
+		}
+	}
 	if mayMiss(routes, all) {
 		samples = append(samples, sample{response: problemNoRoute.respond("")})
 	}
@@ -119,6 +124,9 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	}
 	if r.Limits.LiveKeys > 0 {
 		judged(dedup.Limited, r.Limits.OnLimit == rules.Forward)
+	}
+	if r.Quota != nil {
+		answers = append(answers, wire.Answer{Verdict: dedup.Limited, Reason: wire.ReasonQuota, Key: "key"})
 	}
 	return answers
 }

@@ -31,6 +31,8 @@ var (
 	problemBusy = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
 	// rate or rate_per_source is exceeded; with Retry-After
 	problemRate = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
+	// the tenant of the event is over its quota: of events, before anything is stored, or by verdict limited, of events or new keys; with Retry-After
+	problemQuota = problem{"quota", http.StatusTooManyRequests, "The tenant is over its quota"}
 	// the path does not decompress the Content-Encoding; the header Accept-Encoding names what it does
 	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
 	// the body is damaged, or not in its Content-Encoding
@@ -103,7 +105,7 @@ var (
 
 // problems lists them all.
 var problems = []problem{
-	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
+	problemNotFound, problemMethod, problemBusy, problemRate, problemQuota, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,

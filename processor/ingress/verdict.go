@@ -108,6 +108,9 @@ func defaultResponse(a *wire.Answer) *response {
 		}
 		return problemMissingKey.respondTo(a, a.Reason)
 	case dedup.Limited:
+		if strings.HasPrefix(a.Reason, wire.ReasonQuota) {
+			return problemQuota.respondTo(a, a.Reason).with("Retry-After", retryAfter(retryLimited))
+		}
 		return unlessForwarded(a, problemLimited.respondTo(a, a.Reason).with("Retry-After", retryAfter(retryLimited)))
 	case dedup.Collision:
 		if a.Forwarded && a.Attempt > 0 { // in claim mode it has a claim of its own

@@ -61,14 +61,15 @@ func (t *State) encodeCheckpoint() {
 		c := t.Open
 		if !t.Blind {
 			c.Counts, c.Counted = t.OpenCounts.Encode(), true
-			c.Senders = t.OpenCounts.Senders()
+			c.Senders, c.Tenants = t.OpenCounts.Senders(), t.OpenCounts.Tenants()
 		}
 		t.value = c.Append(t.value[:0])
 		t.openWritten = written{wholeBytes: len(t.value)}
 		return
 	}
 	t.senders = t.OpenCounts.AppendSenders(t.senders[:0])
-	t.value = t.Open.AppendPartial(t.value[:0], &t.Committed, t.senders)
+	t.tenants = t.OpenCounts.AppendTenants(t.tenants[:0])
+	t.value = t.Open.AppendPartial(t.value[:0], &t.Committed, t.senders, t.tenants)
 	if !t.Blind {
 		t.value = t.Counts.AppendChanges(t.value, &t.OpenCounts)
 	}

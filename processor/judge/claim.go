@@ -44,6 +44,9 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			t.applyLimitPolicy(j, ev)
 			return nil
 		}
+		if found.isNewKey(c.Verdict) && !t.hasRoom(j, ev) {
+			return nil
+		}
 		if found.collided != nil && !c.LeaseExpired {
 			c.Verdict = dedup.Collision
 			t.markCollision(ev, found.collided)
@@ -125,6 +128,9 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	ev.key = own // the sender gets the key of its own event
 	if !out {
 		return nil
+	}
+	if found.isNewKey(c.Verdict) {
+		ev.turn.addKey()
 	}
 	if c.Added == 0 {
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)

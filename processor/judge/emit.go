@@ -142,6 +142,8 @@ type event struct {
 	envelope   *wire.Envelope
 	first      *dedup.Row // of the first event, for duplicates
 	reason     string     // for duplicates and dead letters
+	tenant     []byte     // of a route with tenants; else empty
+	turn       tenantTurn // of the tenant
 	brokerTime int64      // ms
 	last       int64      // last offset of a batch that was not decompressed; else 0
 

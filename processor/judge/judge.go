@@ -194,6 +194,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		brokerTime: rec.Timestamp.UnixMilli(),
 		replyTo:    env.ReplyTo,
 		replaces:   env.Replaces,
+		tenant:     env.Tenant,
 	}
 	if env.FromIngress {
 		ev.from = t.App.PositionOf(rec)
@@ -258,6 +259,9 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 		return nil
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
+	if derived.Tenant != "" {
+		ev.tenant = append(j.bytes.take(len(derived.Tenant))[:0], derived.Tenant...)
+	}
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
@@ -386,6 +390,8 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	case turn == turnUnchecked:
 		t.forwardUnchecked(j, ev, &c.event)
 		return nil
+	case turn == turnFresh && !t.takeTenant(j, ev):
+		return nil
 	}
 	if err := t.lookUp(ev, c); err != nil {
 		return err
@@ -433,8 +439,12 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 			t.applyLimitPolicy(j, ev)
 			break
 		}
+		if !t.hasRoom(j, ev) {
+			break
+		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
+			ev.turn.addKey()
 			t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
 			t.shadow(j, ev, c, true)
 		}

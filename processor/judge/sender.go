@@ -27,6 +27,9 @@ func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 	t.OpenCounts.CountLookup(ev.route.NamespaceID, ev.counted)
 	if ev.counted.IsDuplicate() {
 		t.countDuplicate(j, ev, c)
+		if ev.turn.taken {
+			ev.turn.AddDuplicate()
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ type State struct {
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows; at last the checkpoint
-	senders          []byte // buffer for the changes of the senders
+	senders, tenants []byte // buffers for the changes of the senders, and of the tenants
 	// written is as of Committed, openWritten as of Open.
 	written, openWritten written
 
@@ -139,7 +139,7 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.writeSeedCounts(e)
 	t.Open.Sequence++
 	if !t.Blind {
-		t.Open.Counts, t.Open.Counted, t.Open.Senders = "", false, nil // they are in OpenCounts
+		t.Open.Counts, t.Open.Counted, t.Open.Senders, t.Open.Tenants = "", false, nil, nil // they are in OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
 		t.dropWhole()

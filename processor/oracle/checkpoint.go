@@ -48,7 +48,7 @@ type offsetRange struct{ from, to int64 }
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
 // Further ones of version 7.
-const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows = 256, 512, 1024, 2048, 4096
+const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows, flagTenants = 256, 512, 1024, 2048, 4096, 8192
 
 // openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, from version 7 on a uvarint, after which the set follows | next, leader epoch, sequence, varints |
 // rows ever written, uvarint | generation of the input, uvarint | number
@@ -58,7 +58,9 @@ const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows = 256, 512, 10
 // namespaces with a changed window 1, and for each: namespace id 1, two varints |
 // length of the counts of keys, uvarint, and these | from version 4 on, in version 7 by a flag: when the newest lease
 // began, and the last step of broker time, varints, and what progress records said | in version
-// 6: the duplicates by sender | by a flag the counts of shadows | for each namespace that has one:
+// 6: the duplicates by sender | by a flag the counts of shadows | by a flag the accounts of
+// tenants: number of routes, uvarint, and for each the length of its name 1, the name, and the
+// length, uvarint, of its accounts and these | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
@@ -114,6 +116,9 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if flags&flagShadows != 0 {
 		c.shadows = f.shadows()
 	}
+	if flags&flagTenants != 0 {
+		f.skipTenants()
+	}
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
@@ -124,12 +129,20 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	return c, nil
 }
 
+// skipTenants skips the accounts of tenants, which no check is about.
+func (f *fields) skipTenants() {
+	for n := f.unsigned(1 << 10); n > 0 && !f.bad; n-- {
+		f.bytes(int(f.byte()))
+		f.bytes(int(f.unsigned(1 << 31)))
+	}
+}
+
 // flagsOf reads the flags, and what version 7 has after them.
 func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 	if version < 7 {
 		return uint64(f.byte())
 	}
-	flags := f.unsigned(1 << 13)
+	flags := f.unsigned(1 << 14)
 	c.set = int64(f.unsigned(math.MaxInt64))
 	if flags&flagClosed != 0 {
 		c.closed = int64(f.unsigned(math.MaxInt64))

@@ -44,6 +44,7 @@ const (
 	flagSeed
 	flagTime
 	flagShadow
+	flagTenant
 )
 
 const envelopeVersion = 2
@@ -90,7 +91,8 @@ func isSeed(r *Record) bool { return flagsOf(r)&flagSeed != 0 }
 // openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and
 // the name | topic, partition, uvarints | timestamp 8, big-endian | offset, uvarint | outcome
 // or event | address | details | shift, varint | address of the request that it replaces |
-// length of the sender 1, and the sender | original record key.
+// length of the sender 1, and the sender | length of the tenant 1, and the tenant | original
+// record key.
 //
 // An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
 // and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
@@ -105,7 +107,7 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 		return e, errors.New("has no record key, so no envelope")
 	}
 	flags := flagsOf(r)
-	if flags&flagProgress != 0 || flags >= flagShadow<<1 || r.envelope[0] != envelopeVersion {
+	if flags&flagProgress != 0 || flags >= flagTenant<<1 || r.envelope[0] != envelopeVersion {
 		return e, fmt.Errorf("has an invalid envelope: %x", r.envelope)
 	}
 	f := fields{rest: r.envelope[1:]}
@@ -139,6 +141,9 @@ func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	}
 	if flags&flagSender != 0 {
 		e.sender = string(f.bytes(int(f.byte())))
+	}
+	if flags&flagTenant != 0 {
+		f.bytes(int(f.byte()))
 	}
 	if flags&flagRecordKey != 0 {
 		e.recordKey = f.bytes(len(f.rest))

@@ -20,7 +20,7 @@ type chain struct {
 const flagsOfSmall = 255 &^ flagCounts
 
 // Marks of a partial checkpoint.
-const markFences, markClaims, markProgress, markSenders, markShadows = 1, 2, 4, 8, 16
+const markFences, markClaims, markProgress, markSenders, markShadows, markTenants = 1, 2, 4, 8, 16, 32
 
 // numberOf returns the number of the checkpoint with a key: 0 for a whole one, with the key
 // "checkpoint", else the 4 bytes after "checkpoint/", big-endian. It returns false for
@@ -64,7 +64,8 @@ func (c *chain) add(number uint32, value []byte) error {
 // openPartial reads a partial checkpoint: version 5 | marks | length, uvarint, and a
 // checkpoint of what is not relative | if marked: the newest claim, progress record and step,
 // varints | if marked: length, uvarint, and progress | if marked: length, uvarint, and changes of
-// the senders | if marked: the counts of shadows | number of changed stream times,
+// the senders | if marked: the counts of shadows | if marked: length, uvarint, and changes of the
+// tenants | number of changed stream times,
 // uvarint, and for each: namespace id, difference, varint | changes of the counts.
 func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	if len(b) < 3 || b[0] != 5 {
@@ -96,6 +97,9 @@ func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	}
 	if c.shadows = before.shadows; marks&markShadows != 0 {
 		c.shadows = f.shadows()
+	}
+	if marks&markTenants != 0 {
+		f.bytes(int(f.unsigned(1 << 31)))
 	}
 	c.times, c.seen, c.counts = before.times, before.seen, before.counts.clone()
 	for n := f.unsigned(257); n > 0 && !f.bad; n-- {

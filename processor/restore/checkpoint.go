@@ -56,7 +56,7 @@ func (r *Restore) newest() (*wire.Checkpoint, error) {
 		return nil, kafka.OperatorErrorf("changelog %s/%d: the checkpoint of transaction %d is relative to one that is missing; delete the local state of the task, and it is built again from the changelog",
 			r.changelog, r.id.Partition, c.Sequence)
 	}
-	c.StreamTimes, c.Fences, c.Senders = r.base.StreamTimes, nil, r.base.Senders
+	c.StreamTimes, c.Fences, c.Senders, c.Tenants = r.base.StreamTimes, nil, r.base.Senders, r.base.Tenants
 	r.firsts.raise(&c)
 	return &c, nil
 }

@@ -31,7 +31,7 @@ func checkpointsOf(transactions int64, wholes ...int64) map[int64]logRecord {
 	all, number := map[int64]logRecord{}, uint32(0)
 	for sequence := int64(1); sequence <= transactions; sequence++ {
 		before, c := checkpointOf(sequence-1), checkpointOf(sequence)
-		value := c.AppendPartial(nil, &before, nil)
+		value := c.AppendPartial(nil, &before, nil, nil)
 		number++
 		for _, whole := range wholes {
 			if whole == sequence {

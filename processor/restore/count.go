@@ -27,6 +27,7 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
 	all.LoadSenders(a, c.Senders)
+	all.LoadTenants(a, c.Tenants)
 	for _, h := range all.Hits {
 		if (!c.Counted || c.Sequence == 0) && c.StreamTimes.Has[h.NamespaceID] {
 			recount[h.NamespaceID] = true

@@ -120,7 +120,7 @@ func (m *trimModel) encode(in *trimInput, tx *trimTx, open *wire.Checkpoint) int
 		return 0
 	}
 	number := max(in.number, 0) + 1
-	value := open.AppendPartial(nil, committed, nil)
+	value := open.AppendPartial(nil, committed, nil, nil)
 	tx.checkpoint = m.intern(uint32(number), value)
 	return number
 }

@@ -59,6 +59,9 @@ type Checkpoint struct {
 	// Shadows has the counts of each shadow of the route set. Checkpoints share them: they are
 	// never changed.
 	Shadows []ShadowCounts
+	// Tenants has the accounts of the tenants of each route that has some. Checkpoints share
+	// them: they are never changed. Only those of an app at level 2 are encoded.
+	Tenants []RouteTenants
 	// Bypassed has, for each namespace id, the input offset beyond Next before
 	// which its events were forwarded unchecked. The task must not emit them again.
 	Bypassed []BypassedOffset
@@ -178,7 +181,8 @@ const (
 	flagKnown           = flagGeneration << 3
 	flagClosed          = flagGeneration << 4
 	flagShadows         = flagGeneration << 5
-	checkpointFlagsSets = flagShadows<<1 - 1
+	flagTenants         = flagGeneration << 6
+	checkpointFlagsSets = flagTenants<<1 - 1
 )
 
 // Append appends the encoding of c:
@@ -191,7 +195,7 @@ const (
 //	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
-//	[senders: with senders only] | [shadows] |
+//	[senders: with senders only] | [shadows] | [tenants] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -244,6 +248,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if flags&flagShadows != 0 {
 		dst = appendShadows(dst, c.Shadows)
+	}
+	if flags&flagTenants != 0 {
+		dst = appendTenants(dst, c.Tenants)
 	}
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
@@ -341,6 +348,9 @@ func (c *Checkpoint) flagsSets() (flags uint64) {
 	}
 	if len(c.Shadows) > 0 {
 		flags |= flagShadows
+	}
+	if len(c.Tenants) > 0 {
+		flags |= flagTenants
 	}
 	return flags
 }
@@ -452,6 +462,9 @@ func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte, flags uint64
 	}
 	if flags&flagShadows != 0 {
 		c.Shadows = decodeShadows(r)
+	}
+	if flags&flagTenants != 0 {
+		c.Tenants = decodeTenants(r)
 	}
 }
 

@@ -44,6 +44,9 @@ type Envelope struct {
 	// is not in the record; empty for none. Earlier builds refuse it, so only such a route
 	// has one.
 	Sender []byte
+	// Tenant is the tenant of the event, of a route that has tenants; empty for none. Earlier
+	// builds refuse it, so only such a route has one.
+	Tenant []byte
 	// FromIngress reports that the ingress wrote the record. It has no raw record,
 	// and From is its own position.
 	FromIngress bool
@@ -120,6 +123,9 @@ func (e *Envelope) Size() int {
 	if len(e.Sender) > 0 {
 		n += 1 + len(e.Sender)
 	}
+	if len(e.Tenant) > 0 {
+		n += 1 + len(e.Tenant)
+	}
 	if e.Outcome != nil {
 		n += 3 + dedup.TokenBytesMax + len(e.Outcome.StartID)
 	}
@@ -146,10 +152,11 @@ const (
 	flagShift
 	flagReplaces
 	flagSender
-	flagSeed        // in place of the key
-	flagTime        // without a field, of a seed
-	flagShadow      // in place of the key
-	flagsKnown      = flagShadow<<1 - 1
+	flagSeed   // in place of the key
+	flagTime   // without a field, of a seed
+	flagShadow // in place of the key
+	flagTenant
+	flagsKnown      = flagTenant<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
 	flagsOfShadows  = flagShadow | flagDetails
@@ -173,6 +180,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagSeed, e.IsSeed},
 		{flagTime, e.IsTime},
 		{flagShadow, e.Shadow != 0},
+		{flagTenant, len(e.Tenant) > 0},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -186,7 +194,8 @@ func (e *Envelope) flags() (flags uint64) {
 //	version 1 | flags uvarint | length uvarint and name of the route |
 //	topic, partition uvarint | timestamp 8, big-endian | offset uvarint |
 //	outcome, or event | [address] | [details] | [shift varint] |
-//	[address of the request that it replaces] | [length of the sender 1, sender] | [record key]
+//	[address of the request that it replaces] | [length of the sender 1, sender] |
+//	[length of the tenant 1, tenant] | [record key]
 //
 // An outcome is its kind 1, the length of its token 1 and the token. A kind that asks has
 // the length 1 of its start id and the id as well. An event is its time as a difference to the
@@ -225,6 +234,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 	}
 	if flags&flagSender != 0 {
 		dst = append(append(dst, byte(len(e.Sender))), e.Sender...)
+	}
+	if flags&flagTenant != 0 {
+		dst = append(append(dst, byte(len(e.Tenant))), e.Tenant...)
 	}
 	return append(dst, e.RecordKey...)
 }
@@ -390,6 +402,11 @@ func (e *Envelope) decodeFields(c *dedup.Cursor, flags uint64) error {
 	}
 	if flags&flagSender != 0 {
 		if e.Sender = c.Bytes(int(c.Byte())); len(e.Sender) == 0 || len(e.Sender) > rules.SenderBytesMax {
+			c.Fail()
+		}
+	}
+	if flags&flagTenant != 0 {
+		if e.Tenant = c.Bytes(int(c.Byte())); len(e.Tenant) == 0 || len(e.Tenant) > rules.TenantBytesMax {
 			c.Fail()
 		}
 	}

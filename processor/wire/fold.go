@@ -91,6 +91,9 @@ func (f *Fold) apply(p *partial) error {
 	if c.Senders = before.Senders; len(p.senders) > 0 {
 		c.applySenders(p.senders, &r)
 	}
+	if c.Tenants = before.Tenants; len(p.tenants) > 0 {
+		c.applyTenants(p.tenants, &r)
+	}
 	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
 		id := r.Byte()
 		c.StreamTimes.At[id] += r.Varint()

@@ -121,6 +121,8 @@ const RecordOverhead = 61 + 40
 
 // The beginnings of reasons by which a dead letter shows what it is.
 const (
+	// ReasonQuota is that of an event of a tenant over its quota.
+	ReasonQuota = "quota: "
 	// ReasonTooLarge is that of an event that a topic would refuse for its size.
 	ReasonTooLarge = "too large for topic "
 	// ReasonRefused is that of an event that a broker refused.

@@ -50,24 +50,25 @@ const (
 	markProgress
 	markSenders
 	markShadows
-	partialMarks = markFences | markClaims | markProgress | markSenders | markShadows
+	markTenants
+	partialMarks = markFences | markClaims | markProgress | markSenders | markShadows | markTenants
 )
 
 // AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
-// of the transaction before. senders are the changes of the counts of senders. The caller
-// appends the changes of the other counts.
+// of the transaction before. senders are the changes of the counts of senders, tenants those of
+// the accounts of tenants. The caller appends the changes of the other counts.
 //
 //	version 1 | marks 1 | length uvarint | c without stream times, counts and claims, and
 //	without fences unless they changed | [claimed at, progress at, stepped at varints] |
-//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | changed stream times uvarint | for each: namespace id 1,
+//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | [length uvarint, changes of the tenants] | changed stream times uvarint | for each: namespace id 1,
 //	difference to the time before varint | changes of the counts
-func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byte) []byte {
+func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tenants []byte) []byte {
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
 	small.Progress, small.ClaimedAt, small.ProgressAt, small.SteppedAt = Progress{}, 0, 0, 0
 	small.Senders = nil
 	small.Set, small.Known = 0, nil // they only change with a whole one
-	small.Shadows = nil
+	small.Shadows, small.Tenants = nil, nil
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
 	} else {
@@ -85,6 +86,9 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byt
 	if !sameSlice(c.Shadows, before.Shadows) {
 		marks |= markShadows
 	}
+	if len(tenants) > 0 {
+		marks |= markTenants
+	}
 	dst = append(dst, partialVersion, marks)
 	dst = appendSized(dst, small.Append)
 	if marks&markClaims != 0 {
@@ -101,6 +105,9 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders []byt
 	}
 	if marks&markShadows != 0 {
 		dst = appendShadows(dst, c.Shadows)
+	}
+	if marks&markTenants != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(tenants))), tenants...)
 	}
 	return c.appendStreamTimes(dst, before)
 }
@@ -145,6 +152,7 @@ type partial struct {
 	marks byte
 	// senders are the changes of the counts of senders, empty for none.
 	senders []byte
+	tenants []byte       // likewise of the accounts of tenants
 	rest    dedup.Cursor // the changed stream times, and the changes of the counts
 }
 
@@ -163,7 +171,7 @@ func decodePartial(b []byte) (p partial, err error) {
 	if p.small, err = DecodeCheckpoint(small); err != nil {
 		return p, err
 	}
-	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() || p.small.Senders != nil {
+	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() || p.small.Senders != nil || p.small.Tenants != nil {
 		return p, errPartial(b)
 	}
 	if p.marks&markClaims != 0 {
@@ -183,6 +191,11 @@ func decodePartial(b []byte) (p partial, err error) {
 	}
 	if p.marks&markShadows != 0 {
 		p.small.Shadows = decodeShadows(&r)
+	}
+	if p.marks&markTenants != 0 {
+		if p.tenants = r.Bytes(int(r.Uvarint(uint64(r.Left())))); len(p.tenants) == 0 {
+			r.Fail()
+		}
 	}
 	if r.Bad() {
 		return p, errPartial(b)

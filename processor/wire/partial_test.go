@@ -34,7 +34,7 @@ func partialVectors() (before, c Checkpoint, partial string) {
 func TestPartialCheckpointEncoding(t *testing.T) {
 	before, c, want := partialVectors()
 	head := want[:len(want)-2*(7+8)]
-	if got := hex.EncodeToString(c.AppendPartial(nil, &before, nil)); got != head {
+	if got := hex.EncodeToString(c.AppendPartial(nil, &before, nil, nil)); got != head {
 		t.Errorf("got %s, want %s", got, head)
 	}
 	for _, f := range []Fold{{has: true, whole: true, newest: before}, storedFold(t, &before)} {
@@ -183,7 +183,7 @@ func TestPartialCheckpointKeepsWhatOnlyAWholeOneStates(t *testing.T) {
 	after := before
 	after.Next, after.Sequence = 12, 2
 	var f Fold
-	for number, value := range [][]byte{before.Append(nil), after.AppendPartial(nil, &before, nil)} {
+	for number, value := range [][]byte{before.Append(nil), after.AppendPartial(nil, &before, nil, nil)} {
 		if err := f.Add(uint32(number), value); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestTimesOfAStepAreKeptWithoutClaims(t *testing.T) {
 			t.Errorf("%s: a whole checkpoint was decoded as %+v, %v; want %+v", name, back, err, c)
 		}
 		f := storedFold(t, &before)
-		if err := f.Add(1, c.AppendPartial(nil, &before, nil)); err != nil {
+		if err := f.Add(1, c.AppendPartial(nil, &before, nil, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if back := f.Newest(); !f.IsWhole() || back.ProgressAt != c.ProgressAt || back.SteppedAt != c.SteppedAt {

@@ -70,7 +70,7 @@ func TestSendersAreFolded(t *testing.T) {
 		}
 		s.Commit()
 		next.Senders = []RouteSenders{whole.Senders[0], {Route: "bc", Summary: s.Summary()}}
-		if err := fold.Add(uint32(number), next.AppendPartial(nil, &before, changes)); err != nil {
+		if err := fold.Add(uint32(number), next.AppendPartial(nil, &before, changes, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if got := fold.Newest(); !reflect.DeepEqual(got, next) {
@@ -97,7 +97,7 @@ func TestDamagedSendersAreRefused(t *testing.T) {
 		}
 		next := whole
 		next.Sequence++
-		if err := fold.Add(1, next.AppendPartial(nil, &whole, unhex(t, changes))); !errors.Is(err, ErrCheckpoint) {
+		if err := fold.Add(1, next.AppendPartial(nil, &whole, unhex(t, changes), nil)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, fold.Newest().Senders, err)
 		}
 	}

@@ -52,7 +52,7 @@ func TestShadowCountsInCheckpoints(t *testing.T) {
 	same := counted
 	same.Sequence, same.Next = 3, 8
 	var f Fold
-	for n, value := range [][]byte{before.Append(nil), counted.AppendPartial(nil, &before, nil), same.AppendPartial(nil, &counted, nil)} {
+	for n, value := range [][]byte{before.Append(nil), counted.AppendPartial(nil, &before, nil, nil), same.AppendPartial(nil, &counted, nil, nil)} {
 		if err := f.Add(uint32(n), value); err != nil {
 			t.Fatal(err)
 		}

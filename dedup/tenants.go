@@ -1,0 +1,270 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+)
+
+// TenantState has the accounts of the tenants of a route in one task, as a checkpoint has them.
+// It is never changed.
+type TenantState struct {
+	// Width is that of a bucket of new keys, in ms.
+	Width int64
+	// Swept is the broker time, in s, of the last removal of idle accounts.
+	Swept    int64
+	Accounts map[string]TenantAccount // by tenant; OtherTenants is one of them
+}
+
+// OtherTenants is the name of the account that all tenants share which have none of their own.
+const OtherTenants = ""
+
+// Tenants has the accounts of the tenants of a route in one task: what the last transaction has
+// left, and what the open one changes. Its decisions are a function of the events, their broker
+// times and the state, so a task that goes on elsewhere decides the same.
+type Tenants struct {
+	width    int64
+	most     int
+	accounts map[string]*TenantAccount
+	swept    int64
+	// before has what the open transaction has changed, as it was; nil for a new account.
+	before      map[string]*TenantAccount
+	sweptBefore int64
+	changed     bool
+}
+
+// NewTenants returns the accounts of a task without events, for a window. At most so many
+// tenants have an account of their own, in addition to those with a quota of their own: a
+// sender may make up names without end. The others share one, and its quota.
+func NewTenants(window time.Duration, most int) *Tenants {
+	return &Tenants{
+		width: max(1, window.Milliseconds()/(tenantBuckets-1)), most: most, accounts: map[string]*TenantAccount{}, before: map[string]*TenantAccount{},
+	}
+}
+
+// A TenantTurn is one event of a tenant, as the task judges it.
+type TenantTurn struct {
+	account *TenantAccount
+	of      *Tenants
+	now     int64 // broker time, ms
+}
+
+// Turn begins an event of a tenant at a broker time in ms. A tenant with a quota of its own
+// always has an account. The turn is valid until the next one.
+func (t *Tenants) Turn(name []byte, own bool, now int64) TenantTurn {
+	if _, known := t.accounts[string(name)]; !known && !own && len(t.accounts) >= t.most {
+		if t.sweep(now); len(t.accounts) >= t.most {
+			name = nil
+		}
+	}
+	return TenantTurn{account: t.open(name), of: t, now: now}
+}
+
+// open returns the account of a tenant, to be changed.
+func (t *Tenants) open(name []byte) *TenantAccount {
+	t.note()
+	a := t.accounts[string(name)]
+	if _, noted := t.before[string(name)]; !noted {
+		t.before[string(name)] = nil
+		if a != nil {
+			before := *a
+			t.before[string(name)] = &before
+		}
+	}
+	if a == nil {
+		a = &TenantAccount{}
+		t.accounts[string(name)] = a
+	}
+	return a
+}
+
+func (t *Tenants) note() {
+	if !t.changed {
+		t.changed, t.sweptBefore = true, t.swept
+	}
+}
+
+// sweep removes the idle accounts, at most once in a second of broker time. Their counts go to
+// the other tenants.
+func (t *Tenants) sweep(now int64) {
+	if second := now / 1000; second > t.swept {
+		t.note()
+		t.swept = second
+	} else {
+		return
+	}
+	for name, a := range t.accounts {
+		if name == OtherTenants || !a.isIdle(now/t.width, now*int64(time.Millisecond)) {
+			continue
+		}
+		counts := a.TenantCounts
+		t.open([]byte(name))
+		delete(t.accounts, name)
+		t.open(nil).Add(&counts)
+	}
+}
+
+// Take takes the event. It returns how long the tenant should wait instead, if the event is
+// over its share, and counts it so.
+func (t *TenantTurn) Take(share TenantShare) (wait time.Duration) {
+	t.account.Events++
+	if wait = t.account.take(share, t.now*int64(time.Millisecond)); wait > 0 {
+		t.account.Over++
+	}
+	return wait
+}
+
+// HasRoom reports whether a new key is within the share, and counts the event as over it if not.
+func (t *TenantTurn) HasRoom(share TenantShare) bool {
+	t.account.advance(t.now / t.of.width)
+	if share.Keys > 0 && t.account.keys >= share.Keys {
+		t.account.Over++
+		return false
+	}
+	return true
+}
+
+// Keys returns the new keys of the tenant within the window.
+func (t *TenantTurn) Keys() int64 { return t.account.keys }
+
+// AddKey counts an event with a new key that was emitted.
+func (t *TenantTurn) AddKey() {
+	t.account.Unique++
+	t.account.add(t.now / t.of.width)
+}
+
+// AddDuplicate counts a duplicate.
+func (t *TenantTurn) AddDuplicate() { t.account.Duplicates++ }
+
+// IsChanged reports whether the open transaction has changed anything.
+func (t *Tenants) IsChanged() bool { return t.changed }
+
+// Commit makes what the open transaction has changed final.
+func (t *Tenants) Commit() {
+	clear(t.before)
+	t.changed = false
+}
+
+// Discard undoes what the open transaction has changed.
+func (t *Tenants) Discard() {
+	if !t.changed {
+		return
+	}
+	for name, a := range t.before {
+		if a == nil {
+			delete(t.accounts, name)
+		} else {
+			t.accounts[name] = a
+		}
+	}
+	t.swept = t.sweptBefore
+	t.Commit()
+}
+
+// State returns a copy of the accounts, those of the open transaction included.
+func (t *Tenants) State() TenantState {
+	all := make(map[string]TenantAccount, len(t.accounts))
+	for name, a := range t.accounts {
+		all[name] = *a
+	}
+	return TenantState{Width: t.width, Swept: t.swept, Accounts: all}
+}
+
+// Counts returns the sum of the counts of all tenants without the open transaction, and how many
+// tenants have an account of their own.
+func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
+	for name, a := range t.accounts {
+		if before, changed := t.before[name]; changed {
+			a = before
+		}
+		if a == nil {
+			continue
+		}
+		sum.Add(&a.TenantCounts)
+		if name != OtherTenants {
+			tenants++
+		}
+	}
+	for name, a := range t.before {
+		if _, open := t.accounts[name]; !open && a != nil {
+			sum.Add(&a.TenantCounts)
+			tenants++
+		}
+	}
+	return sum, tenants
+}
+
+// Load makes the accounts those of a checkpoint. After a change of the window the keys of a
+// tenant count as of the end of its newest bucket: up to the new window, and a 16th of the
+// former one, too long.
+func (t *Tenants) Load(s *TenantState) {
+	t.accounts, t.swept = make(map[string]*TenantAccount, len(s.Accounts)), s.Swept
+	for name, a := range s.Accounts {
+		if s.Width != t.width {
+			keys, newest := a.keys, ((a.newest+1)*s.Width-1)/t.width
+			a.buckets, a.keys, a.newest = [tenantBuckets]uint32{}, keys, newest
+			a.buckets[place(newest)] = uint32(min(keys, 1<<32-1))
+		}
+		t.accounts[name] = &a
+	}
+	t.Commit()
+}
+
+// tenantAccountsMax bounds the accounts of one state.
+const tenantAccountsMax = 1 << 16
+
+// Append appends the width uvarint | swept varint | accounts uvarint | for each, by name: length
+// of the name 1, name, account.
+func (s *TenantState) Append(dst []byte) []byte {
+	dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(s.Width)), s.Swept)
+	dst = binary.AppendUvarint(dst, uint64(len(s.Accounts)))
+	for _, name := range slices.Sorted(maps.Keys(s.Accounts)) {
+		a := s.Accounts[name]
+		dst = a.append(append(append(dst, byte(len(name))), name...))
+	}
+	return dst
+}
+
+// DecodeTenantState reads what Append wrote.
+func DecodeTenantState(r *Cursor) TenantState {
+	s := TenantState{Width: int64(r.Uvarint(1 << 62)), Swept: r.Varint(), Accounts: map[string]TenantAccount{}}
+	if s.Width == 0 {
+		r.Fail()
+	}
+	for n := r.Uvarint(tenantAccountsMax); n > 0 && !r.Bad(); n-- {
+		name := string(r.Bytes(int(r.Byte())))
+		s.Accounts[name] = decodeTenantAccount(r)
+	}
+	return s
+}
+
+// AppendChanges appends what the open transaction has changed: swept varint | changed accounts
+// uvarint | for each, by name: length of the name 1, name, 1 and the account, or 0 if it is
+// gone.
+func (t *Tenants) AppendChanges(dst []byte) []byte {
+	dst = binary.AppendUvarint(binary.AppendVarint(dst, t.swept), uint64(len(t.before)))
+	for _, name := range slices.Sorted(maps.Keys(t.before)) {
+		dst = append(append(dst, byte(len(name))), name...)
+		if a := t.accounts[name]; a != nil {
+			dst = a.append(append(dst, 1))
+		} else {
+			dst = append(dst, 0)
+		}
+	}
+	return dst
+}
+
+// ApplyChanges returns a state with the changes that AppendChanges wrote.
+func (s *TenantState) ApplyChanges(r *Cursor) TenantState {
+	next := TenantState{Width: s.Width, Swept: r.Varint(), Accounts: maps.Clone(s.Accounts)}
+	for n := r.Uvarint(tenantAccountsMax); n > 0 && !r.Bad(); n-- {
+		name := string(r.Bytes(int(r.Byte())))
+		if r.Flag() {
+			next.Accounts[name] = decodeTenantAccount(r)
+		} else {
+			delete(next.Accounts, name)
+		}
+	}
+	return next
+}

@@ -1,0 +1,72 @@
+package judge
+
+import (
+	"fmt"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// A tenant over its quota must slow down no other one: its events become dead letters at once,
+// and no partition is paused. Each task enforces its share of the quota. What it has granted is
+// part of its checkpoint, so that it commits with the events, and moves with the task.
+
+// tenantTurn is the turn of an event's tenant, with its quota.
+type tenantTurn struct {
+	dedup.TenantTurn
+	taken bool // else the route has no tenants, or the event no turn
+	quota rules.TenantQuota
+	share dedup.TenantShare
+}
+
+// takeTenant takes an event of a tenant. It returns false, and makes the event a dead letter, if
+// that is over its rate.
+func (t *Judge) takeTenant(j *Judging, ev *event) bool {
+	if len(ev.tenant) == 0 || !t.OpenCounts.HasTenants(ev.route) {
+		return true
+	}
+	x := &ev.turn
+	var own bool
+	x.quota, own = ev.route.Quota.Of(ev.tenant)
+	x.share = app.ShareOf(x.quota, t.App.Topology.Topics[t.ID.Topic].Partitions)
+	x.TenantTurn, x.taken = t.OpenCounts.TenantTurn(ev.route, ev.tenant, own, ev.brokerTime), true
+	wait := x.Take(x.share)
+	if wait == 0 {
+		return true
+	}
+	t.applyQuota(j, ev, fmt.Sprintf("this partition grants the next event in %v; redrive it then, or raise quota", wait.Round(time.Millisecond)))
+	return false
+}
+
+// hasRoom reports whether a new key is within the quota of the event's tenant. It makes the event
+// a dead letter if not.
+func (t *Judge) hasRoom(j *Judging, ev *event) bool {
+	x := &ev.turn
+	if !x.taken || x.HasRoom(x.share) {
+		return true
+	}
+	t.applyQuota(j, ev, fmt.Sprintf("this partition has its share of %d new keys in %v; redrive it when some have left the window, or raise quota", x.share.Keys, ev.route.Window))
+	return false
+}
+
+// addKey counts an emitted event with a new key.
+func (x *tenantTurn) addKey() {
+	if x.taken {
+		x.AddKey()
+	}
+}
+
+// applyQuota makes an event over a quota a dead letter.
+func (t *Judge) applyQuota(j *Judging, ev *event, cause string) {
+	ev.verdict, ev.claimed = dedup.Limited, nil
+	ev.reason = fmt.Sprintf(wire.ReasonQuota+"tenant %s of route %s is over %v: %s", rules.AppendSender(nil, ev.tenant), ev.route.Name, ev.turn.quota, cause)
+	j.byPolicy(ev, rules.DeadLetter)
+}
+
+// isNewKey reports whether the event of a verdict is the first of its key in its window.
+func (c *candidate) isNewKey(verdict dedup.Verdict) bool {
+	return c.replaced == nil || verdict == dedup.AfterWindow
+}

@@ -1,0 +1,70 @@
+package wire
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+)
+
+// RouteTenants has the accounts of the tenants of a route.
+type RouteTenants struct {
+	Route string // its name
+	dedup.TenantState
+}
+
+// tenantsMax bounds the routes of a checkpoint with accounts: those of the routes file, and
+// those that are carried.
+const tenantsMax = 1 << 10
+
+// appendTenants appends the number of routes, uvarint, and for each: length of the name 1,
+// name, length uvarint and the accounts.
+func appendTenants(dst []byte, all []RouteTenants) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(all)))
+	for i := range all {
+		dst = append(append(dst, byte(len(all[i].Route))), all[i].Route...)
+		dst = appendSized(dst, all[i].Append)
+	}
+	return dst
+}
+
+func decodeTenants(r *dedup.Cursor) (all []RouteTenants) {
+	n := r.Uvarint(tenantsMax)
+	if n == 0 {
+		r.Fail()
+	}
+	for ; n > 0 && !r.Bad(); n-- {
+		route := string(r.Bytes(int(r.Byte())))
+		state := dedup.NewCursor(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
+		all = append(all, RouteTenants{route, dedup.DecodeTenantState(&state)})
+		if !state.Done() {
+			r.Fail()
+		}
+	}
+	return all
+}
+
+// AppendTenantRoute begins the changes of a route's accounts in a partial checkpoint, by its
+// place in the whole one. What dedup.Tenants.AppendChanges appends follows.
+func AppendTenantRoute(dst []byte, place int) []byte { return binary.AppendUvarint(dst, uint64(place)) }
+
+// applyTenants applies the changes of a partial checkpoint.
+func (c *Checkpoint) applyTenants(changes []byte, r *dedup.Cursor) {
+	c.Tenants = slices.Clone(c.Tenants)
+	for in := dedup.NewCursor(changes); !in.Done(); {
+		place := int(in.Uvarint(tenantsMax))
+		if in.Bad() || place >= len(c.Tenants) {
+			r.Fail()
+			return
+		}
+		c.Tenants[place].TenantState = c.Tenants[place].ApplyChanges(&in)
+		if in.Bad() {
+			r.Fail()
+			return
+		}
+	}
+}
+
+// The length of a tenant's name is one byte.
+var _ [255 - rules.TenantBytesMax]struct{}
