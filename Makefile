@@ -187,6 +187,10 @@ bench-peers: ## oncebus, Kafka Streams, Flink, Redis and PostgreSQL under the sa
 bench-latency: ## latency from when an event is due to a read_committed reader, at three rates and commit intervals (an hour)
 	$(GO) run ./benchmarks/latency -results benchmarks/results
 
+.PHONY: bench-tenants
+bench-tenants: ## latency of a tenant alone, and while another one sends ten times its quota (3 minutes)
+	$(GO) run ./benchmarks/tenants -results benchmarks/results
+
 .PHONY: bench-ingress
 bench-ingress: ## the HTTP ingress: how long a verdict takes, and its throughput beside a plain produce over HTTP (half an hour)
 	$(GO) run ./benchmarks/ingress -results benchmarks/results

@@ -183,10 +183,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		refuse("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", t.App, m.Level, wire.LevelNewest)
 		return false, errors.Join(mistakes...)
 	}
-	if err := refuseShadows(m, routes); err != nil {
-		mistakes = append(mistakes, err)
-	}
-	if err := refuseQuotas(m, routes); err != nil {
+	if err := errors.Join(refuseShadows(m, routes), refuseQuotas(m, routes)); err != nil {
 		mistakes = append(mistakes, err)
 	}
 	if m.Cluster != t.Cluster {

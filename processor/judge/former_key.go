@@ -34,7 +34,7 @@ func (t *Judge) forwardFormer(j *Judging, ev *event, env *wire.Envelope) error {
 	next := *env
 	next.Route, next.Digest, next.Hashed, next.Key = ev.route.WireName, derived.Digest, derived.Hashed, derived.Key
 	next.EventTime, next.Details = derived.Time, wire.DetailsOf(&derived)
-	next.Tenant = append(j.bytes.take(len(derived.Tenant))[:0], derived.Tenant...)
+	next.Tenant = j.tenantOf(&derived)
 	router := Router{App: t.App}
 	if misfit := router.send(j.Emitter, ev.rec, &next, t.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev.key, ev.digest, ev.Details, ev.verdict, ev.reason = &derived.Key, derived.Digest, next.Details, dedup.Invalid, misfit

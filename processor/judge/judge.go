@@ -259,9 +259,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 		return nil
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
-	if derived.Tenant != "" {
-		ev.tenant = append(j.bytes.take(len(derived.Tenant))[:0], derived.Tenant...)
-	}
+	ev.tenant = j.tenantOf(derived)
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 

@@ -65,9 +65,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	if route.Sender.Travels() {
 		env.Sender = e.producerID(route, rec)
 	}
-	if derived.Tenant != "" {
-		env.Tenant = append(e.bytes.take(len(derived.Tenant))[:0], derived.Tenant...)
-	}
+	env.Tenant = e.tenantOf(derived)
 	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: originalOf(rec, from),

@@ -22,6 +22,16 @@ type tenantTurn struct {
 	share dedup.TenantShare
 }
 
+// tenantOf returns the tenant of a derived key; nil for none.
+func (e *Emitter) tenantOf(derived *rules.Derived) []byte {
+	if derived.Tenant == "" {
+		return nil
+	}
+	name := e.bytes.take(len(derived.Tenant))
+	copy(name, derived.Tenant)
+	return name
+}
+
 // takeTenant takes an event of a tenant. It returns false, and makes the event a dead letter, if
 // that is over its rate.
 func (t *Judge) takeTenant(j *Judging, ev *event) bool {

@@ -116,9 +116,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if flags&flagShadows != 0 {
 		c.shadows = f.shadows()
 	}
-	if flags&flagTenants != 0 {
-		f.skipTenants()
-	}
+	f.skipTenants(flags)
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
@@ -130,7 +128,10 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 }
 
 // skipTenants skips the accounts of tenants, which no check is about.
-func (f *fields) skipTenants() {
+func (f *fields) skipTenants(flags uint64) {
+	if flags&flagTenants == 0 {
+		return
+	}
 	for n := f.unsigned(1 << 10); n > 0 && !f.bad; n-- {
 		f.bytes(int(f.byte()))
 		f.bytes(int(f.unsigned(1 << 31)))

@@ -249,9 +249,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	if flags&flagShadows != 0 {
 		dst = appendShadows(dst, c.Shadows)
 	}
-	if flags&flagTenants != 0 {
-		dst = appendTenants(dst, c.Tenants)
-	}
+	dst = c.appendTenants(dst, flags)
 	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
 			dst = append(dst, byte(namespaceID))

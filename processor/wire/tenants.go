@@ -19,8 +19,12 @@ type RouteTenants struct {
 const tenantsMax = 1 << 10
 
 // appendTenants appends the number of routes, uvarint, and for each: length of the name 1,
-// name, length uvarint and the accounts.
-func appendTenants(dst []byte, all []RouteTenants) []byte {
+// name, length uvarint and the accounts, if the flags say that there are some.
+func (c *Checkpoint) appendTenants(dst []byte, flags uint64) []byte {
+	if flags&flagTenants == 0 {
+		return dst
+	}
+	all := c.Tenants
 	dst = binary.AppendUvarint(dst, uint64(len(all)))
 	for i := range all {
 		dst = append(append(dst, byte(len(all[i].Route))), all[i].Route...)

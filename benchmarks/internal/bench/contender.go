@@ -33,6 +33,7 @@ type Task struct {
 	StateDir   string
 	Instance   string // names the process among those of App; empty for a single one
 	Profile    string // file for a CPU profile; empty for none
+	Route      string // further lines of oncebus's route, with their indentation
 }
 
 // Role is a contender in Go. Routed means two stages, each with its own transactions,
