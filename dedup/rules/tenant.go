@@ -130,8 +130,12 @@ func tenantCause(name []byte) string {
 func (d *decoder) validateTenant(r *draft) {
 	x := r.Tenant
 	if x == nil {
-		if slices.ContainsFunc(r.Keys, func(s Source) bool { return s.readsPart(ofTenant) }) {
+		readsTenant := func(s Source) bool { return s.readsPart(ofTenant) }
+		if slices.ContainsFunc(r.Keys, readsTenant) {
 			d.failAt(r, "key", "reads the tenant, and the route has none: add tenant: {header: NAME}, or take it out of key")
+		}
+		if r.Shadow != nil && slices.ContainsFunc(r.Shadow.Keys, readsTenant) {
+			d.failAt(r, "shadow", "reads the tenant, and the route has none: take it out of the key of the shadow")
 		}
 		if r.Quota != nil {
 			d.failAt(r, "quota", "is for each tenant, and the route has none: add tenant: {header: NAME}; for the whole route there is limits")
