@@ -461,18 +461,6 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	return nil
 }
 
-// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. Its time
-// still advances stream time, which frees keys.
-func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
-	ev.verdict = dedup.Limited
-	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
-		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.ID, ev.route.Limits.LiveKeys)
-	j.byPolicy(ev, ev.route.Limits.OnLimit)
-}
-
-// levelCritical is for messages that need an operator now.
-const levelCritical = slog.LevelError + 4
-
 // applyCollisionPolicy applies the route's policy to an event with the key of another
 // event. It logs the collision, because the key derivation may be wrong.
 func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {

@@ -211,11 +211,6 @@ func (t *State) Discard() {
 // at once.
 const waitingMax = 64 << 10
 
-// overLimit reports whether an event's key is new and exceeds live_keys.
-func (t *State) overLimit(route *app.Route, c *candidate) bool {
-	return c.replaced == nil && route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
-}
-
 // mayWait reports whether one more request of a route may wait for an outcome.
 func (t *State) mayWait(route *app.Route) bool {
 	return t.OpenCounts.Waiting(route.NamespaceID) < waitingMax

@@ -1,0 +1,22 @@
+package judge
+
+import (
+	"fmt"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+)
+
+// overLimit reports whether an event's key is new and exceeds live_keys.
+func (t *State) overLimit(route *app.Route, c *candidate) bool {
+	return c.replaced == nil && route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
+}
+
+// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. Its time
+// still advances stream time, which frees keys.
+func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
+	ev.verdict = dedup.Limited
+	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
+		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.ID, ev.route.Limits.LiveKeys)
+	j.byPolicy(ev, ev.route.Limits.OnLimit)
+}
