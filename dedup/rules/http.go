@@ -43,6 +43,8 @@ type HTTP struct {
 	Outcomes *Signature
 
 	Verdict         bool          // the response has the verdict; else it only confirms the append to Kafka
+	Answer          *Answer       // the response has the outcome of the operation, and so Verdict holds; nil: only a duplicate may get it
+	Idempotency     *Idempotency  // requests keep to the draft of Idempotency-Key; nil: a lenient reading
 	Timeout         time.Duration // time limit of a response
 	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
 	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
@@ -58,6 +60,8 @@ type HTTP struct {
 	// Responses are the responses in the file. The ingress has a default for every
 	// other verdict.
 	Responses map[dedup.Verdict]Response
+
+	answerTimeout time.Duration // as in the file; 0: it has none
 }
 
 // KeyHeader returns the one header from which HTTP requests get their key; "" if
@@ -97,7 +101,7 @@ const (
 // httpMethods are the choices of methods.
 var httpMethods = [...]string{"POST", "PUT", "PATCH"}
 
-var answerNames = [...]string{"verdict", "async"}
+var answerNames = [...]string{"verdict", "async", "outcome"}
 
 var kafkaUnavailableNames = [...]string{"reject", "wait"}
 
@@ -116,8 +120,13 @@ var httpFields = []fieldOf[HTTP]{
 	{"decompress", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Decompress = d.decompress(n, at) }},
 	{"form", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Form, _ = d.boolean(n, at) }},
 	{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
-		h.Verdict = d.choice(n, at, answerNames[:]...) == 0
+		choice := d.choice(n, at, answerNames[:]...)
+		if h.Verdict = choice != 1; choice == 2 {
+			h.Answer = &Answer{Timeout: DefaultAnswerTimeout}
+		}
 	}},
+	{"answer_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.answerTimeout = d.duration(n, at, time.Second) }},
+	{"idempotency_key", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Idempotency = d.idempotency(n, at) }},
 	{"timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Timeout = d.duration(n, at, time.Millisecond) }},
 	{"on_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 		h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
@@ -157,6 +166,7 @@ func (d *decoder) http(n *yaml.Node, at string) *HTTP {
 	if nodes["on_timeout"] != nil && !h.Verdict {
 		d.fail(nodes["on_timeout"], join(at, "on_timeout"), "answer: async waits for no verdict: leave on_timeout out")
 	}
+	d.completeAnswer(h, at, nodes)
 	return h
 }
 
@@ -262,6 +272,8 @@ func (d *decoder) validateHTTP(r *draft) {
 	}
 	d.validateCarried(r)
 	d.validateBodies(r)
+	d.validateAnswer(r)
+	d.validateIdempotency(r)
 	d.validateTolerance(r, "signature", &h.Signature)
 	if h.Outcomes != nil {
 		d.validateTolerance(r, "outcomes.signature", h.Outcomes)
@@ -330,7 +342,9 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"allowed_sources", slices.Equal(h.AllowedSources, other.AllowedSources)},
 		{"decompress", h.Decompress == other.Decompress},
 		{"form", h.Form == other.Form},
-		{"answer", h.Verdict == other.Verdict},
+		{"answer", h.Verdict == other.Verdict && (h.Answer == nil) == (other.Answer == nil)},
+		{"answer_timeout", h.AnswerTimeout() == other.AnswerTimeout()},
+		{"idempotency_key", h.Idempotency.equal(other.Idempotency)},
 		{"timeout", h.Timeout == other.Timeout},
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},
 		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka},

@@ -171,7 +171,7 @@ func TestMistakesInHTTP(t *testing.T) {
 			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be repeated after the window"},
 		{"short tolerance", signed("scheme: slack, secret: S, tolerance: 1ms"), ".signature.tolerance: 1ms is too short: at least 1s"},
 
-		{"answer", part("answer: sync"), `.answer: want verdict or async, found "sync"`},
+		{"answer", part("answer: sync"), `.answer: want verdict or async or outcome, found "sync"`},
 		{"wait", part("timeout: 0s"), ".timeout: 0s is too short: at least 1ms"},
 		{"timeout", part("on_timeout: 408"), ".on_timeout: want 504 or 202, found 408"},
 		{"timeout of async", part("on_timeout: 202, answer: async"), ".on_timeout: answer: async waits for no verdict: leave on_timeout out"},

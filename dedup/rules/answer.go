@@ -1,0 +1,140 @@
+package rules
+
+import (
+	"net/url"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+)
+
+// DefaultAnswerTimeout is the longest wait for an outcome, unless the file has another one.
+const DefaultAnswerTimeout = 30 * time.Second
+
+// RequestsSuffix follows the path of a route with answer: outcome in the path of an
+// operation, whose rest names the operation.
+const RequestsSuffix = "/requests/"
+
+// Answer says how a sender gets the outcome of its operation, the first sender too.
+type Answer struct {
+	Timeout time.Duration // the longest wait, and the wait of a request that asks for none
+}
+
+// AnswerTimeout returns the longest wait for an outcome; 0 for a route whose first senders
+// do not wait.
+func (h *HTTP) AnswerTimeout() time.Duration {
+	if h.Answer == nil {
+		return 0
+	}
+	return h.Answer.Timeout
+}
+
+// LongestWait returns the longest time from a request to its response.
+func (h *HTTP) LongestWait() time.Duration { return max(h.Timeout, h.AnswerTimeout()) }
+
+// Idempotency makes requests keep to draft-ietf-httpapi-idempotency-key-header-07.
+type Idempotency struct {
+	Docs string // URL of the documentation that problems link to
+}
+
+func (x *Idempotency) equal(other *Idempotency) bool {
+	return x == other || x != nil && other != nil && *x == *other
+}
+
+var idempotencyFields = []fieldOf[Idempotency]{
+	{"docs", func(d *decoder, x *Idempotency, n *yaml.Node, at string) { x.Docs = d.docs(n, at) }},
+}
+
+func (d *decoder) idempotency(n *yaml.Node, at string) *Idempotency {
+	x := &Idempotency{}
+	if nodes := decodeObject(d, n, at, x, idempotencyFields); nodes != nil {
+		d.require(n, at, nodes, "docs")
+	}
+	return x
+}
+
+// docsMax bounds the URL of a documentation: it is part of a header.
+const docsMax = 512
+
+// docs reads the URL of a documentation.
+func (d *decoder) docs(n *yaml.Node, at string) string {
+	text, _ := d.text(n, at)
+	u, err := url.Parse(text)
+	if text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.String() != text || len(text) > docsMax || slices.ContainsFunc([]rune(text), func(c rune) bool { return c <= ' ' || c > '~' || c == '<' || c == '>' || c == '"' })) {
+		d.fail(n, at, "want a URL such as https://developer.example.com/idempotency of at most %d bytes, found %s", docsMax, describe(n))
+	}
+	return text
+}
+
+// completeAnswer takes answer_timeout, whose place in the file may be before answer.
+func (d *decoder) completeAnswer(h *HTTP, at string, nodes map[string]*yaml.Node) {
+	n := nodes["answer_timeout"]
+	switch {
+	case n == nil:
+	case h.Answer == nil:
+		d.fail(n, join(at, "answer_timeout"), "needs answer: outcome, because otherwise no request waits for it")
+	default:
+		h.Answer.Timeout = h.answerTimeout
+	}
+}
+
+// answerSchemes are the schemes by which a sender without a body can show who it is.
+var answerSchemes = []SignatureScheme{Token, Bearer, HMAC, StandardWebhooks}
+
+// validateAnswer refuses answer: outcome where no outcome can come, or where anybody could
+// read that of another sender.
+func (d *decoder) validateAnswer(r *draft) {
+	h := r.HTTP
+	if h.Answer == nil {
+		return
+	}
+	if r.Mode != ClaimMode {
+		d.failHTTP(r, "answer", "outcome belongs to mode: claim")
+	}
+	if h.Signature.Scheme == NoSignature {
+		d.failHTTP(r, "signature.scheme", "none lets anybody read the outcome of another sender: answer: outcome wants token, bearer, hmac or standard-webhooks")
+	} else if !slices.Contains(answerSchemes, h.Signature.Scheme) {
+		d.failHTTP(r, "signature.scheme", "a sender cannot sign a GET with %v: answer: outcome wants token, bearer, hmac or standard-webhooks", h.Signature.Scheme)
+	}
+	if h.Handshake.Kind == MetaHandshake {
+		d.failHTTP(r, "handshake", "its GET of the path is that of answer: outcome: use one of them")
+	}
+	if _, ok := h.Responses[dedup.Unique]; ok {
+		d.failHTTP(r, "responses."+dedup.Unique.String(), "answer: outcome responds with the outcome, or with 202 and its location: leave it out")
+	}
+}
+
+// validateIdempotency refuses idempotency_key where a case of the draft would get another
+// response.
+func (d *decoder) validateIdempotency(r *draft) {
+	h := r.HTTP
+	if h.Idempotency == nil {
+		return
+	}
+	refuse := func(why string) { d.failHTTP(r, "idempotency_key", "%s", why) }
+	switch {
+	case r.Mode != ClaimMode:
+		refuse("replays stored responses: it belongs to mode: claim")
+		return
+	case r.KeyHeader() != IdempotencyHeader:
+		refuse("the key is the header: write key: [{header: " + IdempotencyHeader + "}]")
+	case !h.RequireKey:
+		refuse("a request without the header gets 400: leave require_key out, and on_missing_key")
+	case r.Fingerprint == nil:
+		refuse("a key that is used again with another payload gets 422: name the fields of the payload in fingerprint")
+	case r.Collision != DeadLetter:
+		refuse("a key that is used again with another payload gets 422: write collision: dead_letter")
+	case r.Claim.Wait:
+		refuse("a request whose original is in process gets 409: leave while_in_progress: wait out")
+	}
+	for _, v := range []dedup.Verdict{dedup.MissingKey, dedup.Invalid, dedup.Collision, dedup.InProgress} {
+		if _, ok := h.Responses[v]; ok {
+			d.failHTTP(r, "responses."+v.String(), "the draft of idempotency_key says what the response is: leave it out")
+		}
+	}
+}
+
+// IdempotencyHeader is the record header of the request header Idempotency-Key.
+const IdempotencyHeader = "idempotency-key"
