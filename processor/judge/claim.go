@@ -200,10 +200,11 @@ func (ev *event) requester() dedup.Request {
 	if ev.route.Shared {
 		r.Route = ev.route.NameBytes
 	}
-	if ev.route.Claim.Wait {
+	h := ev.route.HTTP
+	if ev.route.Claim.Wait || h != nil && h.Answer != nil {
 		r.ReplyTo = ev.replyTo
-		if h := ev.route.HTTP; h != nil && h.Timeout > 0 && r.ReplyTo.IsSet() {
-			r.Until = ev.brokerTime + h.Timeout.Milliseconds()
+		if h != nil && h.LongestWait() > 0 && r.ReplyTo.IsSet() {
+			r.Until = ev.brokerTime + h.LongestWait().Milliseconds()
 		}
 	}
 	return r

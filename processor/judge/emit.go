@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -459,24 +458,4 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	}
 	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
 	e.emit(ev, topic)
-}
-
-// DeadLetterBatch emits a dead letter for a batch that was not decompressed, to the
-// dead-letter topic of the first route that reads the batch's topic.
-func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, brokerTime int64, limit int) {
-	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
-		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
-	})
-	route := e.rt.Routes[i]
-	from := dedup.Position{Topic: e.rt.TopicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
-	ev := event{
-		original: original{
-			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
-			from: from, timestamp: brokerTime,
-		},
-		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, last: batch.NextOffset - 1,
-		reason: fmt.Sprintf(wire.ReasonBatch+"%d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES), or its records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES; they were not read and stand in %s/%d",
-			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
-	}
-	e.byPolicy(&ev, rules.DeadLetter)
 }

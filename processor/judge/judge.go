@@ -208,6 +208,10 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if route.IsShadow() { // the set of the record has promoted it
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
 	}
+	if env.IsQuery {
+		ev.envelope, ev.digest, ev.Details = env, env.Digest, env.Details
+		return t.query(j, &ev, env)
+	}
 	if !bytes.Equal(route.WireName, env.Route) {
 		return t.forwardFormer(j, &ev, env)
 	}
@@ -478,22 +482,4 @@ func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
 	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.dedupKey())),
 		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
-}
-
-// SkipBatch emits one dead letter for a batch that decompresses to more than limit bytes,
-// and continues after it.
-func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
-	t.JoinTransaction()
-	if batch.NextOffset <= t.Open.Next {
-		return // processed before
-	}
-	if !t.Open.IsDeadLettered(batch.Offset) {
-		e.DeadLetterBatch(batch, t.App.Clock.Now(), limit)
-	}
-	if t.Blind {
-		t.Open.DeadLetter(batch.Offset, batch.NextOffset)
-		t.BypassedUpTo(batch.NextOffset)
-		return
-	}
-	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }

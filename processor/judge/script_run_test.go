@@ -59,7 +59,7 @@ func runScenario(t *testing.T, steps []step, prepartitioned bool) {
 }
 
 // emitting are the steps that say what they emit, even if it is nothing.
-var emitting = map[string]bool{"event": true, "outcome": true, "erase": true, "resume": true, "abort": true, "restore": true}
+var emitting = map[string]bool{"event": true, "outcome": true, "query": true, "erase": true, "resume": true, "abort": true, "restore": true}
 
 // do runs a step.
 func (r *scriptRun) do(st *step) error {
@@ -73,6 +73,8 @@ func (r *scriptRun) do(st *step) error {
 		return r.event(st)
 	case "outcome":
 		return r.outcome(st)
+	case "query":
+		return r.query(st)
 	case "counts", "outcomes", "expired", "unanswered", "keys", "known", "duplicates", "log":
 		return r.check(st)
 	case "refuse":
@@ -124,6 +126,34 @@ func (r *scriptRun) do(st *step) error {
 	return nil
 }
 
+// query asks for the outcome of an event, as the ingress does.
+func (r *scriptRun) query(st *step) error {
+	if len(st.words) != 1 {
+		return errors.New("want query SHAPE-OR-TOPIC/PARTITION FIELDS")
+	}
+	rec, err := r.recordOf(st.words[0], st.fields, 0)
+	if err != nil {
+		return err
+	}
+	r.startOnce()
+	headers := wire.Headers(rec.Headers)
+	d := r.routes.NewDeriver(nil).Derive(&rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()})
+	if d.Finding != rules.Keyed {
+		return fmt.Errorf("the event has no key: %s", d.Reason)
+	}
+	env := wire.Envelope{
+		Route: []byte(d.Route.WireName()), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: r.now, Details: wire.DetailsOf(&d), IsQuery: true, FromIngress: true,
+		ReplyTo: r.app.Routes[d.Route.Index].ReplyAddress(rec),
+	}
+	out := &kgo.Record{Topic: r.app.Topology.Repartition, Partition: r.app.Hasher.Partition(&d.Routing), Key: env.Append(nil), Timestamp: time.UnixMilli(r.now)}
+	r.append(out)
+	r.task(app.TaskID{Topic: out.Topic, Partition: out.Partition})
+	if !r.held {
+		r.run()
+	}
+	return nil
+}
+
 // progress writes a progress record.
 func (r *scriptRun) progress(st *step) error {
 	at := func(text string) (int64, error) {
@@ -163,7 +193,7 @@ func (r *scriptRun) progress(st *step) error {
 
 // heldBack reports whether a step produces while the tasks judge nothing.
 func (r *scriptRun) heldBack(st *step) bool {
-	return r.held && (st.command == "event" || st.command == "outcome")
+	return r.held && (st.command == "event" || st.command == "outcome" || st.command == "query")
 }
 
 // set runs a step that prepares others.

@@ -45,6 +45,7 @@ import (
 //	                     record without a TEXT; "refuse nothing" ends it
 //	event SHAPE-OR-TOPIC/PARTITION FIELDS    produce a record; "1000x event" repeats it
 //	outcome TOPIC/PARTITION KIND FIELDS      produce an outcome of the record of=NAME
+//	query SHAPE-OR-TOPIC/PARTITION FIELDS    ask for the outcome of an event, with ask=N
 //	erase POSITION       erase the row of the event at topic/partition/offset, as the command
 //	                     forget does. A later step with the position names that row, too,
 //	                     whatever row the key has then. "aborted": abort the transaction

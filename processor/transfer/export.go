@@ -254,7 +254,7 @@ func (c *Client) unreadNow(ctx context.Context, topic string, partition int32, f
 	err = reader.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			var env wire.Envelope
-			if topic == c.app.Topology.Repartition && wire.ReadEnvelope(rec, &env) == nil && env.IsProgress {
+			if topic == c.app.Topology.Repartition && wire.ReadEnvelope(rec, &env) == nil && (env.IsProgress || env.IsQuery) {
 				continue
 			}
 			n++

@@ -66,6 +66,10 @@ type Envelope struct {
 	// which a shadow derives. Route is the name of the shadow's route, Digest that of the new
 	// key, and From the place of the event. Only an app at level 2 has such records.
 	Shadow ShadowVerdict
+	// IsQuery reports that the record is no event: the sender of an event with this key asks
+	// for its outcome. It has ReplyTo and FromIngress, and no value. Only an app at level 2 has
+	// such records.
+	IsQuery bool
 }
 
 // Details are the fields that only some routes need.
@@ -140,7 +144,7 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-// Flags of an envelope. Each adds the field of its name, except for four.
+// Flags of an envelope. Each adds the field of its name, except for those without one.
 const (
 	flagRecordKey   = 1 << iota
 	flagHashed      // in place of the key
@@ -156,10 +160,12 @@ const (
 	flagTime   // without a field, of a seed
 	flagShadow // in place of the key
 	flagTenant
-	flagsKnown      = flagTenant<<1 - 1
+	flagQuery       // without a field
+	flagsKnown      = flagQuery<<1 - 1
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
 	flagsOfShadows  = flagShadow | flagDetails
+	flagsOfQueries  = flagQuery | flagFromIngress | flagReplyTo // and those of details
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -181,6 +187,7 @@ func (e *Envelope) flags() (flags uint64) {
 		{flagTime, e.IsTime},
 		{flagShadow, e.Shadow != 0},
 		{flagTenant, len(e.Tenant) > 0},
+		{flagQuery, e.IsQuery},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -360,10 +367,11 @@ func (e *Envelope) decode(b []byte) error {
 		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
 	case flags&flagProgress != 0 && flags != flagProgress, flags&flagOutcome != 0 && flags&^flagsOfOutcomes != 0,
 		flags&flagSeed != 0 && flags&^flagsOfSeeds != 0, flags&flagTime != 0 && flags != flagTime|flagSeed,
-		flags&flagShadow != 0 && flags&^flagsOfShadows != 0:
+		flags&flagShadow != 0 && flags&^flagsOfShadows != 0,
+		flags&flagQuery != 0 && flags&^(flagDetails|flagShift) != flagsOfQueries:
 		return fmt.Errorf("%w: flags %#x contradict each other", errEnvelope, flags)
 	}
-	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0, IsTime: flags&flagTime != 0}
+	*e = Envelope{FromIngress: flags&flagFromIngress != 0, IsProgress: flags&flagProgress != 0, IsSeed: flags&flagSeed != 0, IsTime: flags&flagTime != 0, IsQuery: flags&flagQuery != 0}
 	if !e.IsProgress {
 		if err := e.decodeFields(&c, flags); err != nil {
 			return err

@@ -21,6 +21,13 @@ var verdictTexts = func() (texts [256][]byte) {
 // VerdictText returns the header value of a verdict. The caller must not change it.
 func VerdictText(v dedup.Verdict) []byte { return verdictTexts[v] }
 
+// Statuses of an operation without a claim, in the answer to a query.
+const (
+	StatusFreed   = "freed"   // its attempt failed, or was rejected or erased: the next event is another attempt
+	StatusExpired = "expired" // its window is over
+	StatusUnknown = "unknown" // no event of it was judged, or its row is gone
+)
+
 // VerdictHeadersMax is the most oncebus headers of a verdict record.
 const VerdictHeadersMax = 14
 
@@ -32,7 +39,7 @@ type VerdictRecord struct {
 	Row        *dedup.Row   // of the first event; nil without one
 	First      []byte       // its topic/partition/offset; nil without one
 	Claim      *dedup.Claim // of Row, in claim mode
-	Status     string       // in claim mode
+	Status     string       // in claim mode, or that of an operation without a claim
 	Reason     string
 	Value      []byte
 	Headers    []dedup.Header // of the outcome
@@ -60,9 +67,11 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 			kgo.RecordHeader{Key: HeaderFirst, Value: a.First},
 			kgo.RecordHeader{Key: HeaderFirstTime, Value: strconv.AppendInt(nil, a.Row.First, 10)})
 	}
+	if a.Status != "" {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderClaimStatus, Value: []byte(a.Status)})
+	}
 	if a.Claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: HeaderClaimStatus, Value: []byte(a.Status)},
 			kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.Row.Attempt), 10)})
 		if a.Claim.Original != nil {
 			headers = append(headers, kgo.RecordHeader{Key: HeaderFirstRequest, Value: a.Claim.Original})
@@ -106,6 +115,9 @@ type Answer struct {
 	Forwarded bool
 
 	OutcomeFollows bool // a further record with the outcome follows
+	// Awaited reports that the request waited for an outcome before this answer. The client
+	// sets it.
+	Awaited bool
 
 	// Token is that of a start or renewal, and Granted the answer to it; "" and false
 	// in a verdict.
@@ -118,6 +130,10 @@ type Answer struct {
 // Waits reports whether the request waits for an outcome: of those whose outcome follows,
 // only a duplicate does.
 func (a *Answer) Waits() bool { return a.OutcomeFollows && a.Verdict == dedup.InProgress }
+
+// AwaitsOutcome reports whether the request waits for an outcome on a route where the first
+// one of a key waits as well.
+func (a *Answer) AwaitsOutcome() bool { return a.OutcomeFollows }
 
 // AddressOf reads the address of a verdict; false if it has none.
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {

@@ -1,0 +1,69 @@
+package judge
+
+import (
+	"bytes"
+	"fmt"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// query answers a sender who asks for the outcome of its event: by a verdict for its
+// request, as the event's next duplicate would get it. It changes no row and no stream time,
+// so it makes no attempt. A task without its store answers nothing, and the sender asks again.
+func (t *Judge) query(j *Judging, ev *event, env *wire.Envelope) error {
+	if t.Blind {
+		return nil
+	}
+	a := wire.VerdictRecord{To: ev.replyTo, Verdict: dedup.Unique, Key: ev.dedupKey(), Status: wire.StatusUnknown, BrokerTime: ev.brokerTime}
+	if bytes.Equal(ev.route.WireName, env.Route) { // else a promotion has changed the key's rule
+		if err := t.findOutcome(j, ev, env, &a); err != nil {
+			return err
+		}
+	}
+	j.produceVerdict(&a)
+	return nil
+}
+
+// findOutcome reads what is known of the operation of an event.
+func (t *Judge) findOutcome(j *Judging, ev *event, env *wire.Envelope, a *wire.VerdictRecord) error {
+	c := &j.current.candidate
+	*c = candidate{streamTime: t.streamTime(ev.route.NamespaceID), window: t.window(ev.route), digest: env.Digest}
+	c.event = dedup.Event{Digest: env.Digest, Time: env.EventTime, At: ev.from, NamespaceID: ev.route.NamespaceID, Fingerprint: ev.Fingerprint, Shift: ev.Shift}
+	if err := t.lookUp(ev, c); err != nil {
+		return err
+	}
+	row := &c.prior
+	switch {
+	case !c.hasPrior || row.NamespaceID != ev.route.NamespaceID || !c.window.Retains(row.First, c.streamTime):
+		if c.window.Over(env.EventTime, c.streamTime) {
+			a.Status = wire.StatusExpired
+		}
+		return nil
+	case row.Status == dedup.Freed:
+		a.Status = wire.StatusFreed
+		return nil
+	case !c.window.Covers(row.First, env.EventTime):
+		a.Status = wire.StatusExpired // another operation has the key
+		return nil
+	case c.event.Collides(row, c.window, c.streamTime):
+		return nil // the key is that of another event, whose outcome is not the sender's
+	}
+	claim, err := dedup.DecodeClaim(row.Result)
+	if err != nil {
+		return fmt.Errorf("%w: claim of key %v: %w", kafka.ErrIllegalState, row.Digest, err)
+	}
+	found := dedup.ClaimDecision{Row: *row, Claim: claim}
+	a.Row, a.Claim, a.Status, a.Verdict = row, &claim, found.Status(), dedup.InProgress
+	switch {
+	case row.Status == dedup.Completed:
+		stored := reply{verdict: dedup.Replayed, claim: &claim, value: claim.Result}
+		a.Verdict, a.Value, a.Headers, a.HasOutcome = dedup.Replayed, claim.Result, claim.Headers, true
+		a.Reason = stored.omitted(ev.route)
+		a.Omitted = a.Reason != ""
+	case a.Status == dedup.StatusForwarded:
+		a.Verdict, a.Reason = dedup.Duplicate, forwardedReason
+	}
+	return nil
+}
