@@ -72,7 +72,9 @@
 // key as the router would and writes the event to its task, in an envelope with
 // the address of the request. Emitter.conclude produces every verdict in the same
 // transaction, to the client's partition of <app>-verdicts. A duplicate that waits
-// for an outcome adds its address to the claim. The client stores nothing and
+// for an outcome adds its address to the claim. With answer: outcome the first event does
+// too. A sender that asks later is a query: a record behind the event, whose task answers it
+// from the row and changes nothing. The client stores nothing and
 // decides nothing. The sender may retry an event with a key that has no verdict: the retry
 // is a duplicate, unless the route may forward events unchecked.
 //

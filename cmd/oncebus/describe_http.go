@@ -120,6 +120,9 @@ func describeResponse(h *rules.HTTP) string {
 		}
 		response = fmt.Sprintf("the verdict within %s, else %d", routesets.Short(h.Timeout), late)
 	}
+	if h.Answer != nil {
+		response += fmt.Sprintf("; the outcome within %s or Prefer: wait=N, else 202 with its location at %s%s", routesets.Short(h.Answer.Timeout), h.Path, rules.RequestsSuffix)
+	}
 	if h.WaitForKafka {
 		response += "; Kafka unavailable: 503 after " + routesets.Short(h.Timeout)
 	} else {
@@ -127,6 +130,9 @@ func describeResponse(h *rules.HTTP) string {
 	}
 	if h.RequireKey {
 		response += "; missing key: 400"
+	}
+	if h.Idempotency != nil {
+		response += "; Idempotency-Key as its draft has it, with " + h.Idempotency.Docs
 	}
 	return response
 }

@@ -243,6 +243,9 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 		return nil, err
 	}
 	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].ID}
+	if err := f.checkQueryLevel(at.rt); err != nil {
+		return nil, err
+	}
 	if _, err := f.readLimits(ctx, client, at); err != nil {
 		return nil, err
 	}

@@ -113,16 +113,34 @@ type addresses struct {
 // verdict without it if ctx is done before. The next request for the key then takes its
 // place among those that wait.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
+	return f.submitAndWait(ctx, s, d, wait{outcome: ctx, of: (*wire.Answer).Waits})
+}
+
+// SubmitAndAwaitOutcome is SubmitAndWait on a route with answer: outcome: the first request
+// of a key waits for its outcome too. ctx bounds the wait for the verdict. outcome bounds that
+// for the outcome; if it is done before, the answer is the verdict.
+func (f *IngressClient) SubmitAndAwaitOutcome(ctx, outcome context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
+	return f.submitAndWait(ctx, s, d, wait{outcome: outcome, of: (*wire.Answer).AwaitsOutcome})
+}
+
+// wait says which answers are followed by the outcome for which the request waits, and for
+// how long it does.
+type wait struct {
+	outcome context.Context //nolint:containedctx // of the request
+	of      func(*wire.Answer) bool
+}
+
+func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rules.Derived, w wait) (wire.Answer, error) {
 	q := newWaiter(d)
 	id := f.inFlight.begin(q)
 	defer f.inFlight.end(id)
 	to := addresses{replyTo: dedup.Address{Ingress: f.number, Request: id}}
 	at := f.at.Load()
 	if d.Finding != rules.Keyed || !d.Route.Claim.Wait || at == nil || !at.rt.TokensNameApp {
-		return f.waitForAnswer(ctx, s, d, q, to)
+		return f.waitForAnswer(ctx, s, d, q, to, w)
 	}
 	to.replaces = f.gone.take(d.Digest)
-	answer, err := f.waitForAnswer(ctx, s, d, q, to)
+	answer, err := f.waitForAnswer(ctx, s, d, q, to, w)
 	sent := err == nil || errors.Is(err, ErrNoVerdict)
 	if !sent && to.replaces.IsSet() { // perhaps not in Kafka, then it took no place
 		f.gone.add(d.Digest, to.replaces)
@@ -134,7 +152,7 @@ func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rul
 }
 
 // waitForAnswer produces an event and waits for its answer.
-func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rules.Derived, q *waiter, to addresses) (wire.Answer, error) {
+func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rules.Derived, q *waiter, to addresses, w wait) (wire.Answer, error) {
 	if err := f.publish(ctx, s, d, to); err != nil {
 		return wire.Answer{}, err
 	}
@@ -142,8 +160,10 @@ func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rul
 	if !arrived {
 		return wire.Answer{}, ErrNoVerdict
 	}
-	for more := true; more && answer.Waits(); {
-		answer, more = f.await(ctx, q.answers, answer)
+	for more := true; more && w.of(&answer); {
+		if answer, more = f.await(w.outcome, q.answers, answer); more {
+			answer.Awaited = true
+		}
 	}
 	answer.Key = q.key // an outcome has the first event's key, which may be in an adjacent bucket
 	return answer, nil

@@ -3,6 +3,7 @@ package ingress
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"oncebus/dedup/rules"
@@ -36,6 +37,12 @@ func (a *authenticator) signedWith(r signature.Request, now time.Time) []byte {
 		}
 	}
 	return secrets[0]
+}
+
+// requestToVerify returns what a signature of a request without a body covers: target takes
+// the place of the body, so a captured signature is good for this target only.
+func requestToVerify(r *http.Request, target string) signature.Request {
+	return signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: []byte(target)}
 }
 
 func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier, error) {

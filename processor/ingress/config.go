@@ -28,9 +28,9 @@ type Config struct {
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which are then required"`
 
 	// MaxRequests is the limit of in-flight requests with events, including
-	// those that wait for a verdict; others get 503. Requests with outcomes
-	// have a limit of their own, of the same size. 1 to RequestsMax.
-	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, and as many with outcomes; others get 503"`
+	// those that wait for a verdict; others get 503. Requests with outcomes, and
+	// those that ask for one, have limits of their own, of the same size. 1 to RequestsMax.
+	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, as many with outcomes, and as many that ask for one; others get 503"`
 	// MaxRequestsPerSource is the part of MaxRequests that one client address may
 	// have; others get 503. 0: as many as are free, so one address alone gets half.
 	// A higher value is for clients that share an address, such as those behind a
@@ -172,9 +172,14 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 		if h == nil {
 			continue
 		}
-		if h.Timeout+c.ReadTimeout > c.WriteTimeout {
-			errs = append(errs, fmt.Errorf("route %s: http.timeout of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
-				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would close before the response", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
+		for _, wait := range []struct {
+			field string
+			most  time.Duration
+		}{{"timeout", h.Timeout}, {"answer_timeout", h.AnswerTimeout()}} {
+			if wait.most+c.ReadTimeout > c.WriteTimeout {
+				errs = append(errs, fmt.Errorf("route %s: http.%s of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
+					"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would close before the response", r.Name, wait.field, wait.most, c.ReadTimeout, c.WriteTimeout))
+			}
 		}
 		if h.MaxRequests > c.MaxRequests {
 			errs = append(errs, fmt.Errorf("route %s: http.max_requests of %d is more than ONCEBUS_INGRESS_MAX_REQUESTS (%d), which bounds all routes together: want at most that",

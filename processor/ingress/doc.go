@@ -53,8 +53,8 @@
 //
 // headReader follows the frames of HTTP/2: net/http gives them no time limit.
 //
-// Outcomes have limits of their own, equal to those of events: duplicates that
-// wait for an outcome must not block it.
+// Outcomes have limits of their own, and so have questions for them: senders that wait
+// for an outcome must block neither. A location (location.go) is no capability.
 //
 // security.Reloaded has no goroutine: files are read while something needs them.
 package ingress

@@ -23,6 +23,7 @@ type endpoint struct {
 	allow   string // value of the header Allow
 	carried []carriedHeader
 	body    bodyRules
+	lookup  bodyRules      // of a GET for an outcome
 	token   *authenticator // of Meta's handshake; nil for other ones
 	rate    *rateLimiter
 	sources *sourceLimiters
@@ -44,9 +45,10 @@ func carriedHeaders(h *rules.HTTP) []carriedHeader {
 	return all
 }
 
-// allowed returns the methods of the endpoint: those of events, and that of a handshake.
+// allowed returns the methods of the endpoint: those of events, and that of a handshake or of
+// a sender who asks for an outcome.
 func allowed(h *rules.HTTP) []string {
-	if h.Handshake.Kind == rules.MetaHandshake {
+	if h.Handshake.Kind == rules.MetaHandshake || h.Answer != nil {
 		return append([]string{http.MethodGet}, h.Methods...)
 	}
 	return h.Methods
@@ -127,6 +129,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
 			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
 		}
+		e.lookup = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.MaxRequests)}}
 		if h.Handshake.Kind == rules.MetaHandshake {
 			token, err := es.authenticator(cfg, metaToken(h), window)
 			errs, e.token = append(errs, err), &token
@@ -197,8 +200,12 @@ func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 		}
 		value := strings.Join(values, ", ")
 		if c.from == headerIdempotency {
+			read := readIdempotencyKey
+			if e.Idempotency != nil {
+				read = readStringKey
+			}
 			var err error
-			if value, err = readIdempotencyKey(values); err != nil {
+			if value, err = read(values); err != nil {
 				return nil, err
 			}
 			if value == "" {

@@ -53,7 +53,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	defer cancel()
 	headers, err := e.recordHeaders(r.Header)
 	if err != nil {
-		return problemInvalid.respond(err.Error())
+		return invalidHeaders(e.HTTP, err)
 	}
 	headers = e.appendPrincipal(headers, r)
 	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Source: rq.source.String(), WaitForBroker: e.WaitForKafka}
@@ -96,6 +96,9 @@ func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Der
 // submit produces the event and responds. An event with a missing key, on a
 // route that accepts those, gets no verdict from a task.
 func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
+	if route.HTTP.Answer != nil && derived.Finding == rules.Keyed {
+		return s.submitForOutcome(ctx, r, rq, route, event, derived)
+	}
 	if route.HTTP.Verdict && derived.Finding == rules.Keyed {
 		submitted := time.Now()
 		answer, err := s.front.SubmitAndWait(ctx, event, derived)

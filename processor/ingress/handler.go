@@ -56,11 +56,20 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	path := r.URL.EscapedPath()
 	if e, ok := s.endpoints.events[path]; ok {
 		rq.route = e.routes[0].Name
+		if r.Method == http.MethodGet && e.Answer != nil {
+			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeKey(w, r, rq, e) })
+		}
 		return s.admit(w, s.events, &e.body, rq, func() *response { return s.takeEvent(w, r, rq, e) })
 	}
 	if e, ok := s.endpoints.outcomes[path]; ok {
 		rq.route = e.routes[0].Name
 		return s.admit(w, s.outcomes, &e.body, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
+	}
+	if base, name, ok := cutLocation(path); ok {
+		if e := s.endpoints.events[base]; e != nil && e.Answer != nil {
+			rq.route = e.routes[0].Name
+			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeLocation(w, r, rq, e, name) })
+		}
 	}
 	if path == openAPIPath {
 		return s.describe(r)

@@ -140,6 +140,10 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 		RequestBody: eventBody(routes),
 		Responses:   describeSamples(eventSamples(routes, all)),
 	}
+	if h.Answer != nil {
+		events.Parameters = append(events.Parameters, parameter{Name: headerPrefer, In: "header", Schema: schema{"type": "string"},
+			Description: fmt.Sprintf("RFC 7240: wait=N waits N seconds for the outcome, at most %v; respond-async does not wait.", h.Answer.Timeout)})
+	}
 	for _, name := range slices.Concat(rules.CarriedHeaders[:], h.Headers) {
 		if !strings.EqualFold(name, "content-type") { // OpenAPI describes it in requestBody
 			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
@@ -156,6 +160,11 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 	}
 	for _, method := range h.Methods {
 		d.Paths[path][strings.ToLower(method)] = &events
+	}
+	if h.Answer != nil {
+		if err := d.addLookups(path, routes, window); err != nil {
+			return err
+		}
 	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(r *rules.Route) bool { return r.HTTP.Outcomes == nil })
 	if len(routes) == 0 {
@@ -179,7 +188,10 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 // required if every route requires a key and has no other source for it.
 func carriedParameter(name string, routes []*rules.Route) parameter {
 	p := parameter{Name: name, In: "header", Description: "Becomes a header of the record.", Schema: schema{"type": "string"}}
-	if strings.EqualFold(name, headerIdempotency) {
+	if strings.EqualFold(name, headerIdempotency) && routes[0].HTTP.Idempotency != nil {
+		p.Description += " A String of RFC 8941, not empty; at most once. See " + routes[0].HTTP.Idempotency.Docs
+		p.Schema["pattern"] = idempotencyString
+	} else if strings.EqualFold(name, headerIdempotency) {
 		p.Description += " A string of RFC 9651, or its content without quotes; at most once."
 		p.Schema["pattern"] = idempotencyPattern
 	}

@@ -21,7 +21,9 @@ func describeEvents(routes []*rules.Route) string {
 		}
 		fmt.Fprintf(&b, "Route %s: produced to topic %s. Key: %s. An event with the same key within %v is a duplicate.", r.Name, r.HTTP.Topic, strings.Join(keys, "; else "), r.Window)
 	}
-	if h := routes[0].HTTP; !h.Verdict {
+	if h := routes[0].HTTP; h.Answer != nil {
+		fmt.Fprintf(&b, "\n\nThe response is the outcome of the event within %v, or of Prefer: wait=N; else 202 with its Location.", h.Answer.Timeout)
+	} else if !h.Verdict {
 		b.WriteString("\n\nThe response comes when Kafka has stored the event, without a verdict.")
 	} else {
 		fmt.Fprintf(&b, "\n\nThe response comes with the verdict, within %v.", h.Timeout)

@@ -32,7 +32,7 @@ type sample struct {
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
 	samples := append(receiveSamples(&h.Signature, &bodyRules{decompress: h.Decompress}), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
-	samples = append(samples, handshakeSamples(h)...)
+	samples = append(append(samples, malformedKey(h)...), handshakeSamples(h)...)
 	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
@@ -56,7 +56,9 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 			failed(fmt.Errorf("%w: %w", errUnchecked, front.ErrKafkaUnavailable))
 			lost = fmt.Errorf("%w: %w", errUnchecked, lost)
 		}
-		if h.Verdict {
+		if h.Answer != nil {
+			samples = append(samples, sample{response: errorResponse(lost, h).with(headerKey, "key").with(headerLocation, "/")})
+		} else if h.Verdict {
 			failed(lost)
 		} else {
 			samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
@@ -64,6 +66,10 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	}
 	for _, r := range routes {
 		for _, a := range verdictAnswers(r) {
+			if r.HTTP.Answer != nil && operates(&a) {
+				samples = append(samples, operationSamples(complete(a, r), r)...)
+				continue
+			}
 			samples = append(samples, sample{response: respondToVerdict(r, &a)}, sample{response: respondToVerdict(r, complete(a, r))})
 		}
 		for _, a := range outcomeAnswers(r) {
@@ -72,7 +78,7 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 			}
 		}
 	}
-	return samples
+	return withPreference(samples, h)
 }
 
 // mayMiss reports whether an event may arrive at the path of routes that none of
@@ -143,12 +149,19 @@ func outcomeAnswers(r *rules.Route) []wire.Answer {
 	chosen.Value, chosen.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
 	omitted.Omitted = true
 	answers := []wire.Answer{null, value, chosen, omitted}
-	if r.Claim.Wait && r.FailOpen {
+	waits := r.Claim.Wait || r.HTTP.Answer != nil
+	if waits && r.FailOpen {
 		plain, own := null, chosen
 		plain.Status, own.Status = dedup.StatusForwarded, dedup.StatusForwarded
 		answers = append(answers, plain, own)
 	}
-	if r.Claim.Wait {
+	if r.HTTP.Answer != nil {
+		for _, a := range answers[:3] {
+			a.Verdict = dedup.Unique
+			answers = append(answers, a)
+		}
+	}
+	if waits {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 			plain, own := null, chosen
 			plain.Status, own.Status = kind.ClaimStatus(), kind.ClaimStatus()
@@ -370,6 +383,10 @@ var headerMeanings = map[string]headerObject{
 	headerClaimStatus:  {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
 	headerAttempt:      {Description: "The attempt of the claim.", Schema: schema{"type": "integer", "minimum": 1}},
 	headerFirstRequest: {Description: "The sender's id of the first request with the key.", Schema: schema{"type": "string"}},
+	headerLocation:     {Description: "Where the state of the request is, and later its outcome.", Schema: schema{"type": "string", "format": "uri-reference"}},
+	headerApplied:      {Description: "The preferences of RFC 7240 that were applied; the wait is at most that of the endpoint.", Schema: schema{"type": "string"}},
+	headerLink:         {Description: "The documentation of the header Idempotency-Key, with rel=describedby.", Schema: schema{"type": "string"}},
+	headerLanguage:     {Description: "The language of the problem.", Schema: schema{"type": "string", "const": "en"}},
 	headerReplayed:     {Description: "The outcome was stored before this request.", Schema: schema{"type": "string", "const": "true"}},
 }
 
@@ -410,6 +427,7 @@ func problemSchema() schema {
 			"first":         text("The record of the first event: topic/partition/offset."),
 			"first_time":    schema{"type": "string", "format": "date-time", "description": "The event time of the first event."},
 			"first_request": text("The sender's id of the first request with the key."),
+			"documentation": schema{"type": "string", "format": "uri", "description": "The documentation of the header Idempotency-Key."},
 			"started_by":    text("The start id to which the attempt of the key was granted."),
 		},
 	}

@@ -117,6 +117,9 @@ func conformHeaders(described *openapi3.Response, response *http.Response) error
 
 // find returns the description of a response.
 func find(document *openapi3.T, method, path string, response *http.Response) (*openapi3.Response, error) {
+	if route, _, ok := cutLocation(path); ok {
+		path = route + rules.RequestsSuffix + "{operation}"
+	}
 	item := document.Paths.Value(path)
 	if item == nil {
 		return general(document, "NotFound", response, 404)

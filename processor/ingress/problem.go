@@ -81,6 +81,24 @@ var (
 	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
 	// at /outcomes: start or renew, and the attempt is not to run: another attempt or another start id has the key, or it has its outcome
 	problemSuperseded = problem{"superseded", http.StatusConflict, "The attempt is superseded"}
+	// GET of a location or by a key: no event of it was judged, or it is not of this path
+	problemUnknownRequest = problem{"unknown-request", http.StatusNotFound, "No request of this name is known"}
+	// GET of a location or by a key: the window of the request is over
+	problemExpired = problem{"expired", http.StatusGone, "The window of the request is over"}
+	// GET of a location or by a key: the attempt failed, was rejected or was erased, and its outcome is not stored; the key is free
+	problemNoResult = problem{"no-result", http.StatusGone, "The request ended without a result"}
+	// GET by a key: the key of the route comes from the body, or needs it
+	problemKeyOfBody = problem{"key-of-body", http.StatusBadRequest, "The key of a request needs its body"}
+	// GET of a location or by a key: the task did not answer in time; with Retry-After
+	problemStateTimeout = problem{"state-timeout", http.StatusServiceUnavailable, "The state did not arrive in time"}
+	// idempotency_key: the header is missing; with a Link to the documentation
+	problemKeyMissing = problem{"idempotency-key-missing", http.StatusBadRequest, "Idempotency-Key is missing"}
+	// idempotency_key: the header is not one String of RFC 8941, or an empty one; with a Link to the documentation
+	problemKeyMalformed = problem{"idempotency-key-malformed", http.StatusBadRequest, "Idempotency-Key is malformed"}
+	// idempotency_key: verdict collision; with a Link to the documentation
+	problemKeyReused = problem{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency-Key is already used"}
+	// idempotency_key: verdict in_progress; with Retry-After and a Link to the documentation
+	problemKeyOutstanding = problem{"idempotency-key-outstanding", http.StatusConflict, "A request is outstanding for this Idempotency-Key"}
 	// the request is not HTTP, has no Host or several, or the server speaks TLS
 	problemMalformed = problem{"malformed", http.StatusBadRequest, "The request is malformed"}
 	// the header Expect has another value than 100-continue
@@ -108,7 +126,8 @@ var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemQuota, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemUnknownRequest, problemExpired, problemNoResult, problemKeyOfBody, problemStateTimeout,
+	problemKeyMissing, problemKeyMalformed, problemKeyReused, problemKeyOutstanding, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }
 
@@ -127,6 +146,7 @@ type problemBody struct {
 	FirstTime    string `json:"first_time,omitempty"`
 	FirstRequest string `json:"first_request,omitempty"`
 	StartedBy    string `json:"started_by,omitempty"`
+	Docs         string `json:"documentation,omitempty"`
 }
 
 // respond returns the response for a problem without a verdict.
@@ -136,13 +156,18 @@ func (p problem) respond(detail string) *response {
 
 // respondTo returns the response for a problem with a verdict.
 func (p problem) respondTo(a *wire.Answer, detail string) *response {
+	return p.response(bodyTo(a, detail))
+}
+
+// bodyTo returns what a problem says of a verdict.
+func bodyTo(a *wire.Answer, detail string) *problemBody {
 	body := &problemBody{
 		Detail: detail, Verdict: a.Verdict.String(), Key: a.Key, State: a.Status, Attempt: a.Attempt, First: a.First, FirstRequest: a.FirstRequest,
 	}
 	if !a.FirstTime.IsZero() {
 		body.FirstTime = a.FirstTime.UTC().Format(time.RFC3339Nano)
 	}
-	return p.response(body)
+	return body
 }
 
 func (p problem) response(body *problemBody) *response {

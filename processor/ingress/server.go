@@ -28,8 +28,8 @@ type Server struct {
 	openAPI   []byte
 
 	// Outcomes have limits of their own: duplicates that wait for an outcome
-	// must not block it.
-	events, outcomes *requestLimits
+	// must not block it. So have senders who ask for one: those who wait must not block them.
+	events, outcomes, lookups *requestLimits
 
 	certificates *security.ServerCertificates // nil without TLS
 	handler      http.Handler                 // the server itself, possibly wrapped
@@ -49,6 +49,7 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
 	s.events, s.outcomes = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.outcomes), s.metrics)
+	s.lookups = newRequestLimits(cfg, len(es.events), s.metrics)
 	if s.openAPI, err = OpenAPI(routes); err != nil {
 		return nil, err
 	}
@@ -123,12 +124,13 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 }
 
 // Requests returns the number of in-flight requests.
-func (s *Server) Requests() int { return s.events.count() + s.outcomes.count() }
+func (s *Server) Requests() int { return s.events.count() + s.outcomes.count() + s.lookups.count() }
 
 // waitIdle returns when no request is in flight.
 func (s *Server) waitIdle() {
 	s.events.waitIdle()
 	s.outcomes.waitIdle()
+	s.lookups.waitIdle()
 }
 
 func (s *Server) httpServer(base context.Context) *http.Server {

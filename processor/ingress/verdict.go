@@ -40,6 +40,11 @@ func respondToVerdict(route *rules.Route, a *wire.Answer) *response {
 	} else {
 		r = routeResponse(route, a)
 	}
+	return identify(r, route, a)
+}
+
+// identify adds the headers of a response with a verdict.
+func identify(r *response, route *rules.Route, a *wire.Answer) *response {
 	r.route, r.verdict = route.Name, a.Verdict.String()
 	r.with(headerVerdict, r.verdict)
 	if a.Key != "" {
@@ -60,7 +65,7 @@ func respondToVerdict(route *rules.Route, a *wire.Answer) *response {
 // routeResponse returns the routes file's response to a verdict, else the
 // default. An error status without a body in the file gets the problem's.
 func routeResponse(route *rules.Route, a *wire.Answer) *response {
-	r := defaultResponse(a)
+	r := asInDraft(route.HTTP, a, defaultResponse(a))
 	if own, ok := route.HTTP.Responses[a.Verdict]; ok {
 		retry, problem := r.header.Get("Retry-After"), r.problem
 		r = configured(a.Verdict.String(), own)

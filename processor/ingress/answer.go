@@ -1,0 +1,178 @@
+package ingress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/front"
+	"oncebus/processor/wire"
+)
+
+// headerLocation is where the state of an operation is, and later its outcome.
+const headerLocation = "Location"
+
+// submitForOutcome produces the event and responds with the outcome of its operation, or with
+// 202 and its location.
+func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
+	operation := front.OperationOf(derived)
+	wait, applied := readPreference(r.Header).within(route.HTTP.Answer.Timeout)
+	waiting, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	submitted := time.Now()
+	answer, err := s.front.SubmitAndAwaitOutcome(ctx, waiting, event, derived)
+	err = markUnchecked(err, route, derived)
+	s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
+	var response *response
+	switch {
+	case err != nil:
+		response = s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
+		if errors.Is(err, front.ErrNoVerdict) { // Kafka has the event
+			response.with(headerLocation, locationOf(&operation))
+		}
+	case r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errDrained) && !answer.HasOutcome:
+		return disconnected()
+	default:
+		response = respondToOperation(&operation, &answer)
+	}
+	if applied != "" {
+		response.with(headerApplied, applied)
+	}
+	return response
+}
+
+// respondToOperation returns the response to a request of a route with answer: outcome.
+func respondToOperation(o *front.Operation, a *wire.Answer) *response {
+	if a.HasOutcome {
+		return respondToVerdict(o.Route, a)
+	}
+	claimed := a.Attempt > 0 && a.Status != dedup.StatusForwarded
+	switch {
+	case claimed && (a.OutcomeFollows || a.Awaited || a.Verdict == dedup.Unique || a.Verdict == dedup.AfterWindow || a.Verdict == dedup.Collision && a.Forwarded):
+		return identify(pending(o, a.Status), o.Route, a)
+	case claimed && a.Verdict == dedup.InProgress:
+		return respondToVerdict(o.Route, a).with(headerLocation, locationOf(o))
+	}
+	return respondToVerdict(o.Route, a)
+}
+
+// pending is the response about an operation without an outcome.
+func pending(o *front.Operation, status string) *response {
+	body, err := json.Marshal(struct {
+		Status      string `json:"status"`
+		ClaimStatus string `json:"claim_status"`
+	}{"accepted", status})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	r := &response{status: http.StatusAccepted, name: "pending", contentType: jsonType, body: append(body, '\n')}
+	return r.with(headerLocation, locationOf(o)).with("Retry-After", retryAfter(retrySoon))
+}
+
+// takeLocation responds to the GET of a location.
+func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, name string) *response {
+	if r.Method != http.MethodGet {
+		s.leaveBody(w)
+		return wrongMethod(http.MethodGet)
+	}
+	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()); rejected != nil {
+		return rejected
+	}
+	operation, ok := operationAt(e.routes, name)
+	if !ok {
+		return problemUnknownRequest.respond("the location is not one of this path")
+	}
+	return s.lookUp(r, rq, e, &operation)
+}
+
+// takeKey responds to a GET of a route's path whose headers have the key of an operation. A
+// sender who lost its connection before any response has no location.
+func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
+	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()+"\n"+r.Header.Get(headerIdempotency)); rejected != nil {
+		return rejected
+	}
+	headers, err := e.recordHeaders(r.Header)
+	if err != nil {
+		return invalidHeaders(e.HTTP, err)
+	}
+	derived, err := s.front.Derive(&front.Submission{Path: e.Path, Topic: e.Topic, Value: []byte("{}"), Headers: headers, Time: rq.received, Source: rq.source.String()})
+	if err != nil {
+		return s.respondToError(r, rq, err, e.HTTP)
+	}
+	route, matches := e.routeOf(derived.Route)
+	rq.route = route.Name
+	switch {
+	case !matches || route.KeyHeader() == "" || derived.HasAdjacent || derived.Finding == rules.Malformed:
+		return problemKeyOfBody.respond("GET the Location of its response, or send the request again: it is a duplicate then")
+	case derived.Finding != rules.Keyed:
+		missing := wire.Answer{Verdict: dedup.MissingKey, Reason: derived.Reason}
+		return asInDraft(route.HTTP, &missing, problemMissingKey.respond(derived.Reason))
+	}
+	operation := front.OperationOf(&derived)
+	operation.Details.Fingerprint = 0 // of the payload, which a GET has not
+	return s.lookUp(r, rq, e, &operation)
+}
+
+// receiveLookup checks who asks for an outcome: like a sender of an event. A scheme that signs
+// the body signs target in its place.
+func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, target string) *response {
+	s.leaveBody(w)
+	if !e.allowsSource(rq.source) {
+		return s.reject(rq, reasonAddress, problemSource.respond(""))
+	}
+	if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
+		return s.reject(rq, reasonSource, tooFast(ofSource, wait))
+	}
+	if r.ContentLength != 0 {
+		return tooLarge(&e.lookup)
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in receive
+	rq.received = s.now()
+	if err := e.lookup.auth.verify(requestToVerify(r, target), rq.received); err != nil {
+		return s.reject(rq, signatureReason(err), unauthorized(e.lookup.auth.challenge))
+	}
+	if err := rq.limits.verify(); err != nil {
+		return s.rejectBusy(rq, err)
+	}
+	if wait := e.rate.allow(rq.received); wait > 0 {
+		return s.reject(rq, reasonRate, tooFast("", wait))
+	}
+	return nil
+}
+
+// lookUp asks for the outcome of an operation and responds.
+func (s *Server) lookUp(r *http.Request, rq *request, e *endpoint, o *front.Operation) *response {
+	rq.route, rq.key = o.Route.Name, wire.KeyText(&o.Key)
+	ctx, cancel := context.WithTimeout(r.Context(), e.Timeout)
+	defer cancel()
+	answer, err := s.front.AskForOutcome(ctx, e.Path, o)
+	if err != nil {
+		response := s.respondToError(r, rq, err, e.HTTP)
+		if errors.Is(err, front.ErrNoVerdict) && !response.disconnected {
+			response = problemStateTimeout.respond("").with("Retry-After", retryAfter(retrySoon))
+		}
+		return response
+	}
+	return respondToLookup(o, &answer)
+}
+
+// respondToLookup returns the response to a GET.
+func respondToLookup(o *front.Operation, a *wire.Answer) *response {
+	switch {
+	case a.HasOutcome:
+		return respondToVerdict(o.Route, a)
+	case a.Status == dedup.StatusForwarded:
+		return identify(problemForwarded.respondTo(a, a.Reason), o.Route, a)
+	case a.Verdict == dedup.InProgress:
+		return identify(pending(o, a.Status), o.Route, a)
+	case a.Status == wire.StatusFreed:
+		return problemNoResult.respond("it failed, was rejected or was erased; " + keyIsFree)
+	case a.Status == wire.StatusExpired:
+		return problemExpired.respond("")
+	}
+	return problemUnknownRequest.respond("no event of it was judged, or it was erased since")
+}

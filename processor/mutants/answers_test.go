@@ -1,0 +1,66 @@
+//go:build mutants
+
+package mutants
+
+// noSenders says why the simulation cannot find a defect of the answers by HTTP.
+const noSenders = "its senders ask for no outcome by HTTP"
+
+// answerList has the defects of the answers for first senders.
+var answerList = []mutant{
+	{
+		name:     "first-sender-without-address",
+		hazards:  []string{"D49"},
+		does:     "the claim has no address of the first request, unless duplicates wait too",
+		edits:    []edit{{"processor/judge/claim.go", "	if ev.route.Claim.Wait || h != nil && h.Answer != nil {\n", "	if ev.route.Claim.Wait {\n"}},
+		aims:     inIngress("^TestFirstSenderGetsItsOutcome$"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "location-is-a-capability",
+		hazards:  []string{"D50"},
+		does:     "a client that knows a location gets the outcome, without the path's secret",
+		edits:    []edit{{"processor/ingress/answer.go", "	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()); rejected != nil {\n", "	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()); rejected != nil && name == \"\" {\n"}},
+		aims:     inIngress("^TestOutcomesAreTheSendersOwn$"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "target-is-not-signed",
+		hazards:  []string{"D50"},
+		does:     "the signature of one GET is good for all",
+		edits:    []edit{{"processor/ingress/authenticator.go", "Body: []byte(target)}", "Body: nil}"}},
+		aims:     inIngress("^TestOutcomesAreTheSendersOwn$"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "query-of-another-order",
+		hazards:  []string{"D50"},
+		does:     "a question gets the outcome of another event that has its key",
+		edits:    []edit{{"processor/judge/query.go", "	case c.event.Collides(row, c.window, c.streamTime):\n", "	case c.event.Collides(row, c.window, c.streamTime) && row.First == 0:\n"}},
+		aims:     inScript("queries", "another-order-has-the-key"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "query-of-the-next-operation",
+		hazards:  []string{"D51"},
+		does:     "a question about an operation gets the state of the one after its window",
+		edits:    []edit{{"processor/judge/query.go", "	case !c.window.Covers(row.First, env.EventTime):\n", "	case !c.window.Covers(row.First, row.First):\n"}},
+		aims:     inScript("queries", "next-operation-of-the-key"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "query-makes-an-attempt",
+		hazards:  []string{"D51"},
+		does:     "a question is judged as an event",
+		edits:    []edit{{"processor/judge/judge.go", "	if env.IsQuery {\n", "	if env.IsQuery && t.Blind {\n"}},
+		aims:     inScript("queries", "states"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "waiting-senders-block-questions",
+		hazards:  []string{"D52"},
+		does:     "requests that wait use up those that ask",
+		edits:    []edit{{"processor/ingress/server.go", "	s.lookups = newRequestLimits(cfg, len(es.events), s.metrics)\n", "	s.lookups = s.events\n"}},
+		aims:     inIngress("^TestWaitingSendersDoNotBlockQuestions$"),
+		notInSim: noSenders,
+	},
+}
