@@ -21,6 +21,10 @@ func describeHTTP(r *rules.Route) []fact {
 	if len(r.Topics) > 1 {
 		endpoint += " to " + h.Topic
 	}
+	events := ""
+	if h.Events != nil {
+		events = fmt.Sprintf("GET %s%s, the outcomes as server-sent events to %s", h.Path, rules.EventsSuffix, plural(h.Events.MaxConnections, "connection"))
+	}
 	outcomes := ""
 	if h.Outcomes != nil {
 		outcomes = "POST " + h.Path + rules.OutcomesSuffix + ", " + describeSignature(h.Outcomes)
@@ -42,6 +46,7 @@ func describeHTTP(r *rules.Route) []fact {
 		{"http statuses", strings.Join(responses, ", ")},
 		{"http limits", describeLimits(h)},
 		{"http outcomes", outcomes},
+		{"http events", events},
 	}
 }
 

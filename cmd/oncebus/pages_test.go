@@ -295,6 +295,7 @@ var routeObjects = []struct{ def, heading string }{
 	{"signature", "Keys of `signature`"},
 	{"handshake", "Keys of `handshake`"},
 	{"decompress", "Keys of `decompress`"},
+	{"followers", "Keys of `events`"},
 	{"idempotencyKey", "Keys of `idempotency_key`"},
 	{"httpOutcomes", "Keys of `outcomes` in `http`"},
 	{"rate", "Keys of `rate` and `rate_per_source`"},

@@ -34,6 +34,37 @@ func (h *HTTP) AnswerTimeout() time.Duration {
 // LongestWait returns the longest time from a request to its response.
 func (h *HTTP) LongestWait() time.Duration { return max(h.Timeout, h.AnswerTimeout()) }
 
+// EventsSuffix follows the path of a route in the path of its outcomes as server-sent events.
+const EventsSuffix = "/events"
+
+// DefaultFollowers is how many connections may follow a path, unless the file has another
+// number.
+const DefaultFollowers = 100
+
+// Events lets senders follow their outcomes as server-sent events.
+type Events struct {
+	MaxConnections int // of the path, to one process of the ingress
+}
+
+func (x *Events) equal(other *Events) bool {
+	return x == other || x != nil && other != nil && *x == *other
+}
+
+var eventsFields = []fieldOf[Events]{
+	{"max_connections", func(d *decoder, x *Events, n *yaml.Node, at string) {
+		x.MaxConnections = d.integer(n, at, 1, followersMax)
+	}},
+}
+
+// followersMax bounds max_connections: each has connections to the brokers.
+const followersMax = 10_000
+
+func (d *decoder) followers(n *yaml.Node, at string) *Events {
+	x := &Events{MaxConnections: DefaultFollowers}
+	decodeObject(d, n, at, x, eventsFields)
+	return x
+}
+
 // Idempotency makes requests keep to draft-ietf-httpapi-idempotency-key-header-07.
 type Idempotency struct {
 	Docs string // URL of the documentation that problems link to
@@ -93,16 +124,36 @@ func (d *decoder) validateAnswer(r *draft) {
 	if r.Mode != ClaimMode {
 		d.failHTTP(r, "answer", "outcome belongs to mode: claim")
 	}
-	if h.Signature.Scheme == NoSignature {
-		d.failHTTP(r, "signature.scheme", "none lets anybody read the outcome of another sender: answer: outcome wants token, bearer, hmac or standard-webhooks")
-	} else if !slices.Contains(answerSchemes, h.Signature.Scheme) {
-		d.failHTTP(r, "signature.scheme", "a sender cannot sign a GET with %v: answer: outcome wants token, bearer, hmac or standard-webhooks", h.Signature.Scheme)
-	}
+	d.validateReaders(r, "answer: outcome")
 	if h.Handshake.Kind == MetaHandshake {
 		d.failHTTP(r, "handshake", "its GET of the path is that of answer: outcome: use one of them")
 	}
 	if _, ok := h.Responses[dedup.Unique]; ok {
 		d.failHTTP(r, "responses."+dedup.Unique.String(), "answer: outcome responds with the outcome, or with 202 and its location: leave it out")
+	}
+}
+
+// validateReaders refuses a signature by which a sender without a body cannot show who it is.
+// setting is what lets senders read outcomes.
+func (d *decoder) validateReaders(r *draft, setting string) {
+	switch scheme := r.HTTP.Signature.Scheme; {
+	case scheme == NoSignature:
+		d.failHTTP(r, "signature.scheme", "none lets anybody read the outcome of another sender: %s wants token, bearer, hmac or standard-webhooks", setting)
+	case !slices.Contains(answerSchemes, scheme):
+		d.failHTTP(r, "signature.scheme", "a sender cannot sign a GET with %v: %s wants token, bearer, hmac or standard-webhooks", scheme, setting)
+	}
+}
+
+// validateEvents refuses events where no outcome can come, or where anybody could read them.
+func (d *decoder) validateEvents(r *draft) {
+	if r.HTTP.Events == nil {
+		return
+	}
+	if r.Mode != ClaimMode {
+		d.failHTTP(r, "events", "belongs to mode: claim")
+	}
+	if r.HTTP.Answer == nil {
+		d.validateReaders(r, "events")
 	}
 }
 

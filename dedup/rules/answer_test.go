@@ -20,12 +20,16 @@ const (
 
 func TestAnswerOfOutcome(t *testing.T) {
 	h := parse(t, answerFile(byIDField, withOutcome)).Routes[0].HTTP
-	if !h.Verdict || h.Answer == nil || h.AnswerTimeout() != 30*time.Second || h.LongestWait() != 30*time.Second || h.Idempotency != nil {
+	if !h.Verdict || h.Answer == nil || h.AnswerTimeout() != 30*time.Second || h.LongestWait() != 30*time.Second || h.Idempotency != nil || h.Events != nil {
 		t.Errorf("defaults: %+v", h)
 	}
 	h = parse(t, answerFile(byHeader, "answer_timeout: 5s, "+ofDraft)).Routes[0].HTTP
 	if h.AnswerTimeout() != 5*time.Second || h.LongestWait() != 10*time.Second || h.Idempotency.Docs != "https://developer.example.com/idempotency" {
 		t.Errorf("written: %+v", h)
+	}
+	h = parse(t, answerFile(byIDField, withOutcome+", events: {}")).Routes[0].HTTP
+	if h.Events == nil || h.Events.MaxConnections != 100 {
+		t.Errorf("events: %+v", h.Events)
 	}
 	h = parse(t, answerFile(byIDField, "answer: verdict, signature: {scheme: none}")).Routes[0].HTTP
 	if !h.Verdict || h.Answer != nil || h.AnswerTimeout() != 0 || h.LongestWait() != 10*time.Second {
@@ -47,6 +51,13 @@ func TestMistakesInAnswers(t *testing.T) {
 		{"timeout of nothing", answerFile(byIDField, "answer_timeout: 3s, signature: {scheme: none}"),
 			"r.yaml:3: routes[0].http.answer_timeout: needs answer: outcome, because otherwise no request waits for it"},
 		{"short timeout", answerFile(byIDField, withOutcome+", answer_timeout: 10ms"), "r.yaml:3: routes[0].http.answer_timeout: 10ms is too short: at least 1s"},
+
+		{"events in plain mode", strings.Replace(answerFile("key: [raw]", "events: {}, signature: {scheme: bearer, secret: S}"), "outcomes: o, replies: r, ", "", 1), "r.yaml:3: routes[0].http.events: belongs to mode: claim"},
+		{"events for anybody", answerFile(byIDField, "events: {}, signature: {scheme: none}"),
+			"r.yaml:3: routes[0].http.signature.scheme: none lets anybody read the outcome of another sender: events wants token, bearer, hmac or standard-webhooks"},
+		{"no follower", answerFile(byIDField, withOutcome+", events: {max_connections: 0}"), "r.yaml:3: routes[0].http.events.max_connections: want a whole number from 1 to 10000, found 0"},
+		{"path of events", answerFile(byIDField, withOutcome+", events: {}") + "- {name: b, window: 1h, output: out2, topics: [x], key: [raw], http: {path: /a/events, signature: {scheme: none}}}\n",
+			"r.yaml:3: routes[0].http.events: /a/events is the path of the route in line 4: give one of them another path"},
 
 		{"no docs", answerFile(byHeader, withOutcome+", idempotency_key: {}"), draft[:len(draft)-2] + ".docs: is required"},
 		{"docs that are no URL", answerFile(byHeader, withOutcome+", idempotency_key: {docs: 'see > there'}"),

@@ -44,6 +44,7 @@ type HTTP struct {
 
 	Verdict         bool          // the response has the verdict; else it only confirms the append to Kafka
 	Answer          *Answer       // the response has the outcome of the operation, and so Verdict holds; nil: only a duplicate may get it
+	Events          *Events       // senders follow their outcomes at Path + EventsSuffix; nil: they cannot
 	Idempotency     *Idempotency  // requests keep to the draft of Idempotency-Key; nil: a lenient reading
 	Timeout         time.Duration // time limit of a response
 	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
@@ -127,6 +128,7 @@ var httpFields = []fieldOf[HTTP]{
 	}},
 	{"answer_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.answerTimeout = d.duration(n, at, time.Second) }},
 	{"idempotency_key", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Idempotency = d.idempotency(n, at) }},
+	{"events", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Events = d.followers(n, at) }},
 	{"timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Timeout = d.duration(n, at, time.Millisecond) }},
 	{"on_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 		h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
@@ -274,6 +276,7 @@ func (d *decoder) validateHTTP(r *draft) {
 	d.validateBodies(r)
 	d.validateAnswer(r)
 	d.validateIdempotency(r)
+	d.validateEvents(r)
 	d.validateTolerance(r, "signature", &h.Signature)
 	if h.Outcomes != nil {
 		d.validateTolerance(r, "outcomes.signature", h.Outcomes)
@@ -344,6 +347,7 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"form", h.Form == other.Form},
 		{"answer", h.Verdict == other.Verdict && (h.Answer == nil) == (other.Answer == nil)},
 		{"answer_timeout", h.AnswerTimeout() == other.AnswerTimeout()},
+		{"events", h.Events.equal(other.Events)},
 		{"idempotency_key", h.Idempotency.equal(other.Idempotency)},
 		{"timeout", h.Timeout == other.Timeout},
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},

@@ -304,4 +304,12 @@ func (d *decoder) validatePaths(drafts []*draft) {
 				r.HTTP.Path+OutcomesSuffix, line)
 		}
 	}
+	for _, r := range drafts {
+		if r.HTTP == nil || r.HTTP.Events == nil {
+			continue
+		}
+		if other, ok := first[r.HTTP.Path+EventsSuffix]; ok {
+			d.failHTTP(r, "events", "%s is the path of the route in line %d: give one of them another path", r.HTTP.Path+EventsSuffix, other.node.Line)
+		}
+	}
 }

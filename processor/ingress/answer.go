@@ -79,7 +79,7 @@ func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *reques
 		s.leaveBody(w)
 		return wrongMethod(http.MethodGet)
 	}
-	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()); rejected != nil {
+	if rejected := s.receiveLookup(w, r, rq, e, &e.lookup, r.URL.EscapedPath()); rejected != nil {
 		return rejected
 	}
 	operation, ok := operationAt(e.routes, name)
@@ -92,7 +92,7 @@ func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *reques
 // takeKey responds to a GET of a route's path whose headers have the key of an operation. A
 // sender who lost its connection before any response has no location.
 func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
-	if rejected := s.receiveLookup(w, r, rq, e, r.URL.EscapedPath()+"\n"+r.Header.Get(headerIdempotency)); rejected != nil {
+	if rejected := s.receiveLookup(w, r, rq, e, &e.lookup, r.URL.EscapedPath()+"\n"+r.Header.Get(headerIdempotency)); rejected != nil {
 		return rejected
 	}
 	headers, err := e.recordHeaders(r.Header)
@@ -119,7 +119,7 @@ func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e 
 
 // receiveLookup checks who asks for an outcome: like a sender of an event. A scheme that signs
 // the body signs target in its place.
-func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, target string) *response {
+func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, body *bodyRules, target string) *response {
 	s.leaveBody(w)
 	if !e.allowsSource(rq.source) {
 		return s.reject(rq, reasonAddress, problemSource.respond(""))
@@ -128,12 +128,12 @@ func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *reque
 		return s.reject(rq, reasonSource, tooFast(ofSource, wait))
 	}
 	if r.ContentLength != 0 {
-		return tooLarge(&e.lookup)
+		return tooLarge(body)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in receive
 	rq.received = s.now()
-	if err := e.lookup.auth.verify(requestToVerify(r, target), rq.received); err != nil {
-		return s.reject(rq, signatureReason(err), unauthorized(e.lookup.auth.challenge))
+	if err := body.auth.verify(requestToVerify(r, target), rq.received); err != nil {
+		return s.reject(rq, signatureReason(err), unauthorized(body.auth.challenge))
 	}
 	if err := rq.limits.verify(); err != nil {
 		return s.rejectBusy(rq, err)

@@ -78,7 +78,8 @@ func withAnswerSecrets(c *Config) { c.Secrets = answerSecrets }
 func answerBench(t *testing.T) (*bench, *instance) {
 	t.Helper()
 	b := newBench(t, answerRoutes, oneTask)
-	return b, b.serve(withAnswerSecrets)
+	i := b.serve(withAnswerSecrets)
+	return b, i
 }
 
 // paying has the headers of a payment with a key.
@@ -194,7 +195,7 @@ func TestLocationHasTheOutcome(t *testing.T) {
 		return strings.Contains(i.get(location, bearer...).want(t, "submitted", 202).text, `"claim_status":"submitted"`)
 	})
 	i.postOutcome("/payments", token, "completed", `<paid/>`, "Content-Type", "application/xml", "Oncebus-Result-Status", "201").want(t, "completed", 202)
-	b.wait("the claim to be completed", func() bool { return i.get(location, bearer...).StatusCode == 201 })
+	b.wait("the claim to be completed", func() bool { return i.get(location, bearer...).StatusCode == http.StatusCreated })
 	i.stop()
 	b.stop()
 	b.judge()
@@ -232,7 +233,7 @@ func TestLostConnectionFindsItsOutcome(t *testing.T) {
 	other.get("/payments", paying("k1")...).want(t, "by key", 202, `"claim_status":"in_progress"`)
 	other.post("/payments", `{"amount":7}`, paying("k1")...).problem(t, "again", "idempotency-key-outstanding", 409)
 	other.postOutcome("/payments", token, "completed", `{"paid":7}`).want(t, "completed", 202)
-	b.wait("the outcome by the key", func() bool { return other.get("/payments", paying("k1")...).StatusCode == 200 })
+	b.wait("the outcome by the key", func() bool { return other.get("/payments", paying("k1")...).StatusCode == http.StatusOK })
 	other.post("/payments", `{"amount":7}`, paying("k1")...).want(t, "again", 200, `{"paid":7}`)
 }
 
@@ -324,7 +325,7 @@ func TestQuestionWithoutAJudge(t *testing.T) {
 	got := i.post("/short", `{}`, headers...)
 	got.problem(t, "event without a judge", "verdict-timeout", 504)
 	b.judge()
-	b.wait("the event to be judged", func() bool { return i.get(got.Header.Get("Location"), headers...).StatusCode == 202 })
+	b.wait("the event to be judged", func() bool { return i.get(got.Header.Get("Location"), headers...).StatusCode == http.StatusAccepted })
 }
 
 // TestLocationRoundTrip: every field of an operation comes back, and no damaged name is read.

@@ -43,7 +43,7 @@ var draftCases = []draftCase{
 		i.post("/short", `{}`, headers...).want(t, "first", 202).header(t, "first", "Oncebus-Attempt", "1")
 		b.wait("the key to be free", func() bool {
 			got := i.post("/short", `{}`, headers...)
-			return got.StatusCode == 202 && got.Header.Get("Oncebus-Verdict") == "after_window"
+			return got.StatusCode == http.StatusAccepted && got.Header.Get("Oncebus-Verdict") == "after_window"
 		})
 	}},
 	{"2.4", "FingerprintOfSelectedElements", func(t *testing.T, b *bench, i *instance) {
@@ -73,7 +73,7 @@ var draftCases = []draftCase{
 		i.postOutcome("/payments", token, "completed", "1").want(t, "outcome", 202)
 		(<-first).want(t, "first", 200, "1")
 	}},
-	{"2.7", "MissingKey", func(t *testing.T, b *bench, i *instance) {
+	{"2.7", "MissingKey", func(t *testing.T, _ *bench, i *instance) {
 		p := i.post("/payments", `{"amount":1}`, bearer...).draftProblem(t, "missing", 400, "idempotency-key-missing", "Idempotency-Key is missing")
 		if want := "This operation is idempotent and it requires correct usage of Idempotency Key."; p.Detail != want {
 			t.Errorf("detail %q, want %q", p.Detail, want)
@@ -88,11 +88,11 @@ var draftCases = []draftCase{
 		}
 		i.post("/payments", `{}`, draftHeaders(exampleKey)...).draftProblem(t, "without the field", 422, "idempotency-key-reused", "Idempotency-Key is already used")
 	}},
-	{"2.7", "ReusedWhileInProcess", func(t *testing.T, b *bench, i *instance) {
+	{"2.7", "ReusedWhileInProcess", func(t *testing.T, _ *bench, i *instance) {
 		i.post("/payments", `{"amount":1}`, draftHeaders(exampleKey, "Prefer", "respond-async")...).want(t, "first", 202)
 		i.post("/payments", `{"amount":2}`, draftHeaders(exampleKey)...).draftProblem(t, "reused", 422, "idempotency-key-reused", "Idempotency-Key is already used")
 	}},
-	{"2.7", "OutstandingRequest", func(t *testing.T, b *bench, i *instance) {
+	{"2.7", "OutstandingRequest", func(t *testing.T, _ *bench, i *instance) {
 		i.post("/payments", `{"amount":1}`, draftHeaders(exampleKey, "Prefer", "respond-async")...).want(t, "first", 202)
 		got := i.post("/payments", `{"amount":1}`, draftHeaders(exampleKey)...)
 		p := got.header(t, "outstanding", "Retry-After", "1").draftProblem(t, "outstanding", 409, "idempotency-key-outstanding", "A request is outstanding for this Idempotency-Key")
@@ -105,7 +105,7 @@ var draftCases = []draftCase{
 		i.post("/payments", `{"amount":1}`, draftHeaders("k")...).want(t, "malformed", 400)
 		i.pay(t, b, `"k"`, 1)
 	}},
-	{"2.7", "OtherErrorsAreTheServers", func(t *testing.T, b *bench, i *instance) {
+	{"2.7", "OtherErrorsAreTheServers", func(t *testing.T, _ *bench, i *instance) {
 		i.post("/payments", `{"amount":1}`, "Idempotency-Key", exampleKey).problem(t, "no credentials", "signature", 401)
 		i.post("/payments", `{"amount":`, draftHeaders(exampleKey)...).problem(t, "no JSON", "invalid", 400)
 	}},

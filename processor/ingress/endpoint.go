@@ -24,6 +24,7 @@ type endpoint struct {
 	carried []carriedHeader
 	body    bodyRules
 	lookup  bodyRules      // of a GET for an outcome
+	follow  bodyRules      // of a GET for all outcomes
 	token   *authenticator // of Meta's handshake; nil for other ones
 	rate    *rateLimiter
 	sources *sourceLimiters
@@ -81,13 +82,14 @@ func outcomeLimit(h *rules.HTTP) int { return max(h.MaxBody, outcomeMaxBytes) }
 type endpoints struct {
 	events   map[string]*endpoint
 	outcomes map[string]*outcomeEndpoint
-	keyrings map[string]*keyring // by the secret's name
+	followed map[string]*endpoint // by the path of their server-sent events
+	keyrings map[string]*keyring  // by the secret's name
 }
 
 // newEndpoints builds the endpoints of the routes and reads the secrets. The
 // error contains every mistake, each with the routes' names.
 func newEndpoints(cfg Config, routes *rules.Routes) (*endpoints, error) {
-	es := &endpoints{events: map[string]*endpoint{}, outcomes: map[string]*outcomeEndpoint{}, keyrings: map[string]*keyring{}}
+	es := &endpoints{events: map[string]*endpoint{}, outcomes: map[string]*outcomeEndpoint{}, followed: map[string]*endpoint{}, keyrings: map[string]*keyring{}}
 	var errs []error
 	users := map[string][]string{} // secret to routes
 	for _, r := range routes.Routes {
@@ -130,6 +132,10 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
 		}
 		e.lookup = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.MaxRequests)}}
+		if h.Events != nil {
+			e.follow = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.Events.MaxConnections)}}
+			es.followed[h.Path+rules.EventsSuffix] = e
+		}
 		if h.Handshake.Kind == rules.MetaHandshake {
 			token, err := es.authenticator(cfg, metaToken(h), window)
 			errs, e.token = append(errs, err), &token

@@ -40,7 +40,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		response = s.dispatch(w, r, rq)
 	}
-	if !response.disconnected {
+	if !response.disconnected && !response.streamed {
 		response.write(w)
 	}
 	s.record(r, rq, response)
@@ -64,6 +64,10 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	if e, ok := s.endpoints.outcomes[path]; ok {
 		rq.route = e.routes[0].Name
 		return s.admit(w, s.outcomes, &e.body, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
+	}
+	if e, ok := s.endpoints.followed[path]; ok {
+		rq.route = e.routes[0].Name
+		return s.admit(w, s.followers, &e.follow, rq, func() *response { return s.takeFollower(w, r, rq, e) })
 	}
 	if base, name, ok := cutLocation(path); ok {
 		if e := s.endpoints.events[base]; e != nil && e.Answer != nil {

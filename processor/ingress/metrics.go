@@ -71,6 +71,7 @@ type metrics struct {
 	reload   *prometheus.CounterVec
 
 	connections prometheus.Gauge
+	followers   prometheus.Gauge
 	closed      *prometheus.CounterVec
 
 	expiry prometheus.Gauge
@@ -99,12 +100,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_connections",
 		Help: "Open connections. ONCEBUS_INGRESS_MAX_CONNECTIONS limits them."})
+	m.followers = prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_followers",
+		Help: "Connections that follow the outcomes of a path as server-sent events. max_connections of the route's events limits them."})
 	m.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_connections_closed_total",
 		Help: "Connections that the ingress closed, by reason: replaced (it had no request when a new one came at the limit), slow (a request's head did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT)."}, []string{"reason"})
 	for _, reason := range []string{closedReplaced, closedSlow} {
 		m.closed.WithLabelValues(reason)
 	}
-	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry, m.connections, m.closed)
+	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry, m.connections, m.followers, m.closed)
 	return m
 }
 

@@ -166,6 +166,11 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 			return err
 		}
 	}
+	if h.Events != nil {
+		if err := d.addFollowers(path, routes, window); err != nil {
+			return err
+		}
+	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(r *rules.Route) bool { return r.HTTP.Outcomes == nil })
 	if len(routes) == 0 {
 		return nil

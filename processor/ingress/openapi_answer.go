@@ -71,16 +71,7 @@ func withPreference(samples []sample, h *rules.HTTP) []sample {
 // lookupSamples returns the responses to a GET for the outcome of an operation.
 func lookupSamples(routes []*rules.Route) []sample {
 	h := routes[0].HTTP
-	samples := append(malformed(), sample{response: busy("")}, sample{response: tooLarge(&bodyRules{})}, sample{response: unauthorized(challenge(&h.Signature))})
-	if h.AllowedSources != nil {
-		samples = append(samples, sample{response: problemSource.respond("")})
-	}
-	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
-		samples = append(samples, sample{response: tooFast("", time.Second)})
-	}
-	for _, err := range []error{front.ErrKafkaUnavailable, front.ErrHeld} {
-		samples = append(samples, sample{response: errorResponse(err, h)})
-	}
+	samples := append(authenticated(h), sample{response: errorResponse(front.ErrHeld, h)})
 	samples = append(samples, sample{response: problemStateTimeout.respond("").with("Retry-After", retryAfter(retrySoon))})
 	for _, r := range routes {
 		o := front.Operation{Route: r}
@@ -105,6 +96,37 @@ func lookupSamples(routes []*rules.Route) []sample {
 		}
 	}
 	return samples
+}
+
+// addFollowers describes how a client follows the outcomes of a path.
+func (d *document) addFollowers(path string, routes []*rules.Route, window time.Duration) error {
+	h := routes[0].HTTP
+	samples := append(authenticated(h), sample{response: problemPosition.respond("")},
+		sample{open: true, response: &response{status: http.StatusOK, name: "server-sent events: outcome, gap", contentType: eventStream}})
+	o := operation{
+		Summary: "Sends the outcomes of " + names(routes) + " as they come",
+		Description: fmt.Sprintf("Server-sent events. An event outcome has the response that a waiting sender gets, an event gap says that outcomes are gone. "+
+			"At most %d connections to one process.", h.Events.MaxConnections),
+		Parameters: []parameter{{Name: headerLastEvent, In: "header", Description: "The id of the last event that the client has got.", Schema: schema{"type": "string"}}},
+		Responses:  describeSamples(samples),
+	}
+	if err := d.sign(&o, routes[0].Name, &h.Signature, window); err != nil {
+		return err
+	}
+	d.Paths[path+rules.EventsSuffix] = pathItem{strings.ToLower(http.MethodGet): &o}
+	return nil
+}
+
+// authenticated returns the responses to a GET before it is known what it asks for.
+func authenticated(h *rules.HTTP) []sample {
+	samples := append(malformed(), sample{response: busy("")}, sample{response: tooLarge(&bodyRules{})}, sample{response: unauthorized(challenge(&h.Signature))})
+	if h.AllowedSources != nil {
+		samples = append(samples, sample{response: problemSource.respond("")})
+	}
+	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
+		samples = append(samples, sample{response: tooFast("", time.Second)})
+	}
+	return append(samples, sample{response: errorResponse(front.ErrKafkaUnavailable, h)})
 }
 
 // addLookups describes how a sender asks for the outcome of an operation: by its location,

@@ -56,29 +56,37 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 			failed(fmt.Errorf("%w: %w", errUnchecked, front.ErrKafkaUnavailable))
 			lost = fmt.Errorf("%w: %w", errUnchecked, lost)
 		}
-		if h.Answer != nil {
+		switch {
+		case h.Answer != nil:
 			samples = append(samples, sample{response: errorResponse(lost, h).with(headerKey, "key").with(headerLocation, "/")})
-		} else if h.Verdict {
+		case h.Verdict:
 			failed(lost)
-		} else {
+		default:
 			samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
 		}
 	}
 	for _, r := range routes {
-		for _, a := range verdictAnswers(r) {
-			if r.HTTP.Answer != nil && operates(&a) {
-				samples = append(samples, operationSamples(complete(a, r), r)...)
-				continue
-			}
-			samples = append(samples, sample{response: respondToVerdict(r, &a)}, sample{response: respondToVerdict(r, complete(a, r))})
-		}
-		for _, a := range outcomeAnswers(r) {
-			for _, response := range []*response{respondToVerdict(r, &a), respondToVerdict(r, complete(a, r))} {
-				samples = append(samples, sample{response: response, open: response.problem == nil, any: outcomeHeader(a.Headers, recordStatus) != ""})
-			}
-		}
+		samples = append(samples, verdictSamples(r)...)
 	}
 	return withPreference(samples, h)
+}
+
+// verdictSamples returns the responses of a route to the answers of a task.
+func verdictSamples(r *rules.Route) []sample {
+	var samples []sample
+	for _, a := range verdictAnswers(r) {
+		if r.HTTP.Answer != nil && operates(&a) {
+			samples = append(samples, operationSamples(complete(a, r), r)...)
+			continue
+		}
+		samples = append(samples, sample{response: respondToVerdict(r, &a)}, sample{response: respondToVerdict(r, complete(a, r))})
+	}
+	for _, a := range outcomeAnswers(r) {
+		for _, response := range []*response{respondToVerdict(r, &a), respondToVerdict(r, complete(a, r))} {
+			samples = append(samples, sample{response: response, open: response.problem == nil, any: outcomeHeader(a.Headers, recordStatus) != ""})
+		}
+	}
+	return samples
 }
 
 // mayMiss reports whether an event may arrive at the path of routes that none of

@@ -91,6 +91,8 @@ var (
 	problemKeyOfBody = problem{"key-of-body", http.StatusBadRequest, "The key of a request needs its body"}
 	// GET of a location or by a key: the task did not answer in time; with Retry-After
 	problemStateTimeout = problem{"state-timeout", http.StatusServiceUnavailable, "The state did not arrive in time"}
+	// GET of /events: Last-Event-ID is not an id of this path
+	problemPosition = problem{"last-event-id", http.StatusBadRequest, "The Last-Event-ID is unknown"}
 	// idempotency_key: the header is missing; with a Link to the documentation
 	problemKeyMissing = problem{"idempotency-key-missing", http.StatusBadRequest, "Idempotency-Key is missing"}
 	// idempotency_key: the header is not one String of RFC 8941, or an empty one; with a Link to the documentation
@@ -126,7 +128,7 @@ var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemQuota, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
 	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemUnknownRequest, problemExpired, problemNoResult, problemKeyOfBody, problemStateTimeout,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemSuperseded, problemUnknownRequest, problemExpired, problemNoResult, problemKeyOfBody, problemStateTimeout, problemPosition,
 	problemKeyMissing, problemKeyMalformed, problemKeyReused, problemKeyOutstanding, problemKafkaUnavailable, problemHeld, problemVerdictTimeout,
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }

@@ -28,6 +28,7 @@ type response struct {
 	body         []byte
 	header       http.Header // further headers
 	disconnected bool        // write sends nothing; a flag, because an executor may choose status 499 too
+	streamed     bool        // the body was written already
 	route        string
 	verdict      string // for the log; "" for none
 	reason       string // of a rejection, for the log

@@ -29,7 +29,10 @@ type Server struct {
 
 	// Outcomes have limits of their own: duplicates that wait for an outcome
 	// must not block it. So have senders who ask for one: those who wait must not block them.
-	events, outcomes, lookups *requestLimits
+	// Followers have some too, because they stay.
+	events, outcomes, lookups, followers *requestLimits
+	stopping                             context.Context //nolint:containedctx // of the server: done when Serve ends followers
+	stop                                 context.CancelFunc
 
 	certificates *security.ServerCertificates // nil without TLS
 	handler      http.Handler                 // the server itself, possibly wrapped
@@ -48,8 +51,9 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.events, s.outcomes = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.outcomes), s.metrics)
-	s.lookups = newRequestLimits(cfg, len(es.events), s.metrics)
+	s.lookups, s.followers = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.followed), s.metrics)
 	if s.openAPI, err = OpenAPI(routes); err != nil {
 		return nil, err
 	}
@@ -98,12 +102,14 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	go func() { ended <- server.Serve(s.watch(limited)) }()
 	select {
 	case err := <-ended:
+		s.stop()
 		err = errors.Join(err, server.Close())
 		cancelRequests(errDrained)
 		s.waitIdle()
 		return err
 	case <-ctx.Done():
 	}
+	s.stop()
 	s.log.Info("ingress drains", "requests", s.Requests(), "drain_timeout", s.cfg.Drain)
 	draining, drained := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer drained()
@@ -124,13 +130,16 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 }
 
 // Requests returns the number of in-flight requests.
-func (s *Server) Requests() int { return s.events.count() + s.outcomes.count() + s.lookups.count() }
+func (s *Server) Requests() int {
+	return s.events.count() + s.outcomes.count() + s.lookups.count() + s.followers.count()
+}
 
 // waitIdle returns when no request is in flight.
 func (s *Server) waitIdle() {
 	s.events.waitIdle()
 	s.outcomes.waitIdle()
 	s.lookups.waitIdle()
+	s.followers.waitIdle()
 }
 
 func (s *Server) httpServer(base context.Context) *http.Server {

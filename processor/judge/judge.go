@@ -223,13 +223,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	ev.envelope, ev.digest, ev.Details = env, env.Digest, env.Details
 	if env.IsSeed {
-		if t.Blind {
-			return nil // the task applies it after the restore
-		}
-		if env.IsTime {
-			return t.takeStreamTime(j, &ev)
-		}
-		return t.seed(j, &ev)
+		return t.processSeed(j, &ev, env)
 	}
 	turn := t.turnOf(route, rec.Offset)
 	if turn == turnSkip || turn == turnDeadLettered {
@@ -239,6 +233,17 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		return err
 	}
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
+}
+
+// processSeed takes a seed, or a stream time.
+func (t *Judge) processSeed(j *Judging, ev *event, env *wire.Envelope) error {
+	switch {
+	case t.Blind:
+		return nil // the task applies it after the restore
+	case env.IsTime:
+		return t.takeStreamTime(j, ev)
+	}
+	return t.seed(j, ev)
 }
 
 // processPrepartitioned judges a record of a prepartitioned topic with its derived key.

@@ -1,0 +1,163 @@
+package ingress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/front"
+)
+
+// A follower is a client that gets the outcomes of its path as server-sent events
+// (html.spec.whatwg.org, section 9.2). It has a reader of Kafka of its own, and one goroutine.
+// A client that reads too slowly is disconnected: it goes on from its last id.
+
+const (
+	// eventStream is the media type of server-sent events.
+	eventStream = "text/event-stream"
+	// headerLastEvent is the id with which a client goes on.
+	headerLastEvent = "Last-Event-ID"
+	// heartbeat is the time between two signs of life, followerLife the longest time of a
+	// connection: then the client connects again, with the secret of that time.
+	heartbeat, followerLife = 15 * time.Second, 10 * time.Minute
+	// followerRetry is when a client connects again.
+	followerRetry = 2 * time.Second
+)
+
+// pushed is the data of an event with an outcome.
+type pushed struct {
+	Route       string `json:"route"`
+	Key         string `json:"key"`
+	Verdict     string `json:"verdict"`
+	ClaimStatus string `json:"claim_status"`
+	Attempt     uint32 `json:"attempt"`
+	Source      string `json:"source"`
+	Request     string `json:"request,omitempty"`
+	// Status, ContentType and the body are those of the response by HTTP.
+	Status      int    `json:"status"`
+	ContentType string `json:"content_type,omitempty"`
+	Body        string `json:"body,omitempty"`
+	BodyBase64  []byte `json:"body_base64,omitempty"` // of a body that is not UTF-8
+}
+
+// errStopping ends the stream of a follower because the server stops, or because the
+// connection is old enough.
+var errStopping = errors.New("the stream ends")
+
+// takeFollower responds with the outcomes of the path, until the client disconnects.
+func (s *Server) takeFollower(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
+	if r.Method != http.MethodGet {
+		s.leaveBody(w)
+		return wrongMethod(http.MethodGet)
+	}
+	if rejected := s.receiveLookup(w, r, rq, e, &e.follow, r.URL.EscapedPath()); rejected != nil {
+		return rejected
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
+	replies, err := s.front.FollowReplies(ctx, e.routes, r.Header.Get(headerLastEvent))
+	switch {
+	case errors.Is(err, front.ErrPosition):
+		return problemPosition.respond("connect without it: the stream then begins now")
+	case err != nil:
+		return s.respondToError(r, rq, err, e.HTTP)
+	}
+	defer replies.Close()
+	s.metrics.followers.Inc()
+	defer s.metrics.followers.Dec()
+	h := w.Header()
+	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
+	h.Set("Content-Type", eventStream)
+	h.Set("X-Accel-Buffering", "no") // a proxy must not keep events back
+	w.WriteHeader(http.StatusOK)
+	err = s.follow(ctx, w, e, replies)
+	response := &response{status: http.StatusOK, name: "events", streamed: true}
+	if !errors.Is(err, errStopping) {
+		response.reason = err.Error()
+		response.disconnected = true // the stream may be cut in the middle of an event
+	}
+	return response
+}
+
+// follow writes events until the error.
+func (s *Server) follow(ctx context.Context, w http.ResponseWriter, e *endpoint, replies *front.Replies) error {
+	out := &eventWriter{w: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
+	greeting := fmt.Sprintf("retry: %d\nid: %s\n\n", followerRetry.Milliseconds(), replies.Position())
+	if replies.Gap() {
+		greeting += "event: gap\ndata: {\"detail\":\"outcomes after Last-Event-ID are gone: the retention of the replies topic is over\"}\n\n"
+	}
+	if err := out.write([]byte(greeting)); err != nil {
+		return err
+	}
+	routes := map[string]*rules.Route{}
+	for _, route := range e.routes {
+		routes[route.Name] = route
+	}
+	ends := s.now().Add(followerLife)
+	for {
+		wrote := false
+		err := replies.Next(ctx, heartbeat, func(reply *front.Reply) error {
+			wrote = true
+			return out.write(eventOf(routes[reply.Route], reply, replies.Position()))
+		})
+		switch {
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case s.now().After(ends):
+			return errStopping
+		case wrote:
+			continue
+		}
+		// An id without data moves the place from which the client goes on.
+		if err := out.write([]byte(": alive\nid: " + replies.Position() + "\n\n")); err != nil {
+			return err
+		}
+	}
+}
+
+// eventOf returns the event of an outcome.
+func eventOf(route *rules.Route, reply *front.Reply, position string) []byte {
+	response := respondToVerdict(route, &reply.Answer)
+	data := pushed{
+		Route: reply.Route, Key: reply.Key, Verdict: reply.Verdict.String(), ClaimStatus: reply.Status, Attempt: reply.Attempt, Source: reply.Source, Request: reply.Request,
+		Status: response.status, ContentType: response.contentType,
+	}
+	if utf8.Valid(response.body) {
+		data.Body = string(response.body)
+	} else {
+		data.BodyBase64 = response.body
+	}
+	text, err := json.Marshal(data) // on one line
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "id: %s\nevent: outcome\ndata: %s\n\n", position, text)
+	return b.Bytes()
+}
+
+// eventWriter writes events. A client that does not read one within timeout is disconnected.
+type eventWriter struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+func (w *eventWriter) write(event []byte) error {
+	if err := w.control.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
+		return err
+	}
+	if _, err := w.w.Write(event); err != nil { //nolint:gosec // G705: nosniff, and JSON in text/event-stream
+		return err
+	}
+	return w.control.Flush()
+}
