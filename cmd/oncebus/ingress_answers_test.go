@@ -3,10 +3,12 @@
 package main_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +37,7 @@ const answersRoutes = `routes:
       timeout: 45s
       answer: outcome
       answer_timeout: 45s
+      events: {}
       idempotency_key: {docs: "https://developer.example.com/idempotency"}
       outcomes:
         signature: {scheme: hmac, secret: ORDERS_EXECUTOR, header: X-Signature, timestamp_header: X-Timestamp}
@@ -42,7 +45,8 @@ const answersRoutes = `routes:
 
 // TestRealFirstSenderOfAKilledInstance: first senders wait for their outcomes, and their ingress is killed with SIGKILL. After a
 // restart of the processor too, each gets its outcome by GET from another instance, by its location or by its key, and by sending the
-// request again. Every payment is executed once.
+// request again. A client that followed the outcomes at the killed instance goes on from its last id at another one, and misses none.
+// Every payment is executed once.
 func TestRealFirstSenderOfAKilledInstance(t *testing.T) {
 	t.Parallel()
 	scenario := func(w *world) {
@@ -52,6 +56,7 @@ func TestRealFirstSenderOfAKilledInstance(t *testing.T) {
 		all := s.startInstances(3)
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		const payments = 24
+		lastID := all[0].events(sign, "", nil)
 		location := all[0].post("/payments", sign, `{"amount":0}`, "Idempotency-Key", `"k0"`, "Prefer", "respond-async")
 		if location.status != http.StatusAccepted || location.header.Get("Location") == "" {
 			w.t.Fatalf("respond-async got %v", location)
@@ -94,6 +99,11 @@ func TestRealFirstSenderOfAKilledInstance(t *testing.T) {
 			all[1+n%2].awaitOutcome(path, sign, headers...).is(path, http.StatusCreated, result)
 			all[2-n%2].post("/payments", sign, fmt.Sprintf(`{"amount":%d}`, n), "Idempotency-Key", fmt.Sprintf(`"k%d"`, n)).is("again", http.StatusCreated, result)
 		}
+		var want []string
+		for n := range payments {
+			want = append(want, fmt.Sprintf(`"body":"{\"paid\":%d}"`, n))
+		}
+		all[2].events(sign, lastID, want)
 		s.count("payments.unique", payments)
 		for _, d := range all[1:] {
 			d.stop()
@@ -126,4 +136,39 @@ func (d *sender) awaitOutcome(path string, sign signer, headers ...string) (a an
 		return err
 	})
 	return a
+}
+
+// events follows the outcomes from an id on until each of the texts is in one, and returns the last id. The connection stays open until
+// the test or its process ends.
+func (d *sender) events(sign signer, lastID string, texts []string) (id string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
+	d.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/payments/events", http.NoBody)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	sign(req.Header, "", time.Now())
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = resp.Body.Close() })
+	lines := bufio.NewScanner(resp.Body)
+	for (id == "" || len(texts) > 0) && lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "id":
+			id = value
+		case "data":
+			texts = slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(value, text) })
+		}
+	}
+	if resp.StatusCode != http.StatusOK || id == "" || len(texts) > 0 {
+		d.t.Fatalf("status %d, no outcome has %q: %v", resp.StatusCode, texts, lines.Err())
+	}
+	return id
 }

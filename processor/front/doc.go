@@ -5,7 +5,9 @@
 //
 //   - IngressClient produces the events of HTTP requests. SubmitAndWait derives the
 //     key as the router would, writes the event to its task's partition of the
-//     repartition topic, and waits for the verdict on <app>-verdicts.
+//     repartition topic, and waits for the verdict on <app>-verdicts. AskForOutcome asks
+//     the task of an event for its outcome, by a query in the same partition.
+//   - Replies follows the replies topics from a position on, for one client.
 //   - Inspector reads rows, counts, the first event and the history of a key from
 //     topics, for get and stats. For forget it requests erasures, and waits for them.
 //

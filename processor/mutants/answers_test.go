@@ -67,7 +67,7 @@ var answerList = []mutant{
 		name:     "follower-begins-at-the-end",
 		hazards:  []string{"D53"},
 		does:     "a client that connects again gets what comes from now on",
-		edits:    []edit{{"processor/front/replies.go", "	if position == \"\" {\n		return nil\n	}\n	if err := r.decode", "	if position != \"\" {\n		return nil\n	}\n	if err := r.decode"}},
+		edits:    []edit{{"processor/front/replies.go", "	if position == \"\" {\n		return nil\n	}\n	if err := r.decode", "	if position != \"-\" {\n		return nil\n	}\n	if err := r.decode"}},
 		aims:     inIngress("^TestFollowerGetsItsOutcomes$"),
 		notInSim: noSenders,
 	},
