@@ -108,10 +108,10 @@ func (s *Server) follow(ctx context.Context, w http.ResponseWriter, e *endpoint,
 			return out.write(eventOf(routes[reply.Route], reply, replies.Position()))
 		})
 		switch {
+		case err != nil && !errors.Is(err, context.Canceled):
+			return err // a failed write cancels the request too
 		case context.Cause(ctx) != nil:
 			return context.Cause(ctx)
-		case err != nil:
-			return err
 		case s.now().After(ends):
 			return errStopping
 		case wrote:

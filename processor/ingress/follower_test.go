@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +209,11 @@ func TestSlowFollowerIsDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wait("the follower to be disconnected", func() bool { return i.count("oncebus_http_followers") == 0 })
+	b.wait("the line of its end", func() bool {
+		return slices.ContainsFunc(b.requests(), func(line map[string]any) bool {
+			return line["path"] == "/payments/events" && strings.Contains(fmt.Sprint(line["reason"]), "timeout")
+		})
+	})
 	got := map[string]bool{}
 	g := i.follow("/payments/events", f.lastID, bearer...)
 	for len(got) < outcomes {

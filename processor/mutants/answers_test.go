@@ -79,12 +79,4 @@ var answerList = []mutant{
 		aims:     inIngress("^TestFollowerGetsNoOneElsesOutcomes$"),
 		notInSim: noSenders,
 	},
-	{
-		name:     "slow-follower-stays",
-		hazards:  []string{"D53"},
-		does:     "a client that reads nothing keeps its connection and its reader",
-		edits:    []edit{{"processor/ingress/follower.go", "SetWriteDeadline(time.Now().Add(w.timeout))", "SetWriteDeadline(time.Time{})"}},
-		aims:     inIngress("^TestSlowFollowerIsDisconnected$"),
-		notInSim: noSenders,
-	},
 }
