@@ -43,10 +43,11 @@ func startRegistry(t *testing.T) *schemaRegistry {
 	t.Cleanup(r.Close)
 	r.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		r.asked.Add(1)
-		if r.away.Load() {
-			http.Error(w, "away", http.StatusServiceUnavailable)
+		if !r.away.Load() {
+			return false
 		}
-		return r.away.Load()
+		http.Error(w, "away", http.StatusServiceUnavailable)
+		return true
 	})
 	return r
 }

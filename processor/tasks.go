@@ -465,45 +465,6 @@ func (s *taskSet) publish() {
 	s.board.setTasks(s.worker, states)
 }
 
-// awaitRoute pauses a task before a record of an unknown route. It runs in the open
-// transaction, to which the records before that one belong. A bypassing task keeps its
-// state: it waits too, because the namespace of the record is not known, and a checkpoint
-// says of a whole namespace up to which offset it was forwarded.
-func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.UnknownRouteError) {
-	s.pause(client, t)
-	if t.state == running {
-		t.to(waiting)
-	}
-	t.setUnknown(unknown)
-	s.readManifestNow()
-	t.Log.Warn("record of an unknown route, task waits", "route", unknown.Route, "offset", unknown.Offset)
-	s.published = s.published.Add(-publishInterval) // the commit publishes the state
-}
-
-// awaitSchema pauses a task before a record whose schema was not read, as awaitRoute does before
-// one of an unknown route.
-func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.PendingSchemaError) {
-	s.pause(client, t)
-	if t.state == running {
-		t.to(waiting)
-	}
-	t.unread = unread
-	s.published = s.published.Add(-publishInterval) // the commit publishes the state
-}
-
-// schemaRead lets a task go on whose schema was read, between two transactions.
-func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
-	t := s.tasks[id]
-	switch {
-	case t == nil || t.unread == nil: // it was restored meanwhile, and has read on
-	case t.state == bypassing:
-		t.to(restoring)
-		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
-	default:
-		s.restoreAgain(client, t)
-	}
-}
-
 // compareClock compares the estimate of broker time with a fetch, before the task judges
 // it. After a step of the broker time the task's leases begin again: those that began
 // before the step would otherwise end too early, or a day too late. A transaction has one

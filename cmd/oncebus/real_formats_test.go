@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,13 +54,13 @@ func (s *serialised) write(language, format string, version, from, to int) *writ
 	if language == "java" {
 		url = s.registry.interface3
 	}
-	args := append(s.commands[language], strings.Join(s.w.seeds, ","), url, s.w.topic(format+".raw"), format, strconv.Itoa(version), strconv.Itoa(from), strconv.Itoa(to))
+	args := append(slices.Clone(s.commands[language]), strings.Join(s.w.seeds, ","), url, s.w.topic(format+".raw"), format, strconv.Itoa(version), strconv.Itoa(from), strconv.Itoa(to))
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), args[0], args[1:]...)
 	stdin, begin, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stdin.Close() //nolint:errcheck // the program has its own descriptor
+	defer stdin.Close() // the program has its own descriptor
 	command.Stdin = stdin
 	name := fmt.Sprintf("%s-%s-%d", language, format, version)
 	process, err := program.Start(name, command, filepath.Join(s.w.dir, name+".log"))

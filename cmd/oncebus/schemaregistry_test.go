@@ -100,7 +100,7 @@ func (r *schemaRegistry) start() {
 			}
 			return err
 		}
-		defer response.Body.Close() //nolint:errcheck // only its status counts
+		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			return fmt.Errorf("status %s", response.Status)
 		}

@@ -266,6 +266,7 @@ func (r *avroReader) value(dst []byte, n *avroNode, depth int) ([]byte, error) {
 		return r.blocks(dst, n, depth)
 	case avroEnum, avroUnion, avroRecord:
 		return r.compound(dst, n, depth)
+	case avroBytes, avroString, avroFixed:
 	}
 	return r.bytes(dst, n)
 }
@@ -307,38 +308,50 @@ func (r *avroReader) blocks(dst []byte, n *avroNode, depth int) ([]byte, error) 
 	}
 	dst = append(dst, open)
 	for first := true; ; {
-		count, err := r.long()
+		count, err := r.count()
 		if err != nil || count == 0 {
 			return append(dst, end), err
-		}
-		if count < 0 {
-			if _, err := r.long(); err != nil {
-				return dst, err
-			}
-			if count = -count; count < 0 { // the lowest number has no positive twin
-				return dst, errShort
-			}
 		}
 		for ; count > 0; count-- {
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
-			if n.kind == avroMap {
-				name, err := r.text()
-				if err != nil {
-					return dst, err
-				}
-				if dst, err = appendText(dst, name); err != nil {
-					return dst, err
-				}
-				dst = append(dst, ':')
-			}
-			if dst, err = r.value(dst, n.items, depth+1); err != nil {
+			if dst, err = r.item(dst, n, depth); err != nil {
 				return dst, err
 			}
 		}
 	}
+}
+
+// count reads how many items a block has.
+func (r *avroReader) count() (int64, error) {
+	count, err := r.long()
+	if err != nil || count >= 0 {
+		return count, err
+	}
+	if _, err := r.long(); err != nil {
+		return 0, err
+	}
+	if count = -count; count < 0 { // the lowest number has no positive twin
+		return 0, errShort
+	}
+	return count, nil
+}
+
+// item reads one of an array, or a name and a value of a map.
+func (r *avroReader) item(dst []byte, n *avroNode, depth int) ([]byte, error) {
+	if n.kind == avroMap {
+		name, err := r.text()
+		if err != nil {
+			return dst, err
+		}
+		if dst, err = appendText(dst, name); err != nil {
+			return dst, err
+		}
+		dst = append(dst, ':')
+	}
+	return r.value(dst, n.items, depth+1)
 }
 
 // bytes reads bytes, a string or a fixed.
@@ -382,6 +395,7 @@ func (n *avroNode) appendLong(dst []byte, v int64) ([]byte, error) {
 		return appendTime(dst, layoutTimestamp, v, n.unit)
 	case localTimestamp:
 		return appendTime(dst, layoutLocal, v, n.unit)
+	case plain, decimalNumber, uuid:
 	}
 	return appendInt(dst, v), nil
 }

@@ -49,39 +49,39 @@ const everyText = `{"id":"a\"b€","quantity":-7,"sequence":"9223372036854775807
 	`"day":"2026-11-26","at":"2026-11-26T10:30:00.00012Z","opens":"09:30:00","parent":`
 
 // encodeAvro encodes a value with the library of the field.
-func encodeAvro(t testing.TB, schema string, v any) []byte {
-	t.Helper()
+func encodeAvro(tb testing.TB, schema string, v any) []byte {
+	tb.Helper()
 	parsed, err := avro.Parse(schema)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b, err := parsed.Encode(v)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
-func mustAvro(t testing.TB, schema string, references ...string) *Schema {
-	t.Helper()
+func mustAvro(tb testing.TB, schema string, references ...string) *Schema {
+	tb.Helper()
 	s, err := ParseAvro(schema, references...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // textOf returns the JSON of a value, which must be valid.
-func textOf(t testing.TB, f Format, schema *Schema, body []byte) string {
-	t.Helper()
+func textOf(tb testing.TB, f Format, schema *Schema, body []byte) string {
+	tb.Helper()
 	var d Decoder
 	text, err := d.AppendJSON([]byte("kept"), f, schema, &Located{Body: body})
 	if err != nil {
-		t.Fatalf("%x: %v", body, err)
+		tb.Fatalf("%x: %v", body, err)
 	}
 	text = text[len("kept"):]
 	if !jsontext.Value(text).IsValid() {
-		t.Fatalf("%s is not valid JSON", text)
+		tb.Fatalf("%s is not valid JSON", text)
 	}
 	return string(text)
 }

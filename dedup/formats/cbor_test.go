@@ -36,17 +36,17 @@ func TestCBORAsJSON(t *testing.T) {
 }
 
 // sortedJSON returns JSON with its names in order, and its numbers as they are.
-func sortedJSON(t testing.TB, text string) string {
-	t.Helper()
+func sortedJSON(tb testing.TB, text string) string {
+	tb.Helper()
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(b)
 }

@@ -12,11 +12,11 @@ import (
 )
 
 // messagePack encodes a value with the library of the field.
-func messagePack(t testing.TB, v any) []byte {
-	t.Helper()
+func messagePack(tb testing.TB, v any) []byte {
+	tb.Helper()
 	b, err := msgp.AppendIntf(nil, v)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }

@@ -61,8 +61,8 @@ func importOrder(name string) (string, error) {
 }
 
 // descriptorOf compiles a message type for the library of the field.
-func descriptorOf(t testing.TB, text, name string) protoreflect.MessageDescriptor {
-	t.Helper()
+func descriptorOf(tb testing.TB, text, name string) protoreflect.MessageDescriptor {
+	tb.Helper()
 	files := map[string]string{"test.proto": text}
 	for _, more := range []map[string]string{orderImports, confluentImports} {
 		for name, text := range more {
@@ -72,40 +72,40 @@ func descriptorOf(t testing.TB, text, name string) protoreflect.MessageDescripto
 	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)})}
 	linked, err := c.Compile(context.Background(), "test.proto")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return linked[0].FindDescriptorByName(protoreflect.FullName(name)).(protoreflect.MessageDescriptor)
 }
 
 // encodeProto encodes ProtoJSON with the library of the field.
-func encodeProto(t testing.TB, text, name, value string) []byte {
-	t.Helper()
-	m := dynamicpb.NewMessage(descriptorOf(t, text, name))
+func encodeProto(tb testing.TB, text, name, value string) []byte {
+	tb.Helper()
+	m := dynamicpb.NewMessage(descriptorOf(tb, text, name))
 	if err := protojson.Unmarshal([]byte(value), m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
-func mustProto(t testing.TB, text string) *Schema {
-	t.Helper()
+func mustProto(tb testing.TB, text string) *Schema {
+	tb.Helper()
 	s, err := ParseProtobuf(text, importOrder)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // located returns a value of a message type.
-func located(t testing.TB, s *Schema, name string, body []byte) *Located {
-	t.Helper()
+func located(tb testing.TB, s *Schema, name string, body []byte) *Located {
+	tb.Helper()
 	l, ok := s.OfMessage(name)
 	if !ok {
-		t.Fatalf("the schema has no message type %s", name)
+		tb.Fatalf("the schema has no message type %s", name)
 	}
 	l.Body = body
 	return &l

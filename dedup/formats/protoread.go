@@ -192,32 +192,16 @@ func isDefault(kind protoreflect.Kind, text, b []byte) bool {
 func (r *protoReader) list(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
 	dst = append(dst, '[')
 	open := len(dst)
-	comma := func(dst []byte) []byte {
-		if len(dst) > open {
-			return append(dst, ',')
-		}
-		return dst
-	}
-	var err error
 	for ; at < next; at++ {
+		var err error
 		part := r.parts[at]
-		if part.wire == protowire.BytesType && wireTypes[f.kind] != protowire.BytesType { // packed
-			for b := part.b; len(b) > 0; {
-				n := protowire.ConsumeFieldValue(1, wireTypes[f.kind], b)
-				if n < 0 {
-					return dst, errShort
-				}
-				if dst, err = f.scalar(comma(dst), b[:n]); err != nil {
-					return dst, err
-				}
-				b = b[n:]
-			}
-			continue
-		}
-		if f.message != nil {
-			dst, err = r.message(comma(dst), f.message, part.b, depth+1)
-		} else {
-			dst, err = f.scalar(comma(dst), part.b)
+		switch {
+		case part.wire == protowire.BytesType && wireTypes[f.kind] != protowire.BytesType:
+			dst, err = f.packed(dst, part.b, open)
+		case f.message != nil:
+			dst, err = r.message(appendComma(dst, open), f.message, part.b, depth+1)
+		default:
+			dst, err = f.scalar(appendComma(dst, open), part.b)
 		}
 		if err != nil {
 			return dst, err
@@ -229,46 +213,38 @@ func (r *protoReader) list(dst []byte, f *protoField, at, next, depth int) ([]by
 	return append(dst, ']'), nil
 }
 
-// entries writes a map. Its entries are messages with the fields 1 and 2, which have their
-// defaults if they are not on the wire.
+// packed writes scalars that are packed into one field, for a list that began at open.
+func (f *protoField) packed(dst, b []byte, open int) (_ []byte, err error) {
+	for len(b) > 0 {
+		n := protowire.ConsumeFieldValue(1, wireTypes[f.kind], b)
+		if n < 0 {
+			return dst, errShort
+		}
+		if dst, err = f.scalar(appendComma(dst, open), b[:n]); err != nil {
+			return dst, err
+		}
+		b = b[n:]
+	}
+	return dst, nil
+}
+
+// appendComma appends a comma unless the text ends where the list or object began.
+func appendComma(dst []byte, open int) []byte {
+	if len(dst) > open {
+		return append(dst, ',')
+	}
+	return dst
+}
+
+// entries writes a map.
 func (r *protoReader) entries(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
 	if depth >= depthMax {
 		return dst, errDeep
 	}
 	dst = append(dst, '{')
-	key, value := &f.message.fields[0], &f.message.fields[1]
-	for first := true; at < next; at++ {
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		mark := len(r.parts)
-		if err := r.split(f.message, r.parts[at].b); err != nil {
-			return dst, err
-		}
-		var ofKey, ofValue []byte
-		hasValue := false
-		for _, part := range r.parts[mark:] {
-			if part.field == 0 {
-				ofKey = part.b
-			} else {
-				ofValue, hasValue = part.b, true
-			}
-		}
-		r.parts = r.parts[:mark]
+	for open := len(dst); at < next; at++ {
 		var err error
-		if dst, err = key.name(dst, ofKey); err != nil {
-			return dst, err
-		}
-		dst = append(dst, ':')
-		if value.message != nil {
-			dst, err = r.message(dst, value.message, ofValue, depth+2)
-		} else if hasValue {
-			dst, err = value.scalar(dst, ofValue)
-		} else {
-			dst, err = value.zero(dst)
-		}
-		if err != nil {
+		if dst, err = r.entry(appendComma(dst, open), f.message, r.parts[at].b, depth); err != nil {
 			return dst, err
 		}
 		if len(dst) > r.limit {
@@ -276,6 +252,38 @@ func (r *protoReader) entries(dst []byte, f *protoField, at, next, depth int) ([
 		}
 	}
 	return append(dst, '}'), nil
+}
+
+// entry writes an entry of a map. It is a message with the fields 1 and 2, which have their
+// defaults if they are not on the wire.
+func (r *protoReader) entry(dst []byte, of *protoMessage, b []byte, depth int) ([]byte, error) {
+	mark := len(r.parts)
+	if err := r.split(of, b); err != nil {
+		return dst, err
+	}
+	var ofKey, ofValue []byte
+	hasValue := false
+	for _, part := range r.parts[mark:] {
+		if part.field == 0 {
+			ofKey = part.b
+		} else {
+			ofValue, hasValue = part.b, true
+		}
+	}
+	r.parts = r.parts[:mark]
+	dst, err := of.fields[0].name(dst, ofKey)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, ':')
+	switch value := &of.fields[1]; {
+	case value.message != nil:
+		return r.message(dst, value.message, ofValue, depth+2)
+	case hasValue:
+		return value.scalar(dst, ofValue)
+	default:
+		return value.zero(dst)
+	}
 }
 
 // name writes the key of a map's entry as the name of a JSON member.

@@ -21,8 +21,8 @@ const (
 )
 
 // tradeIn returns the same trade in a format, as a record of a registry where it has schemas.
-func tradeIn(t testing.TB, f formats.Format) []byte {
-	t.Helper()
+func tradeIn(tb testing.TB, f formats.Format) []byte {
+	tb.Helper()
 	lines := []any{map[string]any{"sku": int64(7)}, map[string]any{"sku": int64(8)}}
 	trade := map[string]any{"id": "t-1", "price": 99.5, "lines": lines}
 	var b []byte
@@ -42,21 +42,21 @@ func tradeIn(t testing.TB, f formats.Format) []byte {
 		b = []byte(tradeJSON)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
 // tradeSchemas is a registry with the schemas 7 and 8.
-func tradeSchemas(t testing.TB) Schemas {
-	t.Helper()
+func tradeSchemas(tb testing.TB) Schemas {
+	tb.Helper()
 	known := map[formats.Reference]*formats.Schema{}
 	var err error
 	if known[formats.IDReference(7)], err = formats.ParseAvro(tradeAvro); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if known[formats.IDReference(8)], err = formats.ParseProtobuf(tradeProto, nil); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return func(_ RecordFormat, ref formats.Reference) (*formats.Schema, error) {
 		if id, _ := ref.ID(); id == 404 {

@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"fmt"
+	"errors"
 	"net/url"
 	"time"
 
@@ -73,11 +73,11 @@ func (c *Config) validateURL(address string) error {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		// The parser's error would show the URL, which may contain a password.
-		return fmt.Errorf("ONCEBUS_SCHEMA_REGISTRY_URL: malformed, want a URL such as https://registry.example.com")
+		return errors.New("ONCEBUS_SCHEMA_REGISTRY_URL: malformed, want a URL such as https://registry.example.com")
 	case u.User != nil:
-		return fmt.Errorf("ONCEBUS_SCHEMA_REGISTRY_URL: contains a user or password, use ONCEBUS_SCHEMA_REGISTRY_USERNAME and ONCEBUS_SCHEMA_REGISTRY_PASSWORD")
+		return errors.New("ONCEBUS_SCHEMA_REGISTRY_URL: contains a user or password, use ONCEBUS_SCHEMA_REGISTRY_USERNAME and ONCEBUS_SCHEMA_REGISTRY_PASSWORD")
 	case u.Scheme == "http" && (c.Password != "" || c.Token != "") && !security.IsLoopback(u.Hostname()):
-		return fmt.Errorf("ONCEBUS_SCHEMA_REGISTRY_URL: http would send the secret unencrypted, want https")
+		return errors.New("ONCEBUS_SCHEMA_REGISTRY_URL: http would send the secret unencrypted, want https")
 	}
 	return nil
 }

@@ -56,12 +56,12 @@ func (r *Registry) file(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // it was only read
 	f, err := root.Open(name)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(io.LimitReader(f, fileMax+1))
 	if err == nil && len(text) > fileMax {
 		err = fmt.Errorf("%s has more than %d bytes", name, fileMax)

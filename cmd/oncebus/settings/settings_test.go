@@ -132,7 +132,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got, want) {
+		if !reflect.DeepEqual(got, want) { //nolint:govet // what may have errors is nil in both
 			t.Errorf("%q:\ngot  %+v\nwant %+v", environ, got, want)
 		}
 		if err := got.Validate(); err != nil {

@@ -26,7 +26,7 @@ func Build(t *testing.T, dir, tool string, args ...string) {
 
 func run(t *testing.T, dir, tool string, args ...string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), tool, args...)
+	command := exec.CommandContext(t.Context(), tool, args...) //nolint:gosec // the callers are tests, with constants
 	command.Dir = dir
 	if out, err := command.CombinedOutput(); err != nil {
 		kafkatest.Lack(t, "%s %s: %v %s", tool, strings.Join(args, " "), err, out)
@@ -56,7 +56,7 @@ func Made(t *testing.T, name, root string, files []string, build func(dir string
 		text, err := os.ReadFile(filepath.Join(root, file))
 		must(t, err)
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o750))
-		must(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, file), text, 0o600)) //nolint:gosec // the callers are tests, with constants
 	}
 	build(dir)
 	must(t, os.WriteFile(complete, nil, 0o600))
