@@ -111,7 +111,9 @@ var parts = []part{
 	},
 	{
 		"formats", fmt.Sprintf("A backlog of the same orders in each format, schemas in a registry, 12 partitions: medians of %d rounds", formatRounds-1),
-		func(s *settings) []time.Duration { return repeat(formatRounds*len(formatCases()), caseTime+2*s.loadTime(s.events)) }, (*run).ofFormats,
+		func(s *settings) []time.Duration {
+			return repeat(formatRounds*len(formatCases()), caseTime+2*s.loadTime(s.events))
+		}, (*run).ofFormats,
 		results.formatGoals, []curves{{"formats", "Rate of a format relative to JSON", "", "relative to JSON", []string{toJSON}}},
 	},
 	{
