@@ -133,7 +133,7 @@ sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (test
 # make test has just shown it.
 MUTANT ?=
 CONTROL ?=
-# PART=0/3 plants the first, the fourth and so on; three parts are all of them.
+# PART=0/6 plants the first, the seventh and so on; six parts are all of them.
 PART ?=
 
 .PHONY: mutants
