@@ -3,6 +3,7 @@ package rules
 import (
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -133,10 +134,14 @@ func (d *decoder) validateAnswer(r *draft) {
 	}
 }
 
-// validateReaders refuses a signature by which a sender without a body cannot show who it is.
+// validateReaders refuses a signature by which a sender without a body cannot show who it is, and
+// several senders of one path that must not read from each other.
 // setting is what lets senders read outcomes.
 func (d *decoder) validateReaders(r *draft, setting string) {
+	field, _, _ := strings.Cut(setting, ":")
 	switch scheme := r.HTTP.Signature.Scheme; {
+	case r.Tenant != nil && r.Tenant.Kind == TenantPrincipal:
+		d.failHTTP(r, field, "a tenant could read the outcomes of others, because a path knows its senders by one secret: leave it out, or give each tenant a path")
 	case scheme == NoSignature:
 		d.failHTTP(r, "signature.scheme", "none lets anybody read the outcome of another sender: %s wants token, bearer, hmac or standard-webhooks", setting)
 	case !slices.Contains(answerSchemes, scheme):
