@@ -298,7 +298,7 @@ func TestAuditRefusesMistakes(t *testing.T) {
 		"--key field:id":                                                   "want --topic",
 		"--topic empty --topic empty --key raw":                            "--topic names a topic twice",
 		"--topic orders":                                                   "want --key",
-		"--topic empty --key fild:id":                                      "unknown source \"fild\", want one of record_key, header, field, fields, hash, payload, raw, cloudevent, order; did you mean field?",
+		"--topic empty --key fild:id":                                      "unknown source \"fild\", want one of record_key, header, field, fields, hash, payload, raw, cloudevent, order, form; did you mean field?",
 		"--topic empty --key field":                                        "field needs an argument, such as field:id",
 		"--topic empty --key raw:x":                                        "raw takes no argument",
 		"--topic empty --key payload:without=x":                            "want payload, payload:exclude=sentAt,retries or",

@@ -68,7 +68,7 @@ var mistakes = []planted{
 		name: "start-ignored", does: "the executor asks, and works without the answer",
 		edits: []string{
 			"		case granted := <-answered:\n			return granted\n", "		case <-answered:\n			return true\n",
-			"			if !granted {\n				a.over[token] = true\n", "			if !granted && header(r, \"oncebus-outcome\") != \"start\" {\n				a.over[token] = true\n",
+			"	if !granted {\n		a.over[token] = true\n", "	if !granted && header(r, \"oncebus-outcome\") != \"start\" {\n		a.over[token] = true\n",
 		},
 		breaks: []conformance.Rule{conformance.HonoursStart},
 	},
@@ -84,7 +84,7 @@ var mistakes = []planted{
 	},
 	{
 		name: "works-on-when-superseded", does: "the answer superseded does not end the work",
-		edits:  []string{"				if cancel := a.cancel[token]; cancel != nil {\n", "				if cancel := a.cancel[token]; cancel == nil && granted {\n"},
+		edits:  []string{"		if cancel := a.cancel[token]; cancel != nil {\n", "				if cancel := a.cancel[token]; cancel == nil && granted {\n"},
 		breaks: []conformance.Rule{conformance.StopsWhenOver},
 	},
 	{

@@ -17,6 +17,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/ingress"
+	"oncebus/processor/registry"
 	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -109,6 +110,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 
 				MaxDecompressedBatchBytes: 64 << 20,
 				MaxDecompressedBytes:      64 << 20,
+				Schema:                    registry.Config{Timeout: 10 * time.Second, UnknownAfter: time.Minute},
 			},
 			StateDir:           "./oncebus-state",
 			CommitInterval:     100 * time.Millisecond,
