@@ -15,8 +15,8 @@ import (
 )
 
 // binaryBytesMax bounds a binary. One that grows beyond it has a new dependency that
-// needs a decision.
-const binaryBytesMax = 35_000_000
+// needs a decision. The libraries of formats and schemas were worth 5 of 41 MB.
+const binaryBytesMax = 45_000_000
 
 // platforms are what a release is built for. Windows is left out, because Badger does not
 // write its files through to the disk there.
