@@ -156,7 +156,7 @@ func (w *eventWriter) write(event []byte) error {
 	if err := w.control.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
-	if _, err := w.w.Write(event); err != nil { //nolint:gosec // G705: nosniff, and JSON in text/event-stream
+	if _, err := w.w.Write(event); err != nil {
 		return err
 	}
 	return w.control.Flush()
