@@ -44,14 +44,6 @@ var formatList = []mutant{
 		notInSim: formatsOutsideSim,
 	},
 	{
-		name:     "pending-schema-is-skipped",
-		hazards:  []string{"K5"},
-		does:     "a task judges on after a record whose schema was not read",
-		edits:    []edit{{"processor/judge/judge.go", "			return pendingOf(rec, derived)\n", "			continue\n"}},
-		aims:     []suite{processorSuite.aimed("^TestRegistryIsAway$")},
-		notInSim: formatsOutsideSim,
-	},
-	{
 		name:     "all-of-a-poll-wait",
 		hazards:  []string{"K5"},
 		does:     "an unread schema also stops the partitions whose records came with it",
