@@ -21,14 +21,9 @@ func TestFormatsPage(t *testing.T) {
 	if err := os.WriteFile("order.avro", []byte("\x06a-1\x54\x04\x04\xe2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if len(steps) != 2 || steps[0].want != steps[1].want {
-		t.Errorf("%d commands, want 2 with the same output", len(steps))
-	}
-	for _, step := range steps {
-		got := execute(t.Context(), nil, "", step.args()...)
-		if got.Stdout != step.want || got.Code != cli.ExitStopped {
-			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
-		}
+	assertTwoSteps(t, steps, "")
+	if steps[0].want != steps[len(steps)-1].want {
+		t.Error("the two commands of the page have different output")
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // pageBlock matches the blocks of a page that have commands, or the text of a named file.
@@ -41,6 +43,21 @@ func pageSteps(t *testing.T, name string) (steps []pageStep) {
 		t.Fatalf("%s has no command", name)
 	}
 	return steps
+}
+
+// assertTwoSteps runs the two commands of a page, with an event on standard input, and compares
+// what they print with the page.
+func assertTwoSteps(t *testing.T, steps []pageStep, event string) {
+	t.Helper()
+	if len(steps) != 2 {
+		t.Errorf("%d commands, want 2", len(steps))
+	}
+	for _, step := range steps {
+		got := execute(t.Context(), nil, event, step.args()...)
+		if got.Stdout != step.want || got.Code != cli.ExitStopped {
+			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
+		}
+	}
 }
 
 // args splits the command as a shell does, after it has replaced each first text by the second. A
