@@ -179,6 +179,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	default:
 		return // without an assignment there are no tasks
 	}
+	w.txns.schemas.drop(gone)
 	if w.txns.tasks != nil {
 		w.txns.tasks.revoked(gone)
 	} else {

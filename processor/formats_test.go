@@ -96,6 +96,10 @@ func TestRegistryIsAway(t *testing.T) {
 				}
 				return unread() == 1
 			})
+			b.wait("the process to say why it is not ready", func() bool {
+				why := i.Ready()
+				return why != nil && strings.Contains(why.Error(), "until schema 2 was read")
+			})
 			b.produce(signal("s", 0, testTime))
 			b.wait("the other route", func() bool { return len(b.read("signals.unique")) == 1 })
 			asked := registry.asked.Load()
@@ -124,6 +128,7 @@ func TestRegistryIsAway(t *testing.T) {
 			if unread() != 0 {
 				t.Error("the partition is still counted as waiting")
 			}
+			b.ready(i)
 		})
 	}
 }
@@ -146,7 +151,7 @@ func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 			}
 			cfg := b.config("a")
 			cfg.Schema.URLs, cfg.Schema.Timeout = []string{registry.URL()}, 5*time.Second
-			i := b.ready(b.start(cfg))
+			i := b.start(cfg) // not ready before the order's schema was read
 			b.wait("all signals", func() bool {
 				if waits := gather(t, i)["oncebus_schema_waits"]; waits > 1 {
 					t.Fatalf("%v partitions wait, want only that of the order", waits)
@@ -157,6 +162,7 @@ func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 			registry.SeedSchema("orders.raw-value", 1, 1, sr.Schema{Schema: orderBefore})
 			registry.away.Store(false)
 			b.wait("the order", func() bool { return len(b.read("orders.unique")) == 1 && b.drained(i, "orders.raw", "signals.raw") })
+			b.ready(i)
 		})
 	}
 }

@@ -191,13 +191,20 @@ func (b *bench) wait(what string, holds func() bool) {
 
 func (b *bench) ready(i *instance) *instance {
 	b.t.Helper()
+	var last error // why it is not ready, for a wait in vain
+	b.t.Cleanup(func() {
+		if last != nil && b.t.Failed() {
+			b.t.Logf("the processor was not ready: %v", last)
+		}
+	})
 	b.wait("readiness", func() bool {
 		select {
 		case <-i.done:
 			b.t.Fatalf("processor ended: %v", i.err)
 		default:
 		}
-		return i.Ready() == nil
+		last = i.Ready()
+		return last == nil
 	})
 	return i
 }

@@ -51,6 +51,7 @@ func (w *schemaWaits) await(client *kgo.Client, id app.TaskID, pending *judge.Pe
 		w.metrics.schemaWaits.Inc()
 	}
 	w.waiting[id] = of
+	w.board.explain(id, pending.Error())
 	if _, asked := w.read[of]; !asked {
 		w.read[of] = false
 		w.reading.Go(func() { w.ask(of, id) })
@@ -87,8 +88,7 @@ func (w *schemaWaits) takeRead() (ready []app.TaskID) {
 	for id, of := range w.waiting {
 		if w.read[of] {
 			ready = append(ready, id)
-			delete(w.waiting, id)
-			w.metrics.schemaWaits.Dec()
+			w.remove(id)
 		}
 	}
 	for of, read := range w.read {
@@ -99,13 +99,36 @@ func (w *schemaWaits) takeRead() (ready []app.TaskID) {
 	return ready
 }
 
+// remove forgets a partition that waits. The caller holds mu.
+func (w *schemaWaits) remove(id app.TaskID) {
+	delete(w.waiting, id)
+	w.metrics.schemaWaits.Dec()
+	w.board.explain(id, "")
+}
+
+// drop forgets partitions that are revoked: they wait elsewhere. If one comes back, its record
+// is judged again.
+func (w *schemaWaits) drop(gone map[string][]int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for topic, partitions := range gone {
+		for _, p := range partitions {
+			id := app.TaskID{Topic: topic, Partition: p}
+			if _, waits := w.waiting[id]; waits {
+				w.remove(id)
+			}
+		}
+	}
+}
+
 // close waits until nothing is asked for any more. The context of the client has ended.
 func (w *schemaWaits) close() {
 	w.reading.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.metrics.schemaWaits.Sub(float64(len(w.waiting)))
-	clear(w.waiting)
+	for id := range w.waiting {
+		w.remove(id)
+	}
 }
 
 // schemaFindings judges the schemas that records of the routes need; nil if they need none.
