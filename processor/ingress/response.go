@@ -130,7 +130,7 @@ func (r *response) write(w http.ResponseWriter) {
 	h.Set("Content-Length", strconv.Itoa(len(r.body)))
 	w.WriteHeader(r.status)
 	// An error means that the client disconnected.
-	_, _ = w.Write(r.body) //nolint:gosec // G705: nosniff keeps browsers from rendering it; an outcome is its executor's
+	_, _ = w.Write(r.body) // nosniff keeps browsers from rendering it; an outcome is its executor's
 }
 
 func (r *response) statusText() string { return strconv.Itoa(r.status) }
