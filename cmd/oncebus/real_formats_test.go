@@ -85,8 +85,8 @@ func (s *serialised) version(version int) (all []*writer) {
 		halves = []string{"java", "python"}
 	}
 	for _, format := range schemaFormats {
-		middle := 1 + s.orders/2 // the default 0 is not on the wire of Protobuf
-		all = append(all, s.write(halves[0], format, version, 1, middle), s.write(halves[1], format, version, middle, 1+s.orders))
+		middle := s.orders / 2
+		all = append(all, s.write(halves[0], format, version, 0, middle), s.write(halves[1], format, version, middle, s.orders))
 	}
 	for _, p := range all {
 		if !s.w.awaitText(p.Process, "registered") {

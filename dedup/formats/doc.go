@@ -26,8 +26,8 @@
 //	enum                  the symbol
 //	union, oneof          the value alone
 //
-// A field that is not on the wire is absent: a Protobuf field without presence that has its
-// default value, too. So a key field that a sender left out never becomes the id 0.
+// A Protobuf field without presence that is not on the wire has its default: a sender leaves
+// out the id 0 as it leaves out an id that was not set. One with presence is absent.
 //
 // # Invariants
 //

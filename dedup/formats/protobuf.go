@@ -29,7 +29,7 @@ type protoField struct {
 	kind     protoreflect.Kind
 	list     bool // repeated, no map
 	entry    bool // of a map
-	presence bool // its default is on the wire if it was set
+	implicit bool // a scalar without presence: not on the wire, it has its default
 	oneof    int  // which oneof of its message it belongs to; -1 for none
 	message  *protoMessage
 	symbols  map[int32][]byte // of an enum, as JSON strings
@@ -223,7 +223,7 @@ func (c *protoCompiler) compile(of protoreflect.MessageDescriptor) *protoMessage
 func (c *protoCompiler) field(of protoreflect.FieldDescriptor) protoField {
 	f := protoField{
 		number: int32(of.Number()), label: append(quoteName(of.Name()), ':'), kind: of.Kind(),
-		list: of.IsList(), entry: of.IsMap(), presence: of.HasPresence(), oneof: -1,
+		list: of.IsList(), entry: of.IsMap(), implicit: !of.HasPresence() && of.Cardinality() != protoreflect.Repeated, oneof: -1,
 	}
 	if o := of.ContainingOneof(); o != nil && !o.IsSynthetic() {
 		f.oneof = o.Index()

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 
@@ -120,9 +121,12 @@ const protoOrder = `{"orderId": "a\"b€", "i32": -1, "s32": -2, "u32": 42949672
 // protoText has the value of protoOrder: names as in the schema, integers as numbers up to 2^53.
 const protoText = `{"order_id":"a\"b€","i32":-1,"s32":-2,"u32":4294967295,"f32":5,"sf32":-6,"i64":-7,"s64":"-9007199254740993","u64":"18446744073709551615",` +
 	`"f64":10,"sf64":-11,"ratio":1.1,"price":99.5,"paid":true,"raw":"/wA=","side":"SELL","packed":[1,-2,0],"tags":["x",""],` +
-	`"lines":[{"sku":"s"},{}],"limits":{"a":1,"b":0},"by_number":{"-3":{"sku":"m"}},"flags":{"true":"t"},"maybe":0,"account":0,` +
+	`"lines":[{"sku":"s","n":0},{"sku":"","n":0}],"limits":{"a":1,"b":0},"by_number":{"-3":{"sku":"m","n":0}},"flags":{"true":"t"},"maybe":0,"account":0,` +
 	`"at":"2026-11-26T10:30:00.12Z","took":"-1.5s","note":"","count":3,"extra":{"l":[1,null,"x",true,{"y":{}}]},` +
-	`"amount":"1.25","parent":{"order_id":"p"},"deltas":[-1,2],"sides":["NONE","BUY"]}`
+	`"amount":"1.25","parent":{"order_id":"p",` + protoDefaults + `},"deltas":[-1,2],"sides":["NONE","BUY"]}`
+
+// protoDefaults are the fields of an order that are not on the wire, after its id.
+const protoDefaults = `"i32":0,"s32":0,"u32":0,"f32":0,"sf32":0,"i64":0,"s64":0,"u64":0,"f64":0,"sf64":0,"ratio":0,"price":0,"paid":false,"raw":"","side":"NONE"`
 
 // TestProtobufAsJSON with the text of a schema, and with its descriptor in base64: as protoc writes
 // it, and as it is in code that protoc generates.
@@ -192,28 +196,93 @@ func TestProtobufWireOrder(t *testing.T) {
 	} {
 		var d Decoder
 		got, err := d.AppendJSON(nil, Protobuf, schema, located(t, schema, "Order", c.body))
-		if err != nil || string(got) != c.want {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+		if want := withDefaults(t, c.want); err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
 	}
 }
 
-// TestProtobufEvolves: a new field, and a new name for it, change no other value.
+// withDefaults returns the text of an order that is given by the fields on the wire, by ascending
+// number.
+func withDefaults(t *testing.T, order string) string {
+	t.Helper()
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(order), &given); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for name, byDefault := range membersOf(t, `{"order_id":"",`+protoDefaults+`}`) {
+		if value, ok := given[name]; ok {
+			byDefault = string(value)
+			delete(given, name)
+		}
+		all = append(all, fmt.Sprintf("%q:%s", name, byDefault))
+	}
+	for name, value := range membersOf(t, order) {
+		if _, ok := given[name]; !ok {
+			continue
+		}
+		if name == "parent" {
+			value = withDefaults(t, value)
+		}
+		all = append(all, fmt.Sprintf("%q:%s", name, value))
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// membersOf yields the members of a JSON object in the text's order.
+func membersOf(t *testing.T, object string) iter.Seq2[string, string] {
+	t.Helper()
+	return func(yield func(string, string) bool) {
+		d := json.NewDecoder(strings.NewReader(object))
+		if _, err := d.Token(); err != nil {
+			t.Fatal(err)
+		}
+		for d.More() {
+			name, err := d.Token()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var value json.RawMessage
+			if err := d.Decode(&value); err != nil {
+				t.Fatal(err)
+			}
+			if !yield(name.(string), string(value)) {
+				return
+			}
+		}
+	}
+}
+
+// TestProtobufDefaultsAreValues: a sender leaves out a field that has its default, so 0 is an id
+// as in every other format. With "optional" a field that was not set is absent.
+func TestProtobufDefaultsAreValues(t *testing.T) {
+	const text = `syntax = "proto3"; message Order { int64 id = 1; optional int64 ref = 2; repeated int32 l = 3; map<string, int32> m = 4; Order next = 5; oneof how { string card = 6; } }`
+	s := mustProto(t, text)
+	var d Decoder
+	for value, want := range map[string]string{
+		`{}`:                      `{"id":0}`,
+		`{"id": "0", "ref": "0"}`: `{"id":0,"ref":0}`,
+		`{"id": "7", "next": {}}`: `{"id":7,"next":{"id":0}}`,
+	} {
+		got, err := d.AppendJSON(nil, Protobuf, s, located(t, s, "Order", encodeProto(t, text, "Order", value)))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v; want %s", value, got, err, want)
+		}
+	}
+}
+
+// TestProtobufEvolves: a new field, and a wider one, change no other value.
 func TestProtobufEvolves(t *testing.T) {
 	before := `syntax = "proto3"; message Order { string id = 1; int32 n = 2; }`
 	after := `syntax = "proto3"; message Order { string id = 1; int64 n = 2; string note = 3; repeated int32 l = 4; }`
 	var d Decoder
-	var texts []string
-	for _, schema := range []string{before, after} {
+	for schema, want := range map[string]string{before: `{"id":"x","n":5}`, after: `{"id":"x","n":5,"note":""}`} {
 		s := mustProto(t, schema)
 		text, err := d.AppendJSON(nil, Protobuf, s, located(t, s, "Order", encodeProto(t, schema, "Order", `{"id": "x", "n": 5}`)))
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || string(text) != want {
+			t.Errorf("%s, %v; want %s", text, err, want)
 		}
-		texts = append(texts, string(text))
-	}
-	if texts[0] != texts[1] {
-		t.Errorf("%s, then %s", texts[0], texts[1])
 	}
 }
 

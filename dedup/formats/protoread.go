@@ -108,27 +108,28 @@ var wireTypes = [...]protowire.Type{
 	protoreflect.MessageKind: protowire.BytesType, protoreflect.GroupKind: protowire.StartGroupType,
 }
 
-// object writes the parts from first on as a JSON object.
+// object writes the parts from first on as a JSON object. A field without presence that is not on
+// the wire has its default: senders leave out a field that has it.
 func (r *protoReader) object(dst []byte, m *protoMessage, first, depth int) ([]byte, error) {
 	dst = append(dst, '{')
-	open := len(dst)
-	for at := first; at < len(r.parts); {
-		next := at + 1
-		for next < len(r.parts) && r.parts[next].field == r.parts[at].field {
+	open, at := len(dst), first
+	for i := range m.fields {
+		f, next := &m.fields[i], at
+		for next < len(r.parts) && r.parts[next].field == i {
 			next++
 		}
-		f := &m.fields[r.parts[at].field]
-		mark := len(dst)
-		if mark > open {
-			dst = append(dst, ',')
+		if next == at && !f.implicit {
+			continue
 		}
 		var err error
-		var absent bool
-		if dst, absent, err = r.field(append(dst, f.label...), f, at, next, depth); err != nil {
-			return dst, err
+		dst = append(appendComma(dst, open), f.label...)
+		if next == at {
+			dst, err = f.zero(dst)
+		} else {
+			dst, err = r.field(dst, f, at, next, depth)
 		}
-		if absent {
-			dst = dst[:mark]
+		if err != nil {
+			return dst, err
 		}
 		if len(dst) > r.limit {
 			return dst, errLong(r.limit)
@@ -138,16 +139,13 @@ func (r *protoReader) object(dst []byte, m *protoMessage, first, depth int) ([]b
 	return append(dst, '}'), nil
 }
 
-// field writes the parts from at to next, which are of one field. absent reports that it has
-// the default that a sender may leave out.
-func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) (_ []byte, absent bool, err error) {
+// field writes the parts from at to next, which are of one field.
+func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
 	switch {
 	case f.entry:
-		dst, err = r.entries(dst, f, at, next, depth)
-		return dst, false, err
+		return r.entries(dst, f, at, next, depth)
 	case f.list:
-		dst, err = r.list(dst, f, at, next, depth)
-		return dst, false, err
+		return r.list(dst, f, at, next, depth)
 	case f.message != nil:
 		b := r.parts[at].b
 		if next > at+1 { // they are merged, as if one followed the other
@@ -156,36 +154,9 @@ func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) (_ [
 				b = append(b, part.b...)
 			}
 		}
-		dst, err = r.message(dst, f.message, b, depth+1)
-		return dst, false, err
-	}
-	mark := len(dst)
-	part := r.parts[next-1]
-	if dst, err = f.scalar(dst, part.b); err != nil {
-		return dst, false, err
-	}
-	return dst, !f.presence && isDefault(f.kind, dst[mark:], part.b), nil
-}
-
-// isDefault reports whether a value is that of a field which was not set.
-func isDefault(kind protoreflect.Kind, text, b []byte) bool {
-	switch kind {
-	case protoreflect.StringKind, protoreflect.BytesKind:
-		return len(b) == 0
-	case protoreflect.FloatKind, protoreflect.DoubleKind: // -0 is set
-		for _, c := range b {
-			if c != 0 {
-				return false
-			}
-		}
-		return true
-	case protoreflect.BoolKind:
-		return text[0] == 'f'
-	case protoreflect.EnumKind:
-		v, _ := protowire.ConsumeVarint(b)
-		return int32(v) == 0
+		return r.message(dst, f.message, b, depth+1)
 	default:
-		return string(text) == "0"
+		return f.scalar(dst, r.parts[next-1].b)
 	}
 }
 
@@ -306,8 +277,10 @@ func (f *protoField) zero(dst []byte) ([]byte, error) {
 	if wireTypes[f.kind] == protowire.BytesType {
 		return append(dst, `""`...), nil
 	}
-	return f.scalar(dst, make([]byte, 8))
+	return f.scalar(dst, zeros[:])
 }
+
+var zeros [8]byte // 0 in each wire type of a number
 
 // scalar writes one value that is no message. b has it whole.
 func (f *protoField) scalar(dst, b []byte) ([]byte, error) {
@@ -396,8 +369,7 @@ func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) (
 		if len(r.parts) == first || m.fields[r.parts[len(r.parts)-1].field].kind == protoreflect.EnumKind {
 			return append(dst, "null"...), nil
 		}
-		dst, _, err := r.field(dst, &m.fields[r.parts[len(r.parts)-1].field], first, len(r.parts), depth)
-		return dst, err
+		return r.field(dst, &m.fields[r.parts[len(r.parts)-1].field], first, len(r.parts), depth)
 	case protoDuration, ordinary:
 	}
 	return r.duration(dst, first)

@@ -54,9 +54,17 @@ var formatList = []mutant{
 	{
 		name:     "absent-is-zero",
 		hazards:  []string{"K6"},
-		does:     "a Protobuf field that was not set is the id 0, so all events without an id are one",
-		edits:    []edit{{"dedup/formats/protoread.go", "		if absent {\n", "		if absent && mark < 0 {\n"}},
-		aims:     []suite{formatsSuite.aimed("^TestProtobufWireOrder$")},
+		does:     "an optional Protobuf field that was not set is the id 0, so all events without an id are one",
+		edits:    []edit{{"dedup/formats/protobuf.go", "implicit: !of.HasPresence() && ", "implicit: of.Message() == nil && "}},
+		aims:     []suite{formatsSuite.aimed("^TestProtobufDefaultsAreValues$")},
+		notInSim: formatsOutsideSim,
+	},
+	{
+		name:     "zero-is-absent",
+		hazards:  []string{"K6"},
+		does:     "a Protobuf field that has its default is absent, so the event with the id 0 is a dead letter",
+		edits:    []edit{{"dedup/formats/protoread.go", "		if next == at && !f.implicit {\n", "		if next == at {\n"}},
+		aims:     []suite{formatsSuite.aimed("^TestProtobufDefaultsAreValues$")},
 		notInSim: formatsOutsideSim,
 	},
 	{
