@@ -22,7 +22,7 @@ type page struct {
 	fence []string // for each line: the language of the code block it is in, "text" without one; "" outside
 }
 
-var fenceLine = regexp.MustCompile("^ *```([a-z]*)$")
+var fenceLine = regexp.MustCompile("^ *```([a-z]*)(?: [a-z.]+)?$")
 
 // pages reads every page but the results of past runs.
 func pages(t *testing.T) []*page {
