@@ -2,22 +2,20 @@ package formats
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bufbuild/protocompile"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/descriptorpb"
 )
 
 // protoMessage is a compiled message type. Types may refer to themselves.
 type protoMessage struct {
 	name   string
-	nested []*protoMessage // in the file's order
+	nested []*protoMessage // in the file's order, without the entries of map<...>
+	inFile []*protoMessage // in the file's order, with them
+	entry  bool            // of a map
 	fields []protoField    // by ascending number
 	known  wellKnown
 }
@@ -66,8 +64,9 @@ const schemaFile = "oncebus.schema.proto"
 // types. Each text may also be a FileDescriptorProto in base64, which Confluent's serialisers for
 // Python register.
 func ParseProtobuf(schema string, read func(name string) (string, error)) (*Schema, error) {
+	c := protoCompiler{named: map[protoreflect.FullName]*protoMessage{}}
 	find := func(name string) (protocompile.SearchResult, error) {
-		text, known := confluentImports[name]
+		text, known := knownImports[name]
 		if name == schemaFile {
 			text, known = schema, true
 		}
@@ -77,18 +76,17 @@ func ParseProtobuf(schema string, read func(name string) (string, error)) (*Sche
 				return protocompile.SearchResult{}, err
 			}
 		}
-		if file := descriptorIn(text); file != nil {
-			file.Name = proto.String(name) // the importing file's name for it
-			return protocompile.SearchResult{Proto: file}, nil
+		file, implied, err := protoFile(name, text)
+		if name == schemaFile {
+			c.implied = implied
 		}
-		return protocompile.SearchResult{Source: strings.NewReader(text)}, nil
+		return protocompile.SearchResult{Proto: file}, err
 	}
 	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.ResolverFunc(find))}
 	linked, err := compiler.Compile(context.Background(), schemaFile)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf schema: %w", err)
 	}
-	c := protoCompiler{named: map[protoreflect.FullName]*protoMessage{}}
 	s := &Schema{messages: c.all(linked[0].Messages())}
 	if len(s.messages) == 0 {
 		return nil, errors.New("protobuf schema: it defines no message type")
@@ -96,96 +94,64 @@ func ParseProtobuf(schema string, read func(name string) (string, error)) (*Sche
 	return s, nil
 }
 
-// descriptorIn returns the file that a text has in base64; nil for the text of a .proto file.
-func descriptorIn(text string) *descriptorpb.FileDescriptorProto {
-	encoded, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(encoded) == 0 {
-		return nil
-	}
-	file := new(descriptorpb.FileDescriptorProto)
-	if proto.Unmarshal(encoded, file) != nil {
-		return nil
-	}
-	nameInJSON(file.MessageType)
-	return file
-}
-
-// nameInJSON names fields in JSON that have no such name, as descriptors in generated code have
-// none: the compiler takes two empty names for a conflict. Any different names do, as paths of a
-// route use those of the schema.
-func nameInJSON(messages []*descriptorpb.DescriptorProto) {
-	for _, m := range messages {
-		for _, f := range m.Field {
-			if f.JsonName == nil {
-				f.JsonName = f.Name
-			}
-		}
-		nameInJSON(m.NestedType)
-	}
-}
-
-// confluentImports are the files that Confluent's serialisers know without a registry.
-var confluentImports = map[string]string{
-	"confluent/meta.proto": `syntax = "proto3";
-package confluent;
-import "google/protobuf/descriptor.proto";
-message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
-extend google.protobuf.FileOptions { Meta file_meta = 1088; }
-extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
-extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
-extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
-extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
-`,
-	"confluent/type/decimal.proto": `syntax = "proto3";
-package confluent.type;
-message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
-`,
-}
-
 // message returns the type at a path.
 func (s *Schema) message(path messagePath) (*protoMessage, error) {
-	among := s.messages
-	var found *protoMessage
-	for _, at := range path.at[:path.depth] {
-		if int(at) >= len(among) {
+	if path.depth == 0 {
+		return s.messages[0], nil
+	}
+	found, err := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.nested })
+	if err != nil {
+		// Confluent's serialisers for Java do not count the entries of map<...>, those for other
+		// languages do. No record is such an entry.
+		if other, wrong := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.inFile }); wrong == nil {
+			return other, nil
+		}
+	}
+	return found, err
+}
+
+// in follows a path through the types of a file.
+func (p messagePath) in(among []*protoMessage, nested func(*protoMessage) []*protoMessage) (found *protoMessage, err error) {
+	for _, at := range p.at[:p.depth] {
+		if int(at) >= len(among) || among[at].entry {
 			return nil, fmt.Errorf("its message type is number %d, its schema has %d there", at, len(among))
 		}
 		found = among[at]
-		among = found.nested
-	}
-	if found == nil {
-		return s.messages[0], nil
+		among = nested(found)
 	}
 	return found, nil
 }
 
 // OfMessage returns how a value of a Protobuf message type is located that names neither its
-// schema nor its type: name is that of the type, with or without its package, "" for the first
-// of the file. It returns false if the file has no such type.
+// schema nor its type: name is that of the type, with or without its package, or its last part;
+// "" is the first of the file. It returns false if the file has no such type.
 func (s *Schema) OfMessage(name string) (l Located, ok bool) {
 	if name == "" {
 		l.path.depth = 1
 		return l, true
 	}
-	for i, m := range s.messages {
-		if l.path, ok = m.pathOf(name, messagePath{}, i); ok {
-			return l, true
+	within := len(s.messages[0].name) - len(lastPart(s.messages[0].name)) // the package and a dot
+	for _, whole := range [...]bool{true, false} {
+		for i, m := range s.messages {
+			if l.path, ok = m.pathOf(name, within, whole, messagePath{}, i); ok {
+				return l, true
+			}
 		}
 	}
 	return l, false
 }
 
-func (m *protoMessage) pathOf(name string, path messagePath, at int) (messagePath, bool) {
+func (m *protoMessage) pathOf(name string, within int, whole bool, path messagePath, at int) (messagePath, bool) {
 	if int(path.depth) == len(path.at) {
 		return path, false
 	}
 	path.at[path.depth] = uint16(at)
 	path.depth++
-	if m.name == name || lastPart(m.name) == name {
+	if whole && (m.name == name || m.name[within:] == name) || !whole && lastPart(m.name) == name {
 		return path, true
 	}
 	for i, nested := range m.nested {
-		if path, ok := nested.pathOf(name, path, i); ok {
+		if path, ok := nested.pathOf(name, within, whole, path, i); ok {
 			return path, true
 		}
 	}
@@ -195,7 +161,8 @@ func (m *protoMessage) pathOf(name string, path messagePath, at int) (messagePat
 func lastPart(name string) string { return string(protoreflect.FullName(name).Name()) }
 
 type protoCompiler struct {
-	named map[protoreflect.FullName]*protoMessage
+	named   map[protoreflect.FullName]*protoMessage
+	implied map[protoreflect.FullName]bool // entries of maps that the text has as map<...>
 }
 
 func (c *protoCompiler) all(of protoreflect.MessageDescriptors) []*protoMessage {
@@ -212,7 +179,9 @@ func (c *protoCompiler) compile(of protoreflect.MessageDescriptor) *protoMessage
 	}
 	m := &protoMessage{name: string(of.FullName()), known: wellKnownTypes[of.FullName()]}
 	c.named[of.FullName()] = m
-	m.nested = c.all(of.Messages())
+	m.entry = of.IsMapEntry()
+	m.inFile = c.all(of.Messages())
+	m.nested = slices.DeleteFunc(slices.Clone(m.inFile), func(n *protoMessage) bool { return c.implied[protoreflect.FullName(n.name)] })
 	for i := range of.Fields().Len() {
 		m.fields = append(m.fields, c.field(of.Fields().Get(i)))
 	}

@@ -51,6 +51,14 @@ message Order {
 enum Side { option allow_alias = true; NONE = 0; BUY = 1; LONG = 1; SELL = -1; }
 `
 
+// metaProto has the options of Confluent's serialisers.
+const metaProto = `syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+`
+
 var orderImports = map[string]string{"parts.proto": `syntax = "proto3"; package parts; message Line { string sku = 1; int32 n = 2; }`}
 
 func importOrder(name string) (string, error) {
@@ -65,7 +73,7 @@ func importOrder(name string) (string, error) {
 func descriptorOf(tb testing.TB, text, name string) protoreflect.MessageDescriptor {
 	tb.Helper()
 	files := map[string]string{"test.proto": text}
-	for _, more := range []map[string]string{orderImports, confluentImports} {
+	for _, more := range []map[string]string{orderImports, knownImports, {"confluent/meta.proto": metaProto}} {
 		for name, text := range more {
 			files[name] = text
 		}
@@ -389,4 +397,70 @@ func readDynamic(b []byte, descriptor protoreflect.MessageDescriptor) (err error
 		}
 	}()
 	return proto.Unmarshal(b, dynamicpb.NewMessage(descriptor))
+}
+
+// TestProtobufSchemasOfSerialisers has what serialisers and people register, and compilers refuse.
+func TestProtobufSchemasOfSerialisers(t *testing.T) {
+	const head = `syntax = "proto3"; `
+	for name, c := range map[string]struct{ schema, body, want string }{
+		"map of Confluent's serialiser for Java": {head + `message T { repeated TestMapEntry test_map = 1; message TestMapEntry { option map_entry = true; string key = 1; int32 value = 2; } }`,
+			"\x0a\x05\x0a\x01a\x10\x07", `{"test_map":{"a":7}}`},
+		"type of Google that has no reference":    {head + `import "google/type/money.proto"; message T { google.type.Money m = 1; }`, "\x0a\x03\x0a\x01E", `{"m":{"currency_code":"E","units":0,"nanos":0}}`},
+		"type of Confluent that has no reference": {head + `import "confluent/type/variant.proto"; message T { confluent.type.Variant m = 1; }`, "", `{}`},
+		"decimal in older clients":                {head + `import "confluent/types/decimal.proto"; message T { confluent.type.Decimal m = 1; }`, "\x0a\x05\x0a\x01\x7d\x18\x01", `{"m":"12.5"}`},
+		"options whose definition is missing":     {head + `option (x.file) = "x"; message T { option (x.m) = {a: 1}; string m = 1 [(x.f).y = 3, deprecated = true]; } enum E { A = 0 [(x.v) = true]; }`, "\x0a\x01x", `{"m":"x"}`},
+		"service of types that it does not have":  {head + `message T { string m = 1; } service S { rpc X(T) returns (gone.U); }`, "\x0a\x01x", `{"m":"x"}`},
+		"editions":                                {`edition = "2023"; option features.field_presence = IMPLICIT; message T { int32 m = 1; int32 n = 2 [features.field_presence = EXPLICIT]; }`, "", `{"m":0}`},
+		"defaults":                                {`syntax = "proto2"; message T { optional int32 m = 1 [default = 7]; optional E e = 2 [default = B]; enum E { option allow_alias = true; A = 0; B = 1; C = 1; } }`, "\x10\x01", `{"e":"B"}`},
+	} {
+		schema, err := ParseProtobuf(c.schema, importOrder)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var d Decoder
+		if got, err := d.AppendJSON(nil, Protobuf, schema, located(t, schema, "T", []byte(c.body))); err != nil || string(got) != c.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+		}
+	}
+}
+
+// TestMessageBehindMaps finds nested types by the index that each serialiser writes for them.
+func TestMessageBehindMaps(t *testing.T) {
+	const before, behind = `syntax = "proto3"; package p; message T { `, ` message A { string a = 1; } message B { string b = 1; } }`
+	for name, c := range map[string]struct {
+		schema, want string
+		at           uint16
+	}{
+		"Java, map<...>":            {before + `map<string, string> m = 1;` + behind, "p.T.A", 0},
+		"Java, map<...>, second":    {before + `map<string, string> m = 1;` + behind, "p.T.B", 1},
+		"Go, map<...>, last":        {before + `map<string, string> m = 1;` + behind, "p.T.B", 2},
+		"Java, entry written out":   {before + `repeated MEntry m = 1; message MEntry { option map_entry = true; string key = 1; string value = 2; }` + behind, "p.T.A", 1},
+		"Java, entry written later": {before + `repeated MEntry m = 1;` + behind[:len(behind)-1] + `message MEntry { option map_entry = true; string key = 1; string value = 2; } }`, "p.T.A", 0},
+	} {
+		m, err := mustProto(t, c.schema).message(messagePath{at: [messageDepthMax]uint16{0, c.at}, depth: 2})
+		if err != nil || m.name != c.want {
+			t.Errorf("%s: %v, %v; want %s", name, m, err, c.want)
+		}
+	}
+	if m, err := mustProto(t, before+`map<string, string> m = 1; }`).message(messagePath{depth: 2}); err == nil {
+		t.Errorf("the entry of a map is a record: %v", m)
+	}
+}
+
+// TestMessageByName prefers the type that has the whole name to one that ends in it.
+func TestMessageByName(t *testing.T) {
+	schema := mustProto(t, `syntax = "proto3"; package shop; message Envelope { message Order { string a = 1; } message Inner { string b = 1; } } message Order { string c = 1; }`)
+	for name, want := range map[string]string{
+		"": "shop.Envelope", "Order": "shop.Order", "shop.Order": "shop.Order", "Envelope.Order": "shop.Envelope.Order",
+		"shop.Envelope.Order": "shop.Envelope.Order", "Inner": "shop.Envelope.Inner",
+	} {
+		l, ok := schema.OfMessage(name)
+		if m, err := schema.message(l.path); !ok || err != nil || m.name != want {
+			t.Errorf("%q is %v, %v, %v; want %s", name, m, ok, err, want)
+		}
+	}
+	if _, ok := schema.OfMessage("Gone"); ok {
+		t.Error("the file has a type that it does not have")
+	}
 }
