@@ -70,18 +70,30 @@ func ParseAvro(schema string, references ...string) (*Schema, error) {
 	c := avroCompiler{named: map[string]*avroNode{}}
 	var root *avroNode
 	for _, text := range append(references[:len(references):len(references)], schema) {
-		parsed, err := cache.Parse(text)
+		parsed, err := cache.Parse(plainAvro(text), avro.WithLaxNames(nil))
 		if err != nil {
 			return nil, fmt.Errorf("avro schema: %w", err)
 		}
-		if root, err = c.compile(parsed.Root(), ""); err != nil {
+		if root, err = c.compile(parsed.Root(), ""); err == nil {
+			err = c.resolve()
+		}
+		if err != nil {
 			return nil, fmt.Errorf("avro schema: %w", err)
 		}
 	}
 	return &Schema{avro: root}, nil
 }
 
-type avroCompiler struct{ named map[string]*avroNode }
+type avroCompiler struct {
+	named   map[string]*avroNode
+	pending []avroPending
+}
+
+// avroPending is a type by a name that is defined later, if at all.
+type avroPending struct {
+	node            *avroNode
+	name, namespace string
+}
 
 var avroPrimitives = map[string]avroKind{
 	"null": avroNull, "boolean": avroBoolean, "int": avroInt, "long": avroInt, "float": avroFloat, "double": avroDouble,
@@ -115,7 +127,10 @@ func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avro
 	case "record", "error", "enum", "fixed":
 		err = c.compileNamed(n, node)
 	default:
-		return c.find(n.Type, namespace)
+		if known := c.find(n.Type, namespace); known != nil {
+			return known, nil
+		}
+		c.pending = append(c.pending, avroPending{node, n.Type, namespace})
 	}
 	return node, err
 }
@@ -158,17 +173,28 @@ func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
 	return nil
 }
 
-// find returns the type of a name, which counts in its namespace unless it has one itself.
-func (c *avroCompiler) find(name, namespace string) (*avroNode, error) {
+// find returns the type of a name, which counts in its namespace unless it has one itself; nil
+// for none.
+func (c *avroCompiler) find(name, namespace string) *avroNode {
 	if !strings.Contains(name, ".") {
 		if node := c.named[fullName(namespace, name)]; node != nil {
-			return node, nil
+			return node
 		}
 	}
-	if node := c.named[name]; node != nil {
-		return node, nil
+	return c.named[name]
+}
+
+// resolve completes the types that are defined after their first use.
+func (c *avroCompiler) resolve() error {
+	for _, p := range c.pending {
+		node := c.find(p.name, p.namespace)
+		if node == nil {
+			return fmt.Errorf("it refers to the type %s, which neither it nor one of its references defines", p.name)
+		}
+		*p.node = *node
 	}
-	return nil, fmt.Errorf("it refers to the type %s, which neither it nor one of its references defines", name)
+	c.pending = nil
+	return nil
 }
 
 func fullName(namespace, name string) string {
@@ -191,28 +217,29 @@ func (n *avroNode) setLogical(of *avro.SchemaNode) {
 			n.logical = uuid
 		}
 	case "date":
-		n.setTime(date, 24*time.Hour)
+		n.setTime(of.Type == "int", date, 24*time.Hour)
 	case "time-millis":
-		n.setTime(timeOfDay, time.Millisecond)
+		n.setTime(of.Type == "int", timeOfDay, time.Millisecond)
 	case "time-micros":
-		n.setTime(timeOfDay, time.Microsecond)
+		n.setTime(of.Type == "long", timeOfDay, time.Microsecond)
 	case "timestamp-millis":
-		n.setTime(timestamp, time.Millisecond)
+		n.setTime(of.Type == "long", timestamp, time.Millisecond)
 	case "timestamp-micros":
-		n.setTime(timestamp, time.Microsecond)
+		n.setTime(of.Type == "long", timestamp, time.Microsecond)
 	case "timestamp-nanos":
-		n.setTime(timestamp, time.Nanosecond)
+		n.setTime(of.Type == "long", timestamp, time.Nanosecond)
 	case "local-timestamp-millis":
-		n.setTime(localTimestamp, time.Millisecond)
+		n.setTime(of.Type == "long", localTimestamp, time.Millisecond)
 	case "local-timestamp-micros":
-		n.setTime(localTimestamp, time.Microsecond)
+		n.setTime(of.Type == "long", localTimestamp, time.Microsecond)
 	case "local-timestamp-nanos":
-		n.setTime(localTimestamp, time.Nanosecond)
+		n.setTime(of.Type == "long", localTimestamp, time.Nanosecond)
 	}
 }
 
-func (n *avroNode) setTime(logical avroLogical, unit time.Duration) {
-	if n.kind == avroInt {
+// setTime sets the meaning of an integer, unless the logical type is that of another one.
+func (n *avroNode) setTime(valid bool, logical avroLogical, unit time.Duration) {
+	if valid {
 		n.logical, n.unit = logical, unit
 	}
 }
@@ -249,7 +276,7 @@ func (r *avroReader) value(dst []byte, n *avroNode, depth int) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		return n.appendLong(dst, v)
+		return n.appendLong(dst, v), nil
 	case avroFloat:
 		b, err := r.take(4)
 		if err != nil {
@@ -378,26 +405,29 @@ func (r *avroReader) bytes(dst []byte, n *avroNode) ([]byte, error) {
 	return appendBase64(dst, b), nil
 }
 
-// appendLong appends an int or a long.
-func (n *avroNode) appendLong(dst []byte, v int64) ([]byte, error) {
+// appendLong appends an int or a long. What is no time within the years 0 to 9999, or no time of
+// day, stays a number: the highest long is used for "never".
+func (n *avroNode) appendLong(dst []byte, v int64) []byte {
+	mark, err := len(dst), errTime
 	switch n.logical {
 	case date:
-		if v < -1_000_000 || v > 10_000_000 { // days; appendTime knows the exact bounds
-			return dst, errTime
+		if v > -1_000_000 && v < 10_000_000 { // days; appendTime knows the exact bounds
+			dst, err = appendTime(dst, layoutDate, v*24*60*60, time.Second)
 		}
-		return appendTime(dst, layoutDate, v*24*60*60, time.Second)
 	case timeOfDay:
-		if v < 0 || v >= int64(24*time.Hour/n.unit) {
-			return dst, fmt.Errorf("a time of day is %d, which is not within a day", v)
+		if v >= 0 && v < int64(24*time.Hour/n.unit) {
+			dst, err = appendTime(dst, layoutTime, v, n.unit)
 		}
-		return appendTime(dst, layoutTime, v, n.unit)
 	case timestamp:
-		return appendTime(dst, layoutTimestamp, v, n.unit)
+		dst, err = appendTime(dst, layoutTimestamp, v, n.unit)
 	case localTimestamp:
-		return appendTime(dst, layoutLocal, v, n.unit)
+		dst, err = appendTime(dst, layoutLocal, v, n.unit)
 	case plain, decimalNumber, uuid:
 	}
-	return appendInt(dst, v), nil
+	if err != nil {
+		return appendInt(dst[:mark], v)
+	}
+	return dst
 }
 
 // long reads an int or a long: a varint in zigzag form.

@@ -158,8 +158,6 @@ func TestDamagedAvro(t *testing.T) {
 		"text":            {`"string"`, []byte{2, 0xff}, "UTF-8"},
 		"length":          {`"bytes"`, []byte{1}, "cut short"},
 		"long varint":     {`"long"`, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, "cut short"},
-		"year":            {`{"type": "long", "logicalType": "timestamp-millis"}`, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, "years"},
-		"day":             {`{"type": "int", "logicalType": "time-millis"}`, []byte{1}, "within a day"},
 		"no end": {
 			`{"type": "record", "name": "R", "fields": [{"name": "next", "type": "R"}]}`, nil, "nested",
 		},
@@ -208,4 +206,43 @@ func FuzzAvro(f *testing.F) {
 			t.Fatalf("%s is not valid JSON", text)
 		}
 	})
+}
+
+// TestAvroSchemasOfRegistries has what registries keep, and strict parsers refuse.
+func TestAvroSchemasOfRegistries(t *testing.T) {
+	record := func(field string) string {
+		return `{"type": "record", "name": "R", "fields": [{"name": "x", ` + field + `}]}`
+	}
+	for name, c := range map[string]struct{ schema, body, want string }{
+		"default of another branch":     {record(`"type": ["string", "null"], "default": null`), "\x00\x02a", `{"x":"a"}`},
+		"default of another type":       {record(`"type": "int", "default": "0"`), "\x02", `{"x":1}`},
+		"default that is no symbol":     {`{"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}`, "\x00", `"A"`},
+		"alias that is a field":         {`{"type": "record", "name": "R", "fields": [{"name": "x", "type": "int", "aliases": ["y"]}, {"name": "y", "type": "int"}]}`, "\x02\x04", `{"x":1,"y":2}`},
+		"name with a hyphen":            {`{"type": "record", "name": "R-1", "namespace": "a-b.c", "fields": [{"name": "x-y", "type": ["null", "R-1"]}]}`, "\x02\x00", `{"x-y":{"x-y":null}}`},
+		"name with an umlaut":           {`{"type": "record", "name": "R", "fields": [{"name": "größe", "type": "int"}]}`, "\x02", `{"größe":1}`},
+		"null for nothing":              {`{"type": "record", "name": "R", "namespace": null, "aliases": null, "doc": 5, "fields": [{"name": "x", "type": "int", "order": "up"}]}`, "\x02", `{"x":1}`},
+		"type within a type":            {`{"type": {"type": {"type": "string"}}}`, "\x02a", `"a"`},
+		"type that is defined later":    {`{"type": "record", "name": "R", "namespace": "n", "fields": [{"name": "a", "type": "B"}, {"name": "b", "type": {"type": "record", "name": "B", "fields": [{"name": "r", "type": ["null", "R", "B"]}]}}]}`, "\x04\x00\x00", `{"a":{"r":{"r":null}},"b":{"r":null}}`},
+		"decimal without a precision":   {`{"type": "bytes", "logicalType": "decimal"}`, "\x02\x7d", `"fQ=="`},
+		"decimal with a higher scale":   {`{"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3}`, "\x02\x7d", `"fQ=="`},
+		"decimal with a negative scale": {`{"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": -1}`, "\x02\x7d", `"fQ=="`},
+		"decimal beyond its fixed":      {`{"type": "fixed", "size": 1, "name": "F", "logicalType": "decimal", "precision": 3, "scale": 1}`, "\x7d", `"fQ=="`},
+		"decimal that fills its fixed":  {`{"type": "fixed", "size": 2, "name": "F", "logicalType": "decimal", "precision": 4, "scale": 4}`, "\x00\x7d", `"0.0125"`},
+		"precision in quotes":           {`{"type": "bytes", "logicalType": "decimal", "precision": "4", "scale": "2"}`, "\x02\x7d", `"fQ=="`},
+		"date that is a long":           {`{"type": "long", "logicalType": "date"}`, "\x02", `1`},
+		"timestamp that is an int":      {`{"type": "int", "logicalType": "timestamp-millis"}`, "\x02", `1`},
+		"never":                         {`{"type": "long", "logicalType": "timestamp-millis"}`, "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", `"9223372036854775807"`},
+		"year 10000":                    {`{"type": "int", "logicalType": "date"}`, "\xc2\x82\xe6\x02", `2932897`},
+		"end of a day":                  {`{"type": "int", "logicalType": "time-millis"}`, "\x80\xf0\xb2\x52", `86400000`},
+		"size that is text":             {`{"type": "fixed", "name": "F", "size": "1"}`, "a", `"YQ=="`},
+	} {
+		schema, err := ParseAvro(c.schema)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := textOf(t, Avro, schema, []byte(c.body)); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }

@@ -1,0 +1,114 @@
+package formats
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+)
+
+// plainAvro returns a schema without what no value depends on. Registries keep schemas that the
+// parser refuses for such parts: a default of another type, or an alias that is a field, too.
+// Of a logical type that is not valid the specification demands that it is ignored.
+func plainAvro(schema string) string {
+	d := json.NewDecoder(bytes.NewReader([]byte(schema)))
+	d.UseNumber()
+	var parsed any
+	if d.Decode(&parsed) != nil || d.More() {
+		return schema // the parser says why
+	}
+	plain, err := json.Marshal(plainAvroType(parsed))
+	if err != nil {
+		return schema
+	}
+	return string(plain)
+}
+
+func plainAvroType(of any) any {
+	switch of := of.(type) {
+	case []any:
+		branches := make([]any, len(of))
+		for i := range of {
+			branches[i] = plainAvroType(of[i])
+		}
+		return branches
+	case map[string]any:
+		switch of["type"].(type) {
+		case map[string]any, []any:
+			return plainAvroType(of["type"]) // a type within a type
+		}
+		return plainAvroObject(of)
+	}
+	return of
+}
+
+// plainAvroObject returns a type that is an object, or a field.
+func plainAvroObject(of map[string]any) map[string]any {
+	plain := map[string]any{}
+	for name, value := range of {
+		switch name {
+		case "type", "items", "values":
+			plain[name] = plainAvroType(value)
+		case "fields":
+			plain[name] = plainAvroFields(value)
+		case "name", "size", "symbols":
+			plain[name] = value
+		case "namespace":
+			if text, ok := value.(string); ok {
+				plain[name] = text
+			}
+		case "logicalType":
+			if value != "decimal" {
+				plain[name] = value
+			} else if scale, ok := decimalScale(of); ok {
+				plain[name], plain["precision"], plain["scale"] = value, max(scale, 1), scale
+			}
+		}
+	}
+	return plain
+}
+
+func plainAvroFields(of any) any {
+	list, ok := of.([]any)
+	if !ok {
+		return of
+	}
+	plain := make([]any, len(list))
+	for i := range list {
+		plain[i] = list[i]
+		if field, ok := list[i].(map[string]any); ok {
+			plain[i] = map[string]any{"name": field["name"], "type": plainAvroType(field["type"])}
+		}
+	}
+	return plain
+}
+
+// decimalScale returns the scale of a decimal; false if the logical type is not valid.
+func decimalScale(of map[string]any) (int, bool) {
+	precision, ok := avroInteger(of["precision"])
+	if !ok || precision < 1 {
+		return 0, false
+	}
+	if of["type"] == "fixed" {
+		size, _ := avroInteger(of["size"])
+		if float64(precision) > math.Floor(math.Log10(2)*float64(8*size-1)) {
+			return 0, false
+		}
+	}
+	scale := 0
+	if of["scale"] != nil {
+		if scale, ok = avroInteger(of["scale"]); !ok {
+			return 0, false
+		}
+	}
+	return scale, scale >= 0 && scale <= min(precision, decimalScaleMax)
+}
+
+func avroInteger(of any) (int, bool) {
+	number, ok := of.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(number.String())
+	return n, err == nil
+}
