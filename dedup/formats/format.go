@@ -101,6 +101,7 @@ const messageDepthMax = 8
 var (
 	errNoPrefix = errors.New("does not begin with a zero byte and the id of a schema, as the Confluent wire format does, and has no header " + ValueSchemaHeader)
 	errHeader   = errors.New("header " + ValueSchemaHeader + " is neither a zero byte and an id of 4 bytes nor a one and a GUID of 16")
+	errID       = errors.New("names a schema by a negative id, which no registry has")
 	errPath     = fmt.Errorf("the path of its message type is cut short, or has more than %d steps", messageDepthMax)
 )
 
@@ -113,6 +114,8 @@ func (f Format) Locate(value, header []byte) (l Located, err error) {
 	}
 	var rest []byte
 	switch {
+	case len(from) >= 5 && from[0] == magicID && from[1] >= 0x80: // a registry answers it as a wrong request
+		return Located{}, errID
 	case len(from) >= 5 && from[0] == magicID:
 		l.Schema, rest = IDReference(binary.BigEndian.Uint32(from[1:])), from[5:]
 	case len(from) >= 17 && from[0] == magicGUID:

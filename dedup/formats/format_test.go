@@ -45,16 +45,18 @@ func TestLocate(t *testing.T) {
 		value, header []byte
 		want          string
 	}{
-		"no prefix":         {Avro, []byte("{}"), nil, "zero byte"},
-		"cut short":         {Avro, []byte{0, 0, 0}, nil, "zero byte"},
-		"no value":          {Protobuf, nil, nil, "zero byte"},
-		"header":            {Avro, []byte("x"), []byte("7"), ValueSchemaHeader},
-		"longer header":     {Avro, []byte("x"), join(guid, 1), ValueSchemaHeader},
-		"no path":           {Protobuf, []byte{0, 0, 0, 0, 1}, nil, "path"},
-		"path cut short":    {Protobuf, []byte{0, 0, 0, 0, 1, 4, 2}, nil, "path"},
-		"negative path":     {Protobuf, []byte{0, 0, 0, 0, 1, 2, 1}, nil, "path"},
-		"long path":         {Protobuf, []byte{0, 0, 0, 0, 1, 100, 2, 2}, nil, "path"},
-		"path in no header": {Protobuf, []byte("x"), guid, "path"},
+		"no prefix":          {Avro, []byte("{}"), nil, "zero byte"},
+		"cut short":          {Avro, []byte{0, 0, 0}, nil, "zero byte"},
+		"negative id":        {Avro, []byte{0, 0xff, 0xff, 0xff, 0xff, 2}, nil, "negative id"},
+		"negative in header": {Avro, []byte{2}, []byte{0, 0x80, 0, 0, 0}, "negative id"},
+		"no value":           {Protobuf, nil, nil, "zero byte"},
+		"header":             {Avro, []byte("x"), []byte("7"), ValueSchemaHeader},
+		"longer header":      {Avro, []byte("x"), join(guid, 1), ValueSchemaHeader},
+		"no path":            {Protobuf, []byte{0, 0, 0, 0, 1}, nil, "path"},
+		"path cut short":     {Protobuf, []byte{0, 0, 0, 0, 1, 4, 2}, nil, "path"},
+		"negative path":      {Protobuf, []byte{0, 0, 0, 0, 1, 2, 1}, nil, "path"},
+		"long path":          {Protobuf, []byte{0, 0, 0, 0, 1, 100, 2, 2}, nil, "path"},
+		"path in no header":  {Protobuf, []byte("x"), guid, "path"},
 	} {
 		if l, err := c.format.Locate(c.value, c.header); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v; want %q", name, l, err, c.want)

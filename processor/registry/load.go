@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -37,8 +38,8 @@ func (r *Registry) load(ctx context.Context, of name) (*formats.Schema, error) {
 	if schema.Type != typeOf(of.format) {
 		return nil, &invalidError{fmt.Sprintf("%s is one of %s, and the route reads %s", of.ref, schema.Type, of.format)}
 	}
-	t := referenced{client: r.client, seen: map[sr.SchemaReference]bool{}, byName: map[string]string{}}
-	if err := t.follow(ctx, schema.References); err != nil {
+	t := referenced{client: r.client, seen: map[string]bool{}, byName: map[string]string{}}
+	if err := t.follow(sr.WithParams(ctx, sr.ShowDeleted), schema.References); err != nil {
 		return nil, err
 	}
 	if of.format == formats.Avro {
@@ -85,11 +86,13 @@ func typeOf(f formats.Format) sr.SchemaType {
 	return sr.TypeProtobuf
 }
 
-// referenced has the schemas to which one refers, each after those to which it refers itself.
+// referenced has the schemas to which one refers, each after those to which it refers itself. A
+// name stands for the first schema that is found under it, as in Confluent's own clients: two
+// references may name two versions of one schema.
 type referenced struct {
 	client *sr.Client
-	seen   map[sr.SchemaReference]bool
-	texts  []string
+	seen   map[string]bool // by name
+	texts  []string        // each once
 	byName map[string]string // by the name in an import line
 }
 
@@ -98,10 +101,10 @@ const referencesMax = 1000
 
 func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference) error {
 	for _, ref := range references {
-		if t.seen[ref] {
+		if t.seen[ref.Name] {
 			continue
 		}
-		if t.seen[ref] = true; len(t.seen) > referencesMax {
+		if t.seen[ref.Name] = true; len(t.seen) > referencesMax {
 			return fmt.Errorf("it refers to more than %d schemas", referencesMax)
 		}
 		found, err := t.client.SchemaByVersion(ctx, ref.Subject, ref.Version)
@@ -111,7 +114,9 @@ func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference
 		if err := t.follow(ctx, found.References); err != nil {
 			return err
 		}
-		t.texts = append(t.texts, found.Schema.Schema)
+		if !slices.Contains(t.texts, found.Schema.Schema) {
+			t.texts = append(t.texts, found.Schema.Schema)
+		}
 		t.byName[ref.Name] = found.Schema.Schema
 	}
 	return nil

@@ -105,6 +105,57 @@ func TestProtobufReferences(t *testing.T) {
 	}
 }
 
+// TestReferencesThatMeet: schemas may refer to one by two names, or to two versions of it.
+func TestReferencesThatMeet(t *testing.T) {
+	fake := srfake.New()
+	t.Cleanup(fake.Close)
+	refer := func(name, subject string, version int) sr.SchemaReference {
+		return sr.SchemaReference{Name: name, Subject: subject, Version: version}
+	}
+	register(t, fake, "side", sideAvro, sr.TypeAvro)
+	register(t, fake, "side", `{"type": "enum", "name": "Side", "namespace": "shop", "symbols": ["BUY", "SELL", "SHORT"]}`, sr.TypeAvro)
+	register(t, fake, "line", lineAvro, sr.TypeAvro, refer("shop.Side", "side", 1))
+	register(t, fake, "deep", lineAvro, sr.TypeAvro, refer("Side.avsc", "side", 1))
+	both := `{"type": "record", "name": "Both", "fields": [{"name": "line", "type": "shop.Line"}, {"name": "side", "type": "shop.Side"}]}`
+	for name, references := range map[string][]sr.SchemaReference{
+		"two versions":                        {refer("shop.Line", "line", 1), refer("shop.Side", "side", 2)},
+		"two versions, the new one first":     {refer("shop.Side", "side", 2), refer("shop.Line", "line", 1)},
+		"one schema by two names":             {refer("shop.Line", "deep", 1), refer("shop.Side", "side", 1)},
+		"one schema by two names of the list": {refer("a", "side", 1), refer("b", "side", 1), refer("shop.Line", "deep", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref := register(t, fake, name, both, sr.TypeAvro, references...)
+			r := newRegistry(t, fake.URL(), nil)
+			if err := r.Read(t.Context(), avroRoute, ref); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := r.Schemas(avroRoute, ref); s == nil || err != nil {
+				t.Errorf("%v, %v", s, err)
+			}
+		})
+	}
+}
+
+// TestReferenceThatIsDeleted: a registry has deleted schemas as long as records name them.
+func TestReferenceThatIsDeleted(t *testing.T) {
+	fake := srfake.New()
+	t.Cleanup(fake.Close)
+	register(t, fake, "side", sideAvro, sr.TypeAvro)
+	ref := register(t, fake, "line", lineAvro, sr.TypeAvro, sr.SchemaReference{Name: "shop.Side", Subject: "side", Version: 1})
+	cl, err := sr.NewClient(sr.URLs(fake.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{"line", "side"} {
+		if _, err := cl.DeleteSubject(t.Context(), subject, sr.SoftDelete); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := newRegistry(t, fake.URL(), nil).Read(t.Context(), avroRoute, ref); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRegistryFaultsAreNoVerdict: whatever goes wrong with the registry, a record waits, and is
 // read once the registry answers.
 func TestRegistryFaultsAreNoVerdict(t *testing.T) {
