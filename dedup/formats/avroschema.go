@@ -1,20 +1,18 @@
 package formats
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
-	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // plainAvro returns a schema without what no value depends on. Registries keep schemas that the
 // parser refuses for such parts: a default of another type, or an alias that is a field, too.
 // Of a logical type that is not valid the specification demands that it is ignored.
 func plainAvro(schema string) string {
-	d := json.NewDecoder(bytes.NewReader([]byte(schema)))
-	d.UseNumber()
 	var parsed any
-	if d.Decode(&parsed) != nil || d.More() {
+	if json.Unmarshal([]byte(schema), &parsed, jsontext.AllowDuplicateNames(true)) != nil {
 		return schema // the parser says why
 	}
 	plain, err := json.Marshal(plainAvroType(parsed))
@@ -105,10 +103,6 @@ func decimalScale(of map[string]any) (int, bool) {
 }
 
 func avroInteger(of any) (int, bool) {
-	number, ok := of.(json.Number)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(number.String())
-	return n, err == nil
+	number, ok := of.(float64)
+	return int(number), ok && math.Abs(number) <= math.MaxInt32 && number == math.Trunc(number)
 }

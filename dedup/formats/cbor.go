@@ -6,16 +6,16 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborMode reads a value as Go values: a name that a map has twice is an error, a time becomes
-// text in UTC.
+// cborMode reads a value as Go values: a name that a map has twice is an error.
 var cborMode = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: depthMax, MaxArrayElements: elementsMax, MaxMapPairs: elementsMax,
-		IntDec: cbor.IntDecConvertNone, TimeTagToAny: cbor.TimeTagToRFC3339Nano, MapKeyByteString: cbor.MapKeyByteStringAllowed,
+		IntDec: cbor.IntDecConvertNone, TimeTagToAny: cbor.TimeTagToTime, MapKeyByteString: cbor.MapKeyByteStringAllowed,
 	}.DecMode()
 	if err != nil {
 		panic(err) // the options are constant
@@ -59,6 +59,8 @@ func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
 		return appendFloat(dst, float64(v), 32), nil
 	case float64:
 		return appendFloat(dst, v, 64), nil
+	case time.Time:
+		return appendUTC(dst, layoutTimestamp, v.UTC())
 	case cbor.Tag:
 		return appendCBORTag(dst, v)
 	case []any:
@@ -142,7 +144,7 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 			mantissa, ofMantissa := cborInteger(parts[1])
 			scale, err := strconv.Atoi(exponent)
 			if ofExponent && ofMantissa && err == nil {
-				if scale > 0 || scale < -decimalScaleMax {
+				if scale > decimalScaleMax || scale < -decimalScaleMax {
 					return dst, errScale
 				}
 				return appendScaled(dst, mantissa, -scale), nil

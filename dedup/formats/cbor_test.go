@@ -21,8 +21,9 @@ func TestCBORAsJSON(t *testing.T) {
 		"40": `""`, "60": `""`, "6449455446": `"IETF"`, "62225c": `"\"\\"`, "62c3bc": `"ü"`, "80": "[]", "8301820203820405": "[1,[2,3],[4,5]]", "a0": "{}",
 		"a26161016162820203": `{"a":1,"b":[2,3]}`, "a201020304": `{"1":2,"3":4}`, "5f42010243030405ff": `"AQIDBAU="`, "7f657374726561646d696e67ff": `"streaming"`,
 		"9f018202039f0405ffff": "[1,[2,3],[4,5]]", "bf61610161629f0203ffff": `{"a":1,"b":[2,3]}`,
-		"c48221196ab3": `"273.15"`,
-		"d82550" + "0190163d8694739baea5966c26f8ad91": `"0190163d-8694-739b-aea5-966c26f8ad91"`,
+		"c48221196ab3": `"273.15"`, "c4820205": `"500"`, "c4820320": `"-1000"`, "c4820300": `"0"`,
+		"c07819323031332d30332d32315432323a30343a30302b30323a3030": `"2013-03-21T20:04:00Z"`, // in another time zone
+		"d82550" + "0190163d8694739baea5966c26f8ad91":              `"0190163d-8694-739b-aea5-966c26f8ad91"`,
 	} {
 		b, err := hex.DecodeString(body)
 		if err != nil {
@@ -55,7 +56,7 @@ func TestDamagedCBOR(t *testing.T) {
 	var d Decoder
 	for name, c := range map[string]struct{ body, want string }{
 		"nothing": {"", "EOF"}, "cut short": {"6449", "EOF"}, "left over": {"0000", "extraneous"}, "text": {"61ff", "UTF-8"},
-		"twice": {"a2616101616102", "duplicate"}, "key": {"a18001", "key"}, "float key": {"a1f93e0001", "key"}, "scale": {"c4821903e801", "scale"},
+		"twice": {"a2616101616102", "duplicate"}, "key": {"a18001", "key"}, "float key": {"a1f93e0001", "key"}, "scale": {"c4821903e901", "scale"},
 		"deep": {strings.Repeat("81", depthMax+1) + "00", "nested"},
 	} {
 		b, err := hex.DecodeString(c.body)

@@ -408,6 +408,7 @@ func TestProtobufSchemasOfSerialisers(t *testing.T) {
 		"type of Google that has no reference":    {head + `import "google/type/money.proto"; message T { google.type.Money m = 1; }`, "\x0a\x03\x0a\x01E", `{"m":{"currency_code":"E","units":0,"nanos":0}}`},
 		"type of Confluent that has no reference": {head + `import "confluent/type/variant.proto"; message T { confluent.type.Variant m = 1; }`, "", `{}`},
 		"decimal in older clients":                {head + `import "confluent/types/decimal.proto"; message T { confluent.type.Decimal m = 1; }`, "\x0a\x05\x0a\x01\x7d\x18\x01", `{"m":"12.5"}`},
+		"decimal with a negative scale":           {head + `import "confluent/type/decimal.proto"; message T { confluent.type.Decimal m = 1; }`, "\x0a\x0e\x0a\x01\x05\x18\xfd\xff\xff\xff\xff\xff\xff\xff\xff\x01", `{"m":"5000"}`},
 		"options whose definition is missing":     {head + `option (x.file) = "x"; message T { option (x.m) = {a: 1}; string m = 1 [(x.f).y = 3, deprecated = true]; } enum E { A = 0 [(x.v) = true]; }`, "\x0a\x01x", `{"m":"x"}`},
 		"service of types that it does not have":  {head + `message T { string m = 1; } service S { rpc X(T) returns (gone.U); }`, "\x0a\x01x", `{"m":"x"}`},
 		"editions":                                {`edition = "2023"; option features.field_presence = IMPLICIT; message T { int32 m = 1; int32 n = 2 [features.field_presence = EXPLICIT]; }`, "", `{"m":0}`},

@@ -349,7 +349,7 @@ func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) (
 		return appendSeconds(dst, seconds, nanos)
 	case protoDecimal:
 		scale := r.varintOf(first, 2)
-		if scale < 0 || scale > decimalScaleMax {
+		if scale < -decimalScaleMax || scale > decimalScaleMax {
 			return dst, errScale
 		}
 		return appendDecimal(dst, r.bytesOf(first, 0), int(scale)), nil

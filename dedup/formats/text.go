@@ -21,7 +21,7 @@ var (
 	errDeep     = fmt.Errorf("values are nested in each other more than %d times", depthMax)
 	errTime     = errors.New("a time is not between the years 0 and 9999")
 	errDuration = errors.New("a duration is over 10,000 years, or its seconds and nanoseconds have different signs")
-	errScale    = fmt.Errorf("a decimal has a scale below 0 or over %d", decimalScaleMax)
+	errScale    = fmt.Errorf("a decimal has a scale below -%d or over %[1]d", decimalScaleMax)
 )
 
 // depthMax bounds how deep values are nested. A message or record type may refer to itself.
@@ -115,6 +115,7 @@ func appendScaled(dst []byte, integer string, scale int) []byte {
 	return appendPoint(dst, []byte(digits), negative, scale)
 }
 
+// appendPoint appends digits with a decimal point. A scale below zero stands for zeros.
 func appendPoint(dst, digits []byte, negative bool, scale int) []byte {
 	for scale > 0 && len(digits) > 1 && digits[len(digits)-1] == '0' {
 		digits, scale = digits[:len(digits)-1], scale-1
@@ -126,6 +127,9 @@ func appendPoint(dst, digits []byte, negative bool, scale int) []byte {
 	switch {
 	case scale <= 0 || digits[0] == '0':
 		dst = append(dst, digits...)
+		for ; scale < 0 && digits[0] != '0'; scale++ {
+			dst = append(dst, '0')
+		}
 	case len(digits) > scale:
 		dst = append(append(append(dst, digits[:len(digits)-scale]...), '.'), digits[len(digits)-scale:]...)
 	default:

@@ -91,8 +91,8 @@ func typeOf(f formats.Format) sr.SchemaType {
 // references may name two versions of one schema.
 type referenced struct {
 	client *sr.Client
-	seen   map[string]bool // by name
-	texts  []string        // each once
+	seen   map[string]bool   // by name
+	texts  []string          // each once
 	byName map[string]string // by the name in an import line
 }
 
