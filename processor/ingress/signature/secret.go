@@ -45,9 +45,12 @@ func (v *Verifier) key(secret []byte) ([]byte, error) {
 	switch v.scheme {
 	case StandardWebhooks, Svix:
 		// The prefix is not part of the key. The specification's libraries
-		// accept secrets without it, too.
+		// accept secrets without it, and without padding, too.
 		text := strings.TrimPrefix(string(secret), "whsec_")
 		decoded, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			decoded, err = base64.RawStdEncoding.Strict().DecodeString(text)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: want whsec_ and base64, it is not base64", ErrNoSecret)
 		}

@@ -62,6 +62,9 @@ func TestUnusableSecrets(t *testing.T) {
 		{StandardWebhooks, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS", false},
 		{StandardWebhooks, "whsec_AAAA", false}, // zeros only
 		{StandardWebhooks, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true},
+		{StandardWebhooks, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLQ", true}, // without padding, as some senders show it
+		{StandardWebhooks, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLQ==", true},
+		{Svix, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLR", false}, // the end of it is missing
 		{Bearer, "token\n", false},
 		{Bearer, "two words", false},
 		{Bearer, "tokén", false},
