@@ -148,6 +148,7 @@ func (v *Verifier) fix(cfg Config) {
 	case Twilio:
 		v.header, v.encoding = "X-Twilio-Signature", base64Encoding
 		v.newHash, v.size = sha1.New, sha1.Size
+		v.urlOther = otherPort(cfg.URL)
 	case Adyen:
 		v.encoding = base64Encoding
 	case Discord:

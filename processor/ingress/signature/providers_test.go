@@ -134,6 +134,51 @@ func TestTwilioSignsURLAndFields(t *testing.T) {
 	}
 }
 
+// TestTwilioSignsTheURLWithItsPortOrWithout: Twilio signs either, whichever the configured URL
+// has, and its SDKs accept both. A URL without a path has one form: its port could begin the form.
+func TestTwilioSignsTheURLWithItsPortOrWithout(t *testing.T) {
+	const secret, body = "a-secret-of-the-tests", `{"a":1}`
+	sum := sha256.Sum256([]byte(body))
+	digest := "bodySHA256=" + hex.EncodeToString(sum[:])
+	for _, c := range []struct {
+		url, signed string
+		want        error
+	}{
+		{"https://hooks.example.com/a", "https://hooks.example.com:443/a", nil},
+		{"https://hooks.example.com:443/a", "https://hooks.example.com/a", nil},
+		{"https://hooks.example.com:8443/a", "https://hooks.example.com/a", nil},
+		{"https://hooks.example.com:8443/a", "https://hooks.example.com:443/a", ErrWrong},
+		{"http://hooks.example.com/a?x=1", "http://hooks.example.com:80/a?x=1", nil},
+		{"https://s/a", "https://s:443/a", nil},
+		{"http://[2001:db8::1]/a", "http://[2001:db8::1]:80/a", nil},
+		{"http://[2001:db8::1]:80/a", "http://[2001:db8::1]/a", nil},
+		{"https://hooks.example.com", "https://hooks.example.com", nil},
+		{"https://hooks.example.com", "https://hooks.example.com:443", ErrWrong},
+		{"https://hooks.example.com?x=1", "https://hooks.example.com:443?x=1", ErrWrong},
+	} {
+		v, err := New(Config{Scheme: Twilio, URL: c.url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, query, queried := strings.Cut(c.url, "?")
+		separator := "?"
+		if queried {
+			separator = "&"
+		}
+		for _, r := range []struct{ signed, kind, query, body string }{
+			{c.signed + "A1", formType, query, "A=1"},
+			{c.signed + separator + digest, "application/json", strings.TrimPrefix(query+"&"+digest, "&"), body},
+		} {
+			mac := hmac.New(sha1.New, []byte(secret))
+			mac.Write([]byte(r.signed))
+			header := http.Header{"X-Twilio-Signature": {base64.StdEncoding.EncodeToString(mac.Sum(nil))}, "Content-Type": {r.kind}}
+			if err := v.Verify(bytesOf(secret), Request{Header: header, Query: r.query, Body: []byte(r.body)}, time.Time{}); !errors.Is(err, c.want) {
+				t.Errorf("%s, signed %s: %v, want %v", c.url, r.signed, err, c.want)
+			}
+		}
+	}
+}
+
 // TestQueryHasABorder: the schemes that sign URL and content without a border accept only the
 // query of the configured URL.
 func TestQueryHasABorder(t *testing.T) {

@@ -66,6 +66,7 @@ type Verifier struct {
 	query           string           // name of the URL's parameter with the token
 	url             string           // as the sender knows it; for the schemes that sign it
 	urlQuery        string           // of url; "" for none
+	urlOther        string           // url with its port, or without; for Twilio only
 	prefix          string           // precedes the signature in its header
 	timestampHeader string           // canonical; "" for none
 	version         string           // signed before the timestamp
@@ -96,8 +97,8 @@ type unverified struct {
 // ends a file. A secret without a key, such as an empty one, counts as absent. The
 // caller has checked the others with CheckSecret.
 //
-// It computes one HMAC of the body, or verifies one public-key signature, per secret, and
-// only if the headers are well-formed and the timestamp is fresh.
+// It computes one HMAC of the body (of Twilio two), or verifies one public-key signature, per
+// secret, and only if the headers are well-formed and the timestamp is fresh.
 func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 	if v.scheme == None {
 		return nil
@@ -159,13 +160,16 @@ func (v *Verifier) Query() string { return v.query }
 func (v *Verifier) match(keys [][]byte, u unverified) error {
 	matched := 0
 	sum := make([]byte, 0, v.size)
+	befores := v.spellings(u.before)
 	for _, key := range keys {
-		mac := hmac.New(v.newHash, key)
-		mac.Write([]byte(u.before))
-		mac.Write(u.content)
-		sum = mac.Sum(sum[:0])
-		for _, signature := range u.signatures {
-			matched |= subtle.ConstantTimeCompare(sum, signature)
+		for _, before := range befores {
+			mac := hmac.New(v.newHash, key)
+			mac.Write([]byte(before))
+			mac.Write(u.content)
+			sum = mac.Sum(sum[:0])
+			for _, signature := range u.signatures {
+				matched |= subtle.ConstantTimeCompare(sum, signature)
+			}
 		}
 	}
 	if matched != 1 {

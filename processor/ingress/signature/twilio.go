@@ -28,6 +28,32 @@ func (v *Verifier) checkQuery(query string) error {
 	return nil
 }
 
+// defaultPorts are the ports of a URL that has none.
+var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
+
+// otherPort returns a URL without its port, or with that of its scheme if it has none; "" for a
+// URL without a path, whose port would have no border to the form.
+func otherPort(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Path == "" {
+		return ""
+	}
+	host := u.Host + defaultPorts[u.Scheme]
+	if port := u.Port(); port != "" {
+		host = strings.TrimSuffix(u.Host, ":"+port)
+	}
+	return strings.Replace(text, "//"+u.Host, "//"+host, 1)
+}
+
+// spellings returns what may be signed before the content. Twilio signs the URL with its port or
+// without, whichever it was given.
+func (v *Verifier) spellings(before string) []string {
+	if v.urlOther == "" {
+		return []string{before}
+	}
+	return []string{before, v.urlOther + strings.TrimPrefix(before, v.url)}
+}
+
 // readTwilio parses the signature of Twilio. It covers the URL and the fields of a form;
 // of any other body the URL has the digest, behind its own query.
 func (v *Verifier) readTwilio(r Request) (unverified, error) {
