@@ -82,6 +82,20 @@ func TestFileOverridesItsPreset(t *testing.T) {
 	}
 }
 
+// TestZoomEventsWithoutATimeAreKeyed: Zoom's own types of the events of a chatbot have no
+// event_ts, and the signature has a time of its own.
+func TestZoomEventsWithoutATimeAreKeyed(t *testing.T) {
+	deriver := parse(t, ProviderOf("zoom").ExampleText()).NewDeriver(nil)
+	for _, body := range []string{
+		`{"event":"bot_notification","payload":{"accountId":"a","cmd":"hello","timestamp":1767225600000}}`,
+		`{"event":"meeting.started","event_ts":1767225600000,"payload":{}}`,
+	} {
+		if got := deriver.Derive(&Input{Topic: "zoom.raw", Value: []byte(body), Headers: headerMap{}, Timestamp: 1767225601000}); got.Finding != Keyed || got.Time != 1767225601000 {
+			t.Errorf("%s: %v %s, time %d", body, got.Finding, got.Reason, got.Time)
+		}
+	}
+}
+
 // TestMistakesInPresets: a mistake names the line of the file.
 func TestMistakesInPresets(t *testing.T) {
 	for http, want := range map[string]string{

@@ -106,7 +106,7 @@ var Providers = []Provider{
 		Vector: "made by the rule; SDK @zoom/rivet (npm) accepts it, and makes the handshake's response",
 		ID:     "header x-zm-trackingid", Why: "the id is in a header that is not signed: the signed body is the key",
 		Media: "application/json", Retries: "3 times: after 5, 25 and 85 minutes", Expects: "200 or 204", Window: day, Timeout: 2500 * time.Millisecond, Response: ok,
-		Route: "key: [raw]\ntime: {field: event_ts, format: unix_ms}\n",
+		Route: "key: [raw]\n",
 		HTTP:  "signature: {scheme: zoom}\nhandshake: {kind: zoom}\nheaders: [x-zm-trackingid]\n",
 	},
 	{
