@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -79,7 +80,11 @@ func parseForm(body []byte, kind, boundary string) (formFields, error) {
 	if kind == multipartForm {
 		return fields, fields.readParts(body, boundary)
 	}
-	values, err := url.ParseQuery(string(body))
+	if bytes.HasPrefix(body, []byte("--")) { // else one body would have two readings
+		return nil, errors.New("it begins with the boundary of a multipart form")
+	}
+	// A semicolon is part of a value, as in browsers; ParseQuery refuses it.
+	values, err := url.ParseQuery(strings.ReplaceAll(string(body), ";", "%3B"))
 	if err != nil {
 		return nil, errors.New("a name or value is not percent-encoded")
 	}

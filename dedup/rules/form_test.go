@@ -19,6 +19,8 @@ func TestFormsReadAsObjects(t *testing.T) {
 		{"{field: a}", urlencoded, "a=1+%2B&b=2", "1 +"},
 		{"{field: a}", "Application/X-WWW-Form-Urlencoded; charset=utf-8", "a=1", "1"},
 		{"{field: a.1}", urlencoded, "a=1&b=3&a=2", "2"},
+		{"{field: a}", urlencoded, "a=1;b=2&c=3", "1;b=2"}, // as in browsers: curl -d leaves a semicolon as it is
+		{"form", urlencoded, "a=1;b=2&c=3", "a1;b=2c3"},
 		{`{field: "a[b]"}`, urlencoded, "a%5Bb%5D=1", "1"},
 		{"{payload: {}}", urlencoded, "b=%e2%82%ac&a=%22", `{"a":"\"","b":"€"}`},
 		{"{field: a}", multipart, parts, "1"},
@@ -46,6 +48,7 @@ func TestFormsThatAreNone(t *testing.T) {
 	const head = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n"
 	for _, c := range []struct{ kind, value, want string }{
 		{urlencodedForm, "a=%zz", "payload: not a valid form: a name or value is not percent-encoded"},
+		{urlencodedForm, "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--x--\r\n", "payload: not a valid form: it begins with the boundary of a multipart form"},
 		{urlencodedForm, "a=%ff", `payload: not a valid form: field "a" is not UTF-8`},
 		{urlencodedForm, "%ff=1", "payload: not a valid form: the name of a field is not UTF-8"},
 		{multipartForm, head + "--x--\r\n", "payload: not a valid form: its content-type has no boundary"},
