@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -164,6 +165,7 @@ type fate struct {
 	Where   string
 	Digests []digest
 	Batch   bool // of a batch that was not decompressed: an offset may have no record
+	keyed   bool // it was read with a key first, so that a sample of the keys can leave it out
 }
 
 type outcome struct {
@@ -258,13 +260,16 @@ func bits(d digest, n uint8) bool {
 	return (uint32(d[0])|uint32(d[1])<<8|uint32(d[2])<<16|uint32(d[3])<<24)&(1<<n-1) == 0
 }
 
+// sampleMax is the smallest sample: one key of 2^sampleMax.
+const sampleMax = 30
+
 // bound follows fewer keys if there are too many in memory.
 func (l *Ledger) bound() {
-	for l.cfg.Keys > 0 && len(l.keys)+l.formers > l.cfg.Keys {
+	for l.cfg.Keys > 0 && len(l.keys)+l.formers > l.cfg.Keys && l.sample < sampleMax {
 		l.sample++
 		l.shrink()
 	}
-	for l.cfg.Open > 0 && l.open > l.cfg.Open {
+	for l.cfg.Open > 0 && l.open > l.cfg.Open && l.joined < sampleMax {
 		l.joined++
 		l.sample = max(l.sample, l.joined)
 		l.shrink()
@@ -280,9 +285,9 @@ func (l *Ledger) shrink() {
 		l.formers += len(firsts)
 	}
 	keep(l.results, l.follows)
-	l.open -= keep(l.waiting, l.follows)
-	l.open -= keep(l.rows, l.joins)
-	l.open -= keep(l.outs, l.joins)
+	keep(l.waiting, l.follows)
+	keep(l.rows, l.joins)
+	keep(l.outs, l.joins)
 	for d, rows := range l.rows {
 		if l.follows(d) {
 			continue
@@ -293,8 +298,9 @@ func (l *Ledger) shrink() {
 		l.closeRows(d)
 	}
 	for d, outs := range l.outs {
-		if !l.follows(d) {
-			l.outs[d] = slices.DeleteFunc(outs, func(o *openOut) bool { return o.Claim })
+		l.outs[d] = slices.DeleteFunc(outs, func(o *openOut) bool { return !l.mayMeet(o) })
+		if len(l.outs[d]) == 0 {
+			delete(l.outs, d)
 		}
 	}
 	for at, f := range l.fates {
@@ -303,20 +309,65 @@ func (l *Ledger) shrink() {
 			digests = f.in.Digests
 		}
 		if len(digests) > 0 && !slices.ContainsFunc(digests, l.follows) {
-			delete(l.fates, at)
-			l.open--
+			l.dropFate(at)
+		}
+	}
+	l.recount()
+}
+
+// mayMeet reports whether the row of a record of an output is in the sample.
+func (l *Ledger) mayMeet(o *openOut) bool {
+	return !slices.ContainsFunc(o.Digests, func(d digest) bool { return !l.joins(d) || o.Claim && !l.follows(d) })
+}
+
+// recount counts what waits, after a sample dropped whole lists of it.
+func (l *Ledger) recount() {
+	l.open = l.openRows() + l.openFates()
+	for _, inputs := range l.waiting {
+		l.open += len(inputs)
+	}
+	for d, outs := range l.outs {
+		for _, o := range outs {
+			if o.Digests[0] == d { // it waits under each of its digests
+				l.open++
+			}
 		}
 	}
 }
 
-func keep[V any](m map[digest]V, keeps func(digest) bool) (dropped int) {
-	for d := range m {
-		if !keeps(d) {
-			delete(m, d)
-			dropped++
+// openFates returns how many events of the sample wait for a record, or records for their
+// event. Those without a key are in every sample, and few enough.
+func (l *Ledger) openFates() (n int) {
+	for _, f := range l.fates {
+		if f.keyed {
+			n++
 		}
 	}
-	return dropped
+	return n
+}
+
+// fateOf returns the fate of an event, which begins with this record of it.
+func (l *Ledger) fateOf(at Position, digests []digest) *fate {
+	f := l.fates[at]
+	if f == nil {
+		f = &fate{keyed: len(digests) > 0}
+		l.fates[at] = f
+		if f.keyed {
+			l.open++
+		}
+	}
+	return f
+}
+
+func (l *Ledger) dropFate(at Position) {
+	if l.fates[at].keyed {
+		l.open--
+	}
+	delete(l.fates, at)
+}
+
+func keep[V any](m map[digest]V, keeps func(digest) bool) {
+	maps.DeleteFunc(m, func(d digest, _ V) bool { return !keeps(d) })
 }
 
 // isCaused reports whether a first event of one of an input's keys is within a window. Rows

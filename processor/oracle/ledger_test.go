@@ -450,3 +450,60 @@ func BenchmarkLedger(b *testing.B) {
 		b.Error(l.found[0])
 	}
 }
+
+// TestLedgerEndsWhenFewerKeysDropNothing: dead letters of events without a key are in every
+// sample, however many of them come before their events.
+func TestLedgerEndsWhenFewerKeysDropNothing(t *testing.T) {
+	p := newPage()
+	p.cfg.Open = 20
+	for range 100 {
+		p.missingKey(plain, true)
+	}
+	p.lives("a", 100)
+	l := NewLedger(p.cfg)
+	l.Begin(p, false)
+	for i := range p.emissions {
+		l.Emitted(&p.emissions[i])
+	}
+	for i := range p.inputs {
+		l.Input(&p.inputs[i])
+	}
+	for i := range p.log {
+		l.Changelog(&p.log[i])
+	}
+	if r := l.Close(); len(l.Findings()) > 0 || r.OneInMatched > 1<<10 {
+		t.Errorf("%v, %+v", l.Findings(), r)
+	}
+}
+
+// TestLedgerCountsTheCopiesOfAKeyThatItDrops: many of one key wait for its row.
+func TestLedgerCountsTheCopiesOfAKeyThatItDrops(t *testing.T) {
+	p := newPage()
+	p.cfg.Open = 50
+	for route := range int32(2) {
+		p.first(route, "hot", p.stream)
+		for range 200 {
+			p.again(route, "hot", p.stream+1)
+		}
+	}
+	p.lives("a", 5)
+	l := NewLedger(p.cfg)
+	l.Begin(p, false)
+	for i := range p.inputs {
+		l.Input(&p.inputs[i])
+		if counted := l.open; i%50 == 0 {
+			if l.recount(); l.open != counted {
+				t.Fatalf("%d records were counted after input %d, and %d wait", counted, i, l.open)
+			}
+		}
+	}
+	for i := range p.log {
+		l.Changelog(&p.log[i])
+	}
+	for i := range p.emissions {
+		l.Emitted(&p.emissions[i])
+	}
+	if r := l.Close(); len(l.Findings()) > 0 || r.OneInMatched > 1<<10 {
+		t.Errorf("%v, %+v", l.Findings(), r)
+	}
+}

@@ -193,5 +193,5 @@ func (l *Ledger) closeOuts() {
 		}
 	}
 	clear(l.outs)
-	l.open = l.openRows() + len(l.fates)
+	l.recount()
 }

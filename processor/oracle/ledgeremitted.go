@@ -51,11 +51,11 @@ func (l *Ledger) Emitted(e *LedgerEmission) {
 // first takes a record that was emitted as the first of its key.
 func (l *Ledger) first(e *LedgerEmission) {
 	l.outCount++
-	digests := slices.DeleteFunc(slices.Clone(e.Digests), func(d digest) bool { return !l.joins(d) || e.Claim && !l.follows(d) })
-	if len(digests) < len(e.Digests) {
+	digests := slices.Clone(e.Digests)
+	out := &openOut{Digests: digests, Time: e.Time, anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
+	if !l.mayMeet(out) {
 		return
 	}
-	out := &openOut{Digests: digests, Time: e.Time, anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
 	l.open++
 	for _, d := range digests {
 		for _, row := range l.rows[d] {
@@ -79,12 +79,7 @@ func (l *Ledger) named(e *LedgerEmission, at Position) {
 	if e.Verdict == "bypassed" {
 		l.passed[at] = true
 	}
-	f := l.fates[at]
-	if f == nil {
-		f = &fate{}
-		l.fates[at] = f
-		l.open++
-	}
+	f := l.fateOf(at, e.Digests)
 	if f.Emitted {
 		l.find("K1", e.Route, e.Where, "%s has two records: this one says %s, and %s says %s", l.text(at), e.Verdict, f.Where, f.Verdict)
 		return

@@ -23,12 +23,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 	if l.isFirst(open) {
 		return
 	}
-	f := l.fates[in.At]
-	if f == nil {
-		f = &fate{}
-		l.fates[in.At] = f
-		l.open++
-	}
+	f := l.fateOf(in.At, in.Digests)
 	f.in = open
 	open.caused = l.isCaused(open, l.spaceOf(open).longest)
 	if l.decide(f) {
@@ -122,8 +117,7 @@ func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
 
 func (l *Ledger) close(f *fate) {
 	f.in.done = true
-	delete(l.fates, f.in.At)
-	l.open--
+	l.dropFate(f.in.At)
 	for _, d := range f.in.Digests {
 		l.dropInputs(d)
 	}

@@ -270,8 +270,7 @@ func (l *Ledger) takeOut(row *openRow, out *openOut) {
 func (l *Ledger) takeInput(row *openRow, in *openInput) {
 	row.NeedsIn, in.done = false, true
 	if f := l.fates[in.At]; f != nil {
-		delete(l.fates, in.At)
-		l.open--
+		l.dropFate(in.At)
 		if f.Emitted && f.Verdict != "bypassed" {
 			l.find("K1", f.Route, f.Where, "%s has two fates: its event was stored as the first of its key, and this record says %s", l.text(in.At), f.Verdict)
 		}

@@ -130,6 +130,7 @@ func (l *Ledger) restoreCarried(f *fields) {
 		for n := f.unsigned(1 << 20); n > 0 && !f.bad; n-- {
 			x.Digests = append(x.Digests, digest(f.bytes(16)))
 		}
+		x.keyed = len(x.Digests) > 0
 		l.fates[at] = x
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
@@ -139,7 +140,8 @@ func (l *Ledger) restoreCarried(f *fields) {
 		at := f.position()
 		l.tasks[at] = &ledgerTask{next: int64(f.unsigned(1 << 63)), set: int64(f.unsigned(1 << 63)), known: f.known()}
 	}
-	l.open, l.formers = l.openRows()+len(l.fates), len(l.former)
+	l.formers = len(l.former)
+	l.recount()
 }
 
 // nameOf returns the name of a route, "" for none. Its index may be another one in the next
