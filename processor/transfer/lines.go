@@ -39,7 +39,7 @@ type linesSource struct {
 //	{"event":{...},"first_seen":"2026-11-25T22:20:00Z"}
 //	{...}                                     an event, as the input topic has it
 //	t1<TAB>2026-11-25T22:20:00Z               an id, and after a tab when it was first seen
-//	t1                                        an id
+//	t1                                        an id; not in quotes
 //
 // A time is Unix milliseconds, or RFC 3339, also with a space in place of the T. An event of a
 // route with time from a field needs none.
@@ -50,12 +50,47 @@ func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Sour
 	if route.AdjacentStepMS > 0 && firstSeen != nil {
 		return nil, kafka.OperatorErrorf("route %s has adjacent buckets: the time is part of the key, so each line must be an event", route.Name)
 	}
-	s := &linesSource{scanner: bufio.NewScanner(from), route: route, deriver: c.cfg.NewDeriver(c.routes), first: noTime}
+	text, err := textOf(from)
+	if err != nil {
+		return nil, err
+	}
+	s := &linesSource{scanner: bufio.NewScanner(text), route: route, deriver: c.cfg.NewDeriver(c.routes), first: noTime}
 	if firstSeen != nil {
 		s.first = *firstSeen
 	}
 	s.scanner.Buffer(make([]byte, 64<<10), lineMax)
 	return s, nil
+}
+
+// byteOrderMark begins a text of some editors and shells. It is no part of the first line.
+const byteOrderMark = "\ufeff"
+
+// noText are the first bytes of files whose lines would be no ids.
+var noText = []struct{ magic, what string }{
+	{"\x1f\x8b", "compressed with gzip: decompress it first, or pipe it through gunzip to standard input"},
+	{"\x28\xb5\x2f\xfd", "compressed with zstd: decompress it first"},
+	{"\xff\xfe", "UTF-16: convert it to UTF-8 first, such as with iconv"},
+	{"\xfe\xff", "UTF-16: convert it to UTF-8 first, such as with iconv"},
+}
+
+// textOf returns a text without its byte order mark. Any bytes could be ids, so it refuses what
+// is no text.
+func textOf(from io.Reader) (io.Reader, error) {
+	text := bufio.NewReader(from)
+	start, err := text.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read line 1: %w", err)
+	}
+	for _, other := range noText {
+		if bytes.HasPrefix(start, []byte(other.magic)) {
+			return nil, kafka.OperatorErrorf("the file is %s", other.what)
+		}
+	}
+	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
+		_, err = text.Discard(len(byteOrderMark))
+		return text, err
+	}
+	return text, nil
 }
 
 // Next implements Source.
@@ -89,7 +124,9 @@ type wrapped struct {
 }
 
 func (s *linesSource) read(line []byte) error {
-	if line[0] != '{' {
+	if object := bytes.TrimLeft(line, " \t"); len(object) > 0 && object[0] == '{' {
+		line = object
+	} else {
 		return s.readID(line)
 	}
 	var w wrapped
@@ -153,6 +190,9 @@ func (s *linesSource) readID(line []byte) error {
 	if first == noTime {
 		return errors.New("no time after a tab: give all lines without one a time by --first-seen")
 	}
+	if n := len(id); n > 1 && id[0] == '"' && id[n-1] == '"' {
+		return fmt.Errorf("the id is in quotes: write it without, or as {\"id\":%s}", id)
+	}
 	return s.ids(first, []string{string(id)})
 }
 
@@ -197,6 +237,9 @@ var timeLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:0
 // ParseTime reads a time as a line has it, in Unix ms.
 func ParseTime(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n >= 1e9 && n < 1e10 { // as milliseconds it would be in 1970
+			return 0, fmt.Errorf("first_seen %q: want Unix milliseconds, and this is a number of seconds", text)
+		}
 		return n, nil
 	}
 	for _, layout := range timeLayouts {
