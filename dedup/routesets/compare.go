@@ -228,10 +228,11 @@ func (c *comparison) reused(r *rules.Route) {
 	}
 }
 
-// returns is about a namespace that the set in force has not, and rows were stored in.
+// returns is about a namespace that the route has not in the set in force, and rows were
+// stored in: by a former route, or by another one.
 func (c *comparison) returns(r *rules.Route) {
 	pin, ok := c.history.Namespaces[r.Namespace]
-	if !ok || slices.ContainsFunc(c.before.Routes, func(old *rules.Route) bool { return old.Namespace == r.Namespace }) {
+	if !ok {
 		return
 	}
 	switch {

@@ -116,6 +116,14 @@ func TestEachChangeHasItsKind(t *testing.T) {
 			want: []string{"refused orders key"}},
 		"promoted with another window": {before: with(orders, "shadow: {name: a, sample: 100%, key: [{field: number}]}"), after: with(swap(swap(orders, "field: id", "field: number"), "window: 1h", "window: 2h"), "namespace: orders~a"),
 			want: []string{"refused orders window"}},
+		"namespace of a removed route with another key rule": {before: orders, after: with(swap(alerts(), "field: id", "field: other"), "namespace: orders"),
+			history: History{Namespaces: map[string]Namespace{"orders": pinOf(parse(t, orders).Routes[0])}}, want: []string{"harmless alerts ", "refused alerts namespace", "confirm orders "}},
+		"namespace of a removed route with its key rule": {before: orders, after: with(alerts(), "namespace: orders"),
+			history: History{Namespaces: map[string]Namespace{"orders": pinOf(parse(t, orders).Routes[0])}}, want: []string{"harmless alerts ", "confirm orders "}},
+		"namespaces swapped, of different key rules": {before: orders + swap(alerts(), "field: id", "field: other"),
+			after:   with(orders, "namespace: alerts") + with(swap(alerts(), "field: id", "field: other"), "namespace: orders"),
+			history: History{Namespaces: map[string]Namespace{"orders": pinOf(parse(t, orders).Routes[0]), "alerts": pinOf(parse(t, swap(alerts(), "field: id", "field: other")).Routes[0])}},
+			want:    []string{"confirm orders namespace", "refused orders namespace", "confirm alerts namespace", "refused alerts namespace"}},
 		"namespace with another key rule": {before: orders, after: orders + alerts(), history: History{Namespaces: map[string]Namespace{"alerts": {KeyRule: "v1", Mode: "plain"}}},
 			want: []string{"harmless alerts ", "refused alerts namespace"}},
 	} {
@@ -145,6 +153,9 @@ func TestEachChangeHasItsKind(t *testing.T) {
 		})
 	}
 }
+
+// pinOf is what an app pins of the namespace of a route.
+func pinOf(r *rules.Route) Namespace { return Namespace{KeyRule: r.KeyRule(), Mode: r.Mode.String()} }
 
 // TestEachFieldHasAKind: a field that is added to the routes file needs a decision here.
 func TestEachFieldHasAKind(t *testing.T) {
