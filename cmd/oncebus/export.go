@@ -48,8 +48,8 @@ func exportCommand() cli.Command {
 }
 
 func (o *exportOptions) run(ctx context.Context, args []string, p cli.Process) int {
-	if len(args) != 1 {
-		return cli.UsageError(p, "export", "want the FILE to write")
+	if len(args) != 1 || args[0] == "-" { // a file that begins again is truncated, as a pipe cannot be
+		return cli.UsageError(p, "export", "want the FILE to write; it cannot be standard output")
 	}
 	if _, err := os.Lstat(args[0]); err == nil && !o.force {
 		return fail(p, "export", cli.ExitWrong, fmt.Errorf("%s exists: name another file, or replace it by --force", args[0]))

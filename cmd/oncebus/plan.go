@@ -73,6 +73,9 @@ func (o *changeOptions) run(ctx context.Context, args []string, p cli.Process) i
 	if len(args) == 1 {
 		file = args[0]
 	}
+	if o.name == "apply" && o.timeout <= 0 {
+		return cli.UsageError(p, o.name, "--timeout must be positive")
+	}
 	s, routes, err := settings.Load(p.Environ, file)
 	if err == nil {
 		err = s.Processor.Schemas().Check(ctx, routes)

@@ -44,6 +44,8 @@ func TestWrongSeedsAreExitCode2(t *testing.T) {
 		"seed a --rate -1":                   "--rate is a number of keys",
 		"seed a --first-seen soon":           `--first-seen: first_seen "soon": want`,
 		"export":                             "want the FILE",
+		"export -":                           "cannot be standard output",
+		"apply --timeout 0s x.yaml":          "--timeout must be positive",
 		"export " + existing:                 "exists: name another file",
 		"verify":                             "want the FILE",
 		"verify none.obx1":                   "open none.obx1",
