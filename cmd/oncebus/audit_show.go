@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/dedup/formats"
 	"oncebus/processor/audit"
 )
 
@@ -119,6 +120,9 @@ func (w *auditWork) show(a *audit.Audit) *shownAudit {
 	s := &shownAudit{
 		Topics: a.Log.Topics, Partitions: len(a.Log.Partitions), Records: a.Records, Bytes: a.Bytes, From: time.UnixMilli(a.First).UTC(),
 		To: time.UnixMilli(a.Last).UTC(), Age: a.Age(), Ignored: w.ignored, Seconds: a.Took.Seconds(), Ranked: w.suggest, Warnings: slices.Concat(a.Log.Warnings(), audit.Warnings(a.Rules)),
+	}
+	if f := w.source.Format.Format; w.suggest && f != formats.JSON {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("--suggest looks into JSON only: name fields of %v by --key", f))
 	}
 	order := a.Rank()
 	if !w.suggest {

@@ -182,6 +182,17 @@ func TestAuditTakesTheRuleOfARoute(t *testing.T) {
 	}
 }
 
+// TestSuggestSaysThatItLooksIntoJSONOnly: in another format no field is a candidate.
+func TestSuggestSaysThatItLooksIntoJSONOnly(t *testing.T) {
+	t.Parallel()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("packed", 1)
+	got := execute(t.Context(), nil, "", "audit", "--brokers", cluster.ListenAddrs()[0], "--topic", "packed", "--suggest", "--format", "cbor")
+	if want := "warning: --suggest looks into JSON only: name fields of cbor by --key\n"; got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) {
+		t.Errorf("exit code %d, %s%s", got.Code, got.Stdout, got.Stderr)
+	}
+}
+
 // readingAPIs are the requests that an audit may send.
 var readingAPIs = []kmsg.Key{kmsg.Metadata, kmsg.ApiVersions, kmsg.ListOffsets, kmsg.Fetch, kmsg.OffsetForLeaderEpoch, kmsg.SASLHandshake, kmsg.SASLAuthenticate, kmsg.DescribeConfigs}
 

@@ -33,12 +33,14 @@ type decoder struct {
 	sender    *rules.Sender // nil for none
 	reader    rules.SenderReader
 	known     map[string]int32 // senders of this partition
+	latest    int64            // timestamps after this one are wrong
+	place     int64            // in the merged order, of the last record; -1 at the start
 	schemas   *registry.Registry
 }
 
 // newDecoder returns a decoder of a partition. All decoders of an audit share seed and senders.
 func newDecoder(list []*Rule, o Options, partition int32, seed maphash.Seed, names *senders) *decoder {
-	d := &decoder{schemas: o.Schemas, rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}}
+	d := &decoder{schemas: o.Schemas, rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}, latest: o.Now.UnixMilli() + futureMax, place: -1}
 	for _, r := range list {
 		d.derivers = append(d.derivers, o.newDeriver(r))
 		if d.sender == nil {
@@ -92,7 +94,10 @@ func (d *decoder) decode(ctx context.Context, records []*kgo.Record) (*batch, er
 		if timestamp < 0 {
 			timestamp = b.keys[0][i].Time
 		}
-		b.events[i] = Event{Partition: d.partition, Offset: rec.Offset, Timestamp: timestamp, Payload: d.payload(&in), Sender: d.senderOf(rec, in.Headers)}
+		if timestamp <= d.latest {
+			d.place = timestamp
+		} // else it stays with the record before it: by its own time it would keep back the partition
+		b.events[i] = Event{Partition: d.partition, Offset: rec.Offset, Timestamp: d.place, Payload: d.payload(&in), Sender: d.senderOf(rec, in.Headers)}
 		b.bytes += int64(len(rec.Value))
 	}
 	return b, nil

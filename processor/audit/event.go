@@ -11,7 +11,7 @@ type Event struct {
 	Partition int32 // index of the partition in the log
 	Sender    int32 // index of the sender's name, 0 for none
 	Offset    int64
-	Timestamp int64  // by which partitions are merged, Unix ms
+	Timestamp int64  // by which partitions are merged, Unix ms; -1 for a future one at the start
 	Payload   uint64 // hash of the value
 }
 

@@ -25,6 +25,7 @@ type merger struct {
 	chunk   *chunk
 	spare   chan *chunk
 	seen    Seen
+	timed   bool // seen has a record with a time
 	watch   func(done, total int64)
 	total   int64
 	failed  chan error // of a fold; holds one
@@ -34,7 +35,7 @@ type merger struct {
 type Seen struct {
 	Records     int64
 	Bytes       int64 // of the values
-	First, Last int64 // least and greatest timestamp
+	First, Last int64 // least and greatest timestamp, without those of the future; 0 if there are none
 }
 
 // chunk is a part of the merged records.
@@ -208,11 +209,14 @@ func (m *merger) take(b *batch) {
 		m.chunk.keys[r] = append(m.chunk.keys[r], b.keys[r][b.next])
 	}
 	b.next++
-	if m.seen.Records == 0 {
-		m.seen.First, m.seen.Last = e.Timestamp, e.Timestamp
-	}
-	m.seen.First, m.seen.Last = min(m.seen.First, e.Timestamp), max(m.seen.Last, e.Timestamp)
 	m.seen.Records++
+	switch {
+	case e.Timestamp < 0:
+	case !m.timed:
+		m.timed, m.seen.First, m.seen.Last = true, e.Timestamp, e.Timestamp
+	default:
+		m.seen.First, m.seen.Last = min(m.seen.First, e.Timestamp), max(m.seen.Last, e.Timestamp)
+	}
 }
 
 // newChunk returns an empty chunk, once a former one is counted.

@@ -3,9 +3,12 @@ package audit
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
 )
 
@@ -84,5 +87,38 @@ func TestFullDiskEndsTheAudit(t *testing.T) {
 	}
 	if c, err := f.Finish(nil); err == nil {
 		t.Errorf("the result is %+v", c)
+	}
+}
+
+// TestARecordOfTheFutureKeepsBackNoPartition: its place in the merged order is that of the
+// record before it, else all that follows it would come last, and late.
+func TestARecordOfTheFutureKeepsBackNoPartition(t *testing.T) {
+	t.Parallel()
+	rule, err := NewRule("field:id", Source{Topics: []string{"t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Now: time.UnixMilli(testNow)}
+	d := newDecoder([]*Rule{rule}, o, 0, maphash.MakeSeed(), newSenders())
+	var records []*kgo.Record
+	for _, at := range []int64{testNow * 2, 10, testNow + futureMax + 1, 20, testNow + futureMax} {
+		records = append(records, &kgo.Record{Topic: "t", Value: []byte(`{"id":"a"}`), Timestamp: time.UnixMilli(at)})
+	}
+	b, err := d.decode(t.Context(), records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMerger(nil, 0, func(int64, int64) {})
+	m.chunk = &chunk{}
+	var places, times []int64
+	for i := range b.events {
+		places, times = append(places, b.events[i].Timestamp), append(times, b.keys[0][i].Time)
+		m.take(b)
+	}
+	if want := []int64{-1, 10, 10, 20, testNow + futureMax}; !slices.Equal(places, want) || times[0] != testNow*2 {
+		t.Errorf("places %v, want %v; event times %v", places, want, times)
+	}
+	if m.seen.First != 10 || m.seen.Last != testNow+futureMax || m.seen.Records != 5 {
+		t.Errorf("seen %+v", m.seen)
 	}
 }

@@ -123,8 +123,8 @@ const depthMax = 3
 
 func (g *glance) addFields(path string, object map[string]any, depth int) {
 	for name, value := range object {
-		if strings.ContainsAny(name, ".[]*\\\"") {
-			continue // such a path needs quotes; the person who wants it can name it
+		if strings.ContainsAny(name, ".[]*\\\",;") {
+			continue // such a path needs quotes, or separates rules; the person who wants it can name it
 		}
 		at := path + name
 		switch v := value.(type) {
@@ -325,6 +325,8 @@ func (a *Audit) judge(i int) Ranked {
 		return Ranked{i, "there are no records", false}
 	case n(c.MissingKey+c.Invalid) > missingMax:
 		return Ranked{i, Percent(n(c.MissingKey+c.Invalid)) + " of the events have no key", false}
+	case n(c.Future) > missingMax:
+		return Ranked{i, Percent(n(c.Future)) + " of the events are ahead of the clock, and not counted", false}
 	case c.Keys.N*groupMax < c.Keyed:
 		return Ranked{i, fmt.Sprintf("a key has %.0f events on average: it names a group of events", float64(c.Keyed)/float64(max(1, c.Keys.N))), false}
 	case c.Copies.N == 0:

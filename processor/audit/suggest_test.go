@@ -58,6 +58,7 @@ func TestRankPrefersAnIDToWhatGroupsEvents(t *testing.T) {
 		{"field:symbol", Counted{Events: 100_000, Keyed: 100_000, Keys: e(50), Copies: e(99_950), OtherPayload: e(90_000)}},
 		{"field:id", Counted{Events: 100_000, Keyed: 100_000, Keys: e(95_900), Copies: e(4100), OtherPayload: e(60)}},
 		{"payload:exclude=sentAt", Counted{Events: 100_000, Keyed: 100_000, Keys: e(95_960), Copies: e(4040)}},
+		{"header:id", Counted{Events: 100_000, Keyed: 20_000, Future: 80_000, Keys: e(20_000)}},
 		{"field:order", Counted{Events: 100_000, Keyed: 70_000, MissingKey: 30_000, Keys: e(69_000), Copies: e(1000)}},
 	} {
 		rule, err := NewRule(r.text, Source{Topics: []string{"t"}})
@@ -74,7 +75,7 @@ func TestRankPrefersAnIDToWhatGroupsEvents(t *testing.T) {
 		}
 		got = append(got, name)
 	}
-	want := []string{"field:id", "payload:exclude=sentAt", "field:customer", "raw", "-field:symbol", "-field:order"}
+	want := []string{"field:id", "payload:exclude=sentAt", "field:customer", "raw", "-field:symbol", "-field:order", "-header:id"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
