@@ -93,6 +93,7 @@ func TestWrongMovesAreExitCode2(t *testing.T) {
 		"hold --leaving --reason x --limit 1m": "an app that leaves has no --limit",
 		"hold --left --reason x":               "--left takes no --reason",
 		"hold --left --leaving --reason x":     "--leaving begins a hold",
+		"hold --limit 30m":                     "--limit is that of a hold to begin: give a --reason",
 	} {
 		got := execute(t.Context(), environ, "", strings.Fields(args)...)
 		if got.Code != cli.ExitWrong || !strings.Contains(got.Stderr, want) {

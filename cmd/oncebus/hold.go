@@ -82,6 +82,8 @@ func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do fu
 		return cli.UsageError(p, name, "an app that leaves has no --limit: a hold that ends by itself would emit what the other cluster emits")
 	case o.leaving && (o.reason == "" || o.left):
 		return cli.UsageError(p, name, "--leaving begins a hold: give a --reason, and no --left")
+	case o.limit > 0 && o.reason == "":
+		return cli.UsageError(p, name, "--limit is that of a hold to begin: give a --reason")
 	case o.left && o.reason != "":
 		return cli.UsageError(p, name, "--left takes no --reason")
 	}

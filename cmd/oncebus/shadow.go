@@ -139,7 +139,9 @@ var fateTexts = [dedup.ShadowFates]string{
 }
 
 func (o *shadowOptions) promote(ctx context.Context, changer *front.Changer, p cli.Process) error {
+	steps := 0
 	promoted, err := changer.Promote(ctx, operatorName(), o.timeout, func(step front.PromotionStep) {
+		steps++
 		if !o.asJSON {
 			cli.Printf(p.Stdout, "%s\n", stepTexts[step])
 		}
@@ -147,8 +149,14 @@ func (o *shadowOptions) promote(ctx context.Context, changer *front.Changer, p c
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("nothing has changed within %v: %w", o.timeout, err)
 	}
-	if err != nil || !o.asJSON {
+	if err != nil {
 		return err
+	}
+	if !o.asJSON {
+		if steps == 0 {
+			cli.Printf(p.Stdout, "nothing to do: the file is route set %d, which is in force\n", promoted.Set)
+		}
+		return nil
 	}
 	return json.NewEncoder(p.Stdout).Encode(promoted)
 }

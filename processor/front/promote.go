@@ -33,7 +33,7 @@ const (
 
 // Promote puts the shadow of the file's route in force. The hold before the act has a limit; if
 // the promotion cannot act within it, it is as if it had never begun. did gets each step after
-// it was taken.
+// it was taken: none if the file is in force already.
 func (c *Changer) Promote(ctx context.Context, by string, limit time.Duration, did func(PromotionStep)) (*Promoted, error) {
 	p, err := c.promote(ctx, by, limit, did)
 	return p, c.explain(err)
@@ -163,8 +163,8 @@ func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(Pr
 		if err := c.end(ctx, d, hold); err != nil {
 			return nil, err
 		}
+		did(StepDone)
 	}
-	did(StepDone)
 	return &Promoted{Set: set}, nil
 }
 
