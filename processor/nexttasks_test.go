@@ -97,9 +97,10 @@ func (b *followers) moveFollowed(o move.Options) {
 		cold += since(`oncebus_restores_total{local_state="cold"}`)
 	}
 	tasks := float64(o.Partitions)
-	if len(b.all) > 1 && warm+cold > tasks {
-		// One process went over before the other, and had all new tasks until then.
-		b.t.Logf("%v restores of %v tasks: they had other owners in between", warm+cold, tasks)
+	if len(b.all) > 1 && warm > 0 && warm != tasks {
+		// One process went over before the other, and the group gave it all new tasks until then.
+		// No more of them than needed leave it again, also if the other has their rows.
+		b.t.Logf("%v restores of %v new tasks had local rows, %v had none: one process had all of them at first", warm, tasks, cold)
 		return
 	}
 	if steps := b.counted.Load(); warm != tasks || rows != 0 || steps > 0 {

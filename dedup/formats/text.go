@@ -32,7 +32,7 @@ const decimalScaleMax = 1000
 
 // Bounds of the text of a value. An element without fields takes no byte on the wire.
 const (
-	expansionMax = 256
+	expansionMax = 1024
 	textMax      = 64 << 20 // bytes
 	textMin      = 1 << 16  // allowed for any value, bytes
 )
