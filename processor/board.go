@@ -35,6 +35,16 @@ type State struct {
 	Tasks []TaskState    `json:"tasks"`
 	// Standbys are the tasks of other processes that this one follows (ONCEBUS_STANDBY).
 	Standbys []restore.StandbyState `json:"standbys,omitempty"`
+	// SchemaWaits are the partitions that wait until a schema is read, in order.
+	SchemaWaits []SchemaWait `json:"schema_waits,omitempty"`
+}
+
+// SchemaWait is a partition that waits until the schema of a record is read. The process is
+// ready nevertheless: a registry that is away is not mended by another process, and all other
+// partitions go on.
+type SchemaWait struct {
+	Partition string `json:"partition"`
+	Reason    string `json:"reason"` // names the record and the schema
 }
 
 // Brief returns the state without the key counts of each task, which are most of it: their
@@ -97,9 +107,10 @@ type TaskState struct {
 	// Shadows has the counts of the shadows in force, for the metrics.
 	Shadows []wire.ShadowCounts `json:"-"`
 
-	id    app.TaskID
-	clock *lagClock
-	floor int64 // of the changelog, in the committed checkpoint
+	id     app.TaskID
+	unread bool // it waits for a schema
+	clock  *lagClock
+	floor  int64 // of the changelog, in the committed checkpoint
 }
 
 func (t *task) describe(worker string) TaskState {
@@ -108,7 +119,7 @@ func (t *task) describe(worker string) TaskState {
 	case t.unknown != nil:
 		d.Reason = t.unknown.Error()
 	case t.unread != nil:
-		d.Reason = t.unread.Error()
+		d.Reason, d.unread = t.unread.Error(), t.state == waiting
 	case t.ahead():
 		d.Reason = fmt.Sprintf("its checkpoint is of route set %d, and this process has route set %d: it waits until the process has taken the newer one", t.Committed.Set, t.App.Set)
 	}
@@ -131,12 +142,13 @@ type board struct {
 	members []*membership          // one for each worker
 	tasks   map[string][]TaskState // by worker
 	stuck   map[app.TaskID]string  // why a restoring task or a routed partition makes no progress
+	unread  map[app.TaskID]string  // for which schema a partition waits
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
 }
 
 func newBoard() *board {
-	return &board{tasks: map[string][]TaskState{}, stuck: map[app.TaskID]string{}}
+	return &board{tasks: map[string][]TaskState{}, stuck: map[app.TaskID]string{}, unread: map[app.TaskID]string{}}
 }
 
 func (b *board) setNotTaken(reason string) {
@@ -179,6 +191,27 @@ func (b *board) explain(id app.TaskID, why string) {
 		return
 	}
 	b.stuck[id] = why
+}
+
+// awaitsSchema stores for which schema a partition waits; "" for none.
+func (b *board) awaitsSchema(id app.TaskID, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why == "" {
+		delete(b.unread, id)
+		return
+	}
+	b.unread[id] = why
+}
+
+func (b *board) schemaWaits() (all []SchemaWait) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, why := range b.unread {
+		all = append(all, SchemaWait{id.String(), why})
+	}
+	slices.SortFunc(all, func(a, b SchemaWait) int { return strings.Compare(a.Partition, b.Partition) })
+	return all
 }
 
 func (b *board) setTasks(worker string, states []TaskState) {
@@ -255,13 +288,16 @@ func unsettled(members []*membership) error {
 // runningTasks returns the tasks that run.
 func runningTasks(all []TaskState) map[app.TaskID]bool {
 	runs := map[app.TaskID]bool{}
-	for _, t := range all {
-		if t.State == running.String() {
-			runs[t.id] = true
+	for i := range all {
+		if all[i].runs() {
+			runs[all[i].id] = true
 		}
 	}
 	return runs
 }
+
+// runs reports whether the process has done its part for a task.
+func (s *TaskState) runs() bool { return s.State == running.String() || s.unread }
 
 // isReportedBefore orders the tasks that do not run: those with a reason, then by task.
 func (s *TaskState) isReportedBefore(other *TaskState) bool {
@@ -277,7 +313,7 @@ func notRunning(all []TaskState, n int) error {
 	var first *TaskState
 	for i := range all {
 		t := &all[i]
-		if t.State != running.String() && (first == nil || t.isReportedBefore(first)) {
+		if !t.runs() && (first == nil || t.isReportedBefore(first)) {
 			first = t
 		}
 	}

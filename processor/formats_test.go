@@ -96,10 +96,10 @@ func TestRegistryIsAway(t *testing.T) {
 				}
 				return unread() == 1
 			})
-			b.wait("the process to say why it is not ready", func() bool {
-				why := i.Ready()
-				return why != nil && strings.Contains(why.Error(), "until schema 2 was read")
-			})
+			if waits := i.State().SchemaWaits; len(waits) != 1 || waits[0].Partition != "orders.raw/0" || !strings.Contains(waits[0].Reason, "until schema 2 was read") {
+				t.Errorf("the state has %v", waits)
+			}
+			b.ready(i) // to replace the process would not bring back the registry
 			b.produce(signal("s", 0, testTime))
 			b.wait("the other route", func() bool { return len(b.read("signals.unique")) == 1 })
 			asked := registry.asked.Load()
@@ -128,7 +128,6 @@ func TestRegistryIsAway(t *testing.T) {
 			if unread() != 0 {
 				t.Error("the partition is still counted as waiting")
 			}
-			b.ready(i)
 		})
 	}
 }
@@ -151,7 +150,7 @@ func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 			}
 			cfg := b.config("a")
 			cfg.Schema.URLs, cfg.Schema.Timeout = []string{registry.URL()}, 5*time.Second
-			i := b.start(cfg) // not ready before the order's schema was read
+			i := b.ready(b.start(cfg))
 			b.wait("all signals", func() bool {
 				if waits := gather(t, i)["oncebus_schema_waits"]; waits > 1 {
 					t.Fatalf("%v partitions wait, want only that of the order", waits)
@@ -162,7 +161,6 @@ func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 			registry.SeedSchema("orders.raw-value", 1, 1, sr.Schema{Schema: orderBefore})
 			registry.away.Store(false)
 			b.wait("the order", func() bool { return len(b.read("orders.unique")) == 1 && b.drained(i, "orders.raw", "signals.raw") })
-			b.ready(i)
 		})
 	}
 }

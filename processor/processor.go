@@ -288,7 +288,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
-	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Routes: p.setState(), Standbys: p.standbys.State()}
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Routes: p.setState(), Standbys: p.standbys.State(), SchemaWaits: p.board.schemaWaits()}
 	s.Keys = sumKeys(s.Tasks)
 	now := p.clock.Now()
 	for i := range s.Tasks {

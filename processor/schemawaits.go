@@ -47,11 +47,11 @@ func (w *schemaWaits) await(client *kgo.Client, id app.TaskID, pending *judge.Pe
 	of := awaitedSchema{pending.Format, pending.Schema}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.board.awaitsSchema(id, pending.Error())
 	if _, waits := w.waiting[id]; !waits {
 		w.metrics.schemaWaits.Inc()
 	}
 	w.waiting[id] = of
-	w.board.explain(id, pending.Error())
 	if _, asked := w.read[of]; !asked {
 		w.read[of] = false
 		w.reading.Go(func() { w.ask(of, id) })
@@ -103,7 +103,7 @@ func (w *schemaWaits) takeRead() (ready []app.TaskID) {
 func (w *schemaWaits) remove(id app.TaskID) {
 	delete(w.waiting, id)
 	w.metrics.schemaWaits.Dec()
-	w.board.explain(id, "")
+	w.board.awaitsSchema(id, "")
 }
 
 // drop forgets partitions that are revoked: they wait elsewhere. If one comes back, its record

@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/judge"
 )
 
-// TestRevokedPartitionDoesNotWait: a partition that another process has now is not counted, and
-// when it comes back it is not unready for a schema that the other process may have read.
+// TestRevokedPartitionDoesNotWait: a partition that another process has now is neither counted
+// nor shown.
 func TestRevokedPartitionDoesNotWait(t *testing.T) {
 	client := unusedClient(t)
 	s := &shared{metrics: newMetrics(prometheus.NewRegistry()), board: newBoard()}
@@ -21,19 +21,19 @@ func TestRevokedPartitionDoesNotWait(t *testing.T) {
 	orders := []app.TaskID{{Topic: "orders.raw", Partition: 0}, {Topic: "orders.raw", Partition: 1}}
 	for _, id := range orders {
 		w.await(client, id, pending)
-		if w.board.reason(id) != pending.Error() {
-			t.Errorf("%v waits because of %q", id, w.board.reason(id))
+		if w.board.unread[id] != pending.Error() {
+			t.Errorf("%v waits because of %q", id, w.board.unread[id])
 		}
 	}
 	w.drop(map[string][]int32{"orders.raw": {1, 2}, "signals.raw": {0}})
 	if got := testutil.ToFloat64(s.metrics.schemaWaits); got != 1 {
 		t.Errorf("%v partitions wait, want 1", got)
 	}
-	if w.board.reason(orders[0]) == "" || w.board.reason(orders[1]) != "" {
-		t.Errorf("partitions wait because of %q and %q, want the first alone", w.board.reason(orders[0]), w.board.reason(orders[1]))
+	if w.board.unread[orders[0]] == "" || w.board.unread[orders[1]] != "" {
+		t.Errorf("partitions wait because of %q and %q, want the first alone", w.board.unread[orders[0]], w.board.unread[orders[1]])
 	}
 	w.close()
-	if got := testutil.ToFloat64(s.metrics.schemaWaits); got != 0 || w.board.reason(orders[0]) != "" {
-		t.Errorf("after close %v partitions wait, the first because of %q", got, w.board.reason(orders[0]))
+	if got := testutil.ToFloat64(s.metrics.schemaWaits); got != 0 || w.board.unread[orders[0]] != "" {
+		t.Errorf("after close %v partitions wait, the first because of %q", got, w.board.unread[orders[0]])
 	}
 }
