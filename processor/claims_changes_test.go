@@ -137,6 +137,9 @@ func TestClaimsAreOpenAcrossChanges(t *testing.T) {
 	t.Parallel()
 	for name, change := range claimChanges {
 		for _, rebuilt := range []bool{false, true} {
+			if rebuilt && testing.Short() {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, rebuilt %v", name, rebuilt), func(t *testing.T) {
 				t.Parallel()
 				changed := strings.Replace(claimsBeforeChange, change.old, change.new, 1)

@@ -161,6 +161,9 @@ func TestEveryDamageEndsInARebuild(t *testing.T) {
 		"log cut":                {true, onFiles(".mem", cutAt(seed())), either},
 		"ahead of the changelog": {false, func(_ *testing.T, h *harmed) { h.move(1 << 40) }, 1},
 	} {
+		if testing.Short() && r.IntN(3) > 0 {
+			continue // the order of a map differs, so each run takes others
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarmed(t)
