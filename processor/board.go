@@ -141,14 +141,26 @@ type board struct {
 	mu      sync.Mutex
 	members []*membership          // one for each worker
 	tasks   map[string][]TaskState // by worker
-	stuck   map[app.TaskID]string  // why a restoring task or a routed partition makes no progress
-	unread  map[app.TaskID]string  // for which schema a partition waits
+	stuck   reasons                // why a restoring task or a routed partition makes no progress
+	unread  reasons                // for which schema a partition waits
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
 }
 
+// reasons say why something of a task or partition waits.
+type reasons map[app.TaskID]string
+
+// set stores why one waits; "" removes the reason.
+func (r reasons) set(id app.TaskID, why string) {
+	if why == "" {
+		delete(r, id)
+		return
+	}
+	r[id] = why
+}
+
 func newBoard() *board {
-	return &board{tasks: map[string][]TaskState{}, stuck: map[app.TaskID]string{}, unread: map[app.TaskID]string{}}
+	return &board{tasks: map[string][]TaskState{}, stuck: reasons{}, unread: reasons{}}
 }
 
 func (b *board) setNotTaken(reason string) {
@@ -186,22 +198,14 @@ func (b *board) reason(id app.TaskID) string {
 func (b *board) explain(id app.TaskID, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if why == "" {
-		delete(b.stuck, id)
-		return
-	}
-	b.stuck[id] = why
+	b.stuck.set(id, why)
 }
 
 // awaitsSchema stores for which schema a partition waits; "" for none.
 func (b *board) awaitsSchema(id app.TaskID, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if why == "" {
-		delete(b.unread, id)
-		return
-	}
-	b.unread[id] = why
+	b.unread.set(id, why)
 }
 
 func (b *board) schemaWaits() (all []SchemaWait) {
