@@ -12,7 +12,7 @@ import (
 )
 
 // steppedClock is Kafka's class for the clock, compiled from steppedclock/SystemTime.java:
-// TestSteppedClockIsCompiled has the command. It runs without a JDK.
+// TestRealSteppedClockIsCompiled has the command. It runs without a JDK.
 //
 //go:embed steppedclock/SystemTime.class
 var steppedClock []byte

@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// TestSteppedClockIsCompiled compiles the class of the stepped clock where there is the JDK
+// TestRealSteppedClockIsCompiled compiles the class of the stepped clock where there is the JDK
 // that made it, and compares. The command is the one below.
-func TestSteppedClockIsCompiled(t *testing.T) {
+func TestRealSteppedClockIsCompiled(t *testing.T) {
 	t.Parallel()
 	version, err := exec.CommandContext(t.Context(), "javac", "-version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(version), "javac 17.") {
 		t.Skipf("needs javac of Java 17: %v %s", err, version)
 	}
-	installed, err := install(t.Context(), KafkaVersion)
+	found, err := install(t.Context(), KafkaVersion)
 	if err != nil {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "javac", "--release", "17", "-g:none", "-proc:none", "-cp", installed.classPath, "-d", dir, "steppedclock/SystemTime.java")
+	cmd := exec.CommandContext(t.Context(), "javac", "--release", "17", "-g:none", "-proc:none", "-cp", found.classPath, "-d", dir, "steppedclock/SystemTime.java")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v: %s", cmd, err, out)
 	}

@@ -4,8 +4,6 @@ package kafkatest
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -66,16 +64,24 @@ func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Clus
 	if err != nil {
 		return nil, err
 	}
+	if err := c.start(ctx, dist, n); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// start starts n brokers of the release, on other ports if another process took one.
+func (c *Cluster) start(ctx context.Context, dist dist, n int) error {
 	for try := 1; ; try++ {
 		err := c.firstStart(ctx, dist, n)
 		if err == nil {
-			return c, nil
+			return nil
 		}
 		if !errors.Is(err, errPortTaken) || try == portTries {
-			return nil, errors.Join(err, c.Close())
+			return errors.Join(err, c.Close())
 		}
 		if err := c.Close(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -86,11 +92,8 @@ func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
 	if err != nil {
 		return err
 	}
-	id := make([]byte, 16)
-	rand.Read(id) // never fails (crypto/rand)
-	id[0] = 'K'   // so that the encoded id cannot start with the dash of an option
-	clusterID := base64.RawURLEncoding.EncodeToString(id)
-	err = c.eachNode(func(node *Node) error { return node.format(ctx, clusterID, settings[node]) })
+	clusterID := newID()
+	err = c.eachNode(func(node *Node) error { return node.format(clusterID, settings[node]) })
 	if err != nil {
 		return err
 	}

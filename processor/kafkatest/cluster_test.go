@@ -22,9 +22,10 @@ import (
 // clusterTopic has one partition for each broker, as the controller spreads leaders.
 const clusterTopic = "cluster"
 
-// TestCluster stops and pauses the nodes of one cluster of three brokers; some
+// TestRealCluster stops and pauses the nodes of one cluster of three brokers; some
 // clients connect through a proxy.
-func TestCluster(t *testing.T) {
+func TestRealCluster(t *testing.T) {
+	t.Parallel()
 	px, err := proxy.Listen(t.Context(), 3)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("close the proxy: %v", err)
 		}
 	})
-	c := startCluster(t, kafkatest.WithListener(kafkatest.Listener{Name: "PROXIED", Advertise: px.Addrs()}))
+	c := kafkatest.StartNodes(t, 3, kafkatest.WithListener(kafkatest.Listener{Name: "PROXIED", Advertise: px.Addrs()}))
 	if err := px.Forward(c.ListenAddrs("PROXIED")); err != nil {
 		t.Fatal(err)
 	}
@@ -56,27 +57,6 @@ func TestCluster(t *testing.T) {
 			break // the cluster is in an unknown state
 		}
 	}
-}
-
-func startCluster(t *testing.T, opts ...kafkatest.Option) *kafkatest.Cluster {
-	t.Helper()
-	c, err := kafkatest.StartCluster(t.Context(), t.TempDir(), 3, append(opts, kafkatest.WithShortLife())...)
-	if errors.Is(err, kafkatest.ErrUnavailable) {
-		kafkatest.Lack(t, "%v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, n := range append(c.Brokers(), c.Controller()) {
-				t.Logf("end of the log of node %d:\n%s", n.ID(), n.LogTail())
-			}
-		}
-		if err := c.Close(); err != nil {
-			t.Errorf("close the cluster: %v", err)
-		}
-	})
-	return c
 }
 
 // writer returns a client that writes to the partitions of clusterTopic that records
@@ -331,7 +311,8 @@ func TestListenerOptions(t *testing.T) {
 
 // A listener has its own protocol, properties and authorizer: the right password
 // opens it, a wrong one does not, and the harness's listener stays open.
-func TestSecuredListener(t *testing.T) {
+func TestRealSecuredListener(t *testing.T) {
+	t.Parallel()
 	b := kafkatest.Start(t,
 		kafkatest.WithListener(kafkatest.Listener{Name: "SECURED", Protocol: "SASL_PLAINTEXT"}),
 		kafkatest.WithProperty("listener.name.secured.sasl.enabled.mechanisms", "PLAIN"),

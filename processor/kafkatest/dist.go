@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	_ "embed"
@@ -70,17 +71,21 @@ var ErrUnavailable = errors.New("no Apache Kafka on this machine")
 //go:embed pom.xml
 var pom []byte
 
-// dist is an installed Kafka: the Java launcher and the class path.
+// dist is an installed Kafka: the Java launcher, the class path, and what makes its starts
+// cheap (storage.go and classes.go).
 type dist struct {
 	java      string
 	classPath string
+	storage   string // the directory with formatted storage
+	archive   string // the file with the archive of classes
+	dump      string // the file into which a broker that ends writes such an archive; "": none
 }
 
-// install finds Java and the jars of a release. The first call on a machine fetches the jars.
-// Concurrent calls, also from other processes, wait for it: go test runs packages
-// concurrently.
+// install finds Java and the jars of a release. The first call on a machine fetches the jars, formats
+// storage and makes the archive of classes. Concurrent calls, also from other processes, wait for it:
+// go test runs packages concurrently.
 func install(ctx context.Context, version string) (dist, error) {
-	java, err := findJava(ctx)
+	java, err := findJava()
 	if err != nil {
 		return dist{}, err
 	}
@@ -89,6 +94,29 @@ func install(ctx context.Context, version string) (dist, error) {
 		return dist{}, fmt.Errorf("find a directory for Kafka's jars (set HOME): %w", err)
 	}
 	dir := filepath.Join(cache, "oncebus", "kafka-"+version)
+	installed.Lock()
+	defer installed.Unlock()
+	if d, ok := installed.dists[[2]string{java, dir}]; ok {
+		return d, nil
+	}
+	d, err := installInto(ctx, java, version, dir)
+	if err == nil {
+		installed.dists[[2]string{java, dir}] = d
+	}
+	return d, err
+}
+
+// installed has what this process has found, by the launcher of Java and the directory: to ask Java for its version starts one.
+var installed = struct {
+	sync.Mutex
+	dists map[[2]string]dist
+}{dists: map[[2]string]dist{}}
+
+func installInto(ctx context.Context, java, version, dir string) (dist, error) {
+	of, err := whichJava(ctx, java)
+	if err != nil {
+		return dist{}, err
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return dist{}, fmt.Errorf("make the directory for Kafka's jars: %w", err)
 	}
@@ -106,7 +134,22 @@ func install(ctx context.Context, version string) (dist, error) {
 	case err != nil:
 		return dist{}, fmt.Errorf("list Kafka's jars: %w", err)
 	}
-	return dist{java: java, classPath: filepath.Join(lib, "*")}, nil
+	jars, err := filepath.Glob(filepath.Join(lib, "*.jar")) // sorted: the archive of classes is for one class path
+	if err != nil {
+		return dist{}, fmt.Errorf("list Kafka's jars: %w", err)
+	}
+	archive, err := archiveName(of, jars)
+	if err != nil {
+		return dist{}, err
+	}
+	d := dist{
+		java: java, classPath: strings.Join(jars, string(filepath.ListSeparator)),
+		storage: filepath.Join(dir, "storage"), archive: filepath.Join(dir, archive),
+	}
+	if err := d.formatted(ctx); err != nil {
+		return dist{}, err
+	}
+	return d, d.archived(ctx)
 }
 
 // fetch lets Maven copy the jars into a directory next to lib, and renames it last,
@@ -135,10 +178,14 @@ func fetch(ctx context.Context, version, dir, lib string) error {
 	return nil
 }
 
-var specVersion = regexp.MustCompile(`java\.specification\.version = (\d+)`)
+var (
+	specVersion = regexp.MustCompile(`java\.specification\.version = (\d+)`)
+	// ofJava matches what tells one Java from another.
+	ofJava = regexp.MustCompile(`(?m)^ *(java\.home|java\.(vm|runtime)\.version|java\.vm\.name|os\.arch) = .*$`)
+)
 
-// findJava returns a launcher of javaMin or newer, from JAVA_HOME if that is set, else from PATH.
-func findJava(ctx context.Context) (string, error) {
+// findJava returns the launcher of JAVA_HOME if that is set, else of PATH.
+func findJava() (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")
@@ -147,19 +194,23 @@ func findJava(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: Java %d or newer is needed: %w", ErrUnavailable, javaMin, err)
 	}
-	//nolint:gosec // the program is the java of JAVA_HOME or PATH, which the user chose.
+	return java, nil
+}
+
+// whichJava returns what tells this Java from another one. It has to be javaMin or newer.
+func whichJava(ctx context.Context, java string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, java, "-XshowSettings:properties", "-version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("%w: %s -version: %w", ErrUnavailable, java, err)
+		return nil, fmt.Errorf("%w: %s -version: %w", ErrUnavailable, java, err)
 	}
 	m := specVersion.FindSubmatch(out)
 	if m == nil {
-		return "", fmt.Errorf("%w: %s prints no version", ErrUnavailable, java)
+		return nil, fmt.Errorf("%w: %s prints no version", ErrUnavailable, java)
 	}
 	if v, err := strconv.Atoi(string(m[1])); err != nil || v < javaMin {
-		return "", fmt.Errorf("%w: %s is Java %s, Java %d or newer is needed", ErrUnavailable, java, m[1], javaMin)
+		return nil, fmt.Errorf("%w: %s is Java %s, Java %d or newer is needed", ErrUnavailable, java, m[1], javaMin)
 	}
-	return java, nil
+	return bytes.Join(ofJava.FindAll(out, -1), nil), nil
 }
 
 // lock takes the exclusive lock of a file. The kernel releases the lock of a killed

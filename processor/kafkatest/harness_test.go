@@ -47,9 +47,9 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestOlderKafkaIsInstalled fetches the jars of the older releases, so that the tests that
+// TestRealOlderKafkaIsInstalled fetches the jars of the older releases, so that the tests that
 // run them spend no time on downloads.
-func TestOlderKafkaIsInstalled(t *testing.T) {
+func TestRealOlderKafkaIsInstalled(t *testing.T) {
 	for _, version := range OlderKafkaVersions {
 		if _, err := install(t.Context(), version); err != nil {
 			unavailable(t, err)

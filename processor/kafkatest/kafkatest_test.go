@@ -78,9 +78,9 @@ func readCommitted(t *testing.T, b *kafkatest.Broker, topic string, n int) []str
 	return values
 }
 
-// TestTransaction: a read_committed consumer gets the records of a committed
+// TestRealTransaction: a read_committed consumer gets the records of a committed
 // transaction and skips those of the aborted one before it.
-func TestTransaction(t *testing.T) {
+func TestRealTransaction(t *testing.T) {
 	b := kafkatest.Shared(t)
 	topic := createTopic(t, b, nil)
 	produceTxn(t, b, topic, kgo.TryAbort, "aborted")
@@ -90,9 +90,9 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// TestTransactionVersion: a new cluster has transaction.version 2 (KIP-890) from Kafka
+// TestRealTransactionVersion: a new cluster has transaction.version 2 (KIP-890) from Kafka
 // 4.0 on, and can have version 1. Kafka 3 has no such feature.
-func TestTransactionVersion(t *testing.T) {
+func TestRealTransactionVersion(t *testing.T) {
 	b := kafkatest.Shared(t)
 	if b.External() {
 		t.Skip("skipped: the cluster of ONCEBUS_TEST_BROKERS may have another version")
@@ -102,7 +102,6 @@ func TestTransactionVersion(t *testing.T) {
 		return
 	}
 	wantTransactionVersion(t, b, 2)
-	b = kafkatest.Start(t)
 	for _, version := range []int16{1, 2} {
 		if err := b.SetTransactionVersion(t.Context(), version); err != nil {
 			t.Fatal(err)
@@ -158,11 +157,14 @@ func TestUnsupportedVersionIsRefused(t *testing.T) {
 	}
 }
 
-// TestKillStopRestart: acknowledged records survive a kill and a stop. The broker
+// TestRealKillStopRestart: acknowledged records survive a kill and a stop. The broker
 // returns at the same address with its settings, and its log continues in the same
 // file.
-func TestKillStopRestart(t *testing.T) {
-	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256))
+func TestRealKillStopRestart(t *testing.T) {
+	t.Parallel()
+	// A killed broker is registered again once its session is over.
+	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256),
+		kafkatest.WithProperty("broker.session.timeout.ms", "3000"), kafkatest.WithProperty("broker.heartbeat.interval.ms", "500"))
 	topic := createTopic(t, b, nil)
 	end := func(verb string, f func() error) {
 		t.Helper()
@@ -199,9 +201,10 @@ func TestKillStopRestart(t *testing.T) {
 	}
 }
 
-// TestBadPropertyFailsTheStart: a broker that rejects its settings fails the start at
+// TestRealBadPropertyFailsTheStart: a broker that rejects its settings fails the start at
 // once, with its own message.
-func TestBadPropertyFailsTheStart(t *testing.T) {
+func TestRealBadPropertyFailsTheStart(t *testing.T) {
+	t.Parallel()
 	kafkatest.Shared(t) // skips without Kafka
 	b, err := kafkatest.StartBroker(t.Context(), t.TempDir(), kafkatest.WithProperty("log.retention.ms", "soon"))
 	if err == nil {

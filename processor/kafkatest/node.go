@@ -146,11 +146,11 @@ func (n *Node) SetVersion(ctx context.Context, version string) error {
 	if err := validateVersion(version); err != nil {
 		return err
 	}
-	installed, err := install(ctx, version)
+	found, err := install(ctx, version)
 	if err != nil {
 		return err
 	}
-	n.dist = installed
+	n.dist = found
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (n *Node) probeQuorum(ctx context.Context, client *kgo.Client) error {
 }
 
 // format writes the node's settings and formats its storage, for a first start.
-func (n *Node) format(ctx context.Context, clusterID string, properties []byte) error {
+func (n *Node) format(clusterID string, properties []byte) error {
 	if err := os.MkdirAll(n.dir, 0o750); err != nil {
 		return fmt.Errorf("make the directory of Kafka's node %d: %w", n.id, err)
 	}
@@ -230,11 +230,7 @@ func (n *Node) format(ctx context.Context, clusterID string, properties []byte) 
 	if err := n.installClock(); err != nil {
 		return err
 	}
-	format := n.java(ctx, "kafka.tools.StorageTool", "format", "--config", n.path("server.properties"), "--cluster-id", clusterID)
-	if out, err := format.CombinedOutput(); err != nil {
-		return fmt.Errorf("format the storage of Kafka's node %d: %w:\n%s", n.id, err, tail(out, logTailLines))
-	}
-	return nil
+	return n.copyStorage(clusterID)
 }
 
 // java returns a command that runs a class of Kafka.
@@ -252,7 +248,10 @@ func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd
 		jvm = append(jvm, "-Doncebus.clock="+n.path("clock"))
 	}
 	if n.shortLived {
-		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
+		jvm = append(jvm, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+		if !n.stepped { // Java archives no classes of a directory
+			jvm = append(jvm, n.dist.classes()...)
+		}
 	}
 	jvm = append(jvm, class)
 	return exec.CommandContext(ctx, n.dist.java, append(jvm, args...)...) //nolint:gosec // program and arguments are ours.

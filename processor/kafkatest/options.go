@@ -49,8 +49,9 @@ func WithHeapMiB(mib int) Option {
 	return func(o *options) { o.heapMiB = mib }
 }
 
-// WithShortLife lets Java compile with its fast compiler alone. A start takes half the CPU time, and the code of a broker that runs for
-// minutes stays slower. [Start] and [Shared] include it; a benchmark leaves it out.
+// WithShortLife lets Java compile with its fast compiler alone, collect garbage with one thread, and map Kafka's classes from an archive.
+// A start takes half the CPU time, and the code of a broker that runs for minutes stays slower. [Start] and [Shared] include it; a
+// benchmark leaves it out.
 func WithShortLife() Option {
 	return func(o *options) { o.shortLived = true }
 }

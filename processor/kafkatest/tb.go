@@ -13,10 +13,11 @@ import (
 )
 
 // Start starts a broker for one test or benchmark and closes it at its end. Without
-// Java or Maven it skips the test, or fails it if CI=true. If the test fails, it
-// prints the end of the broker's log.
+// Java or Maven it skips the test, or fails it if CI=true. With -short it skips the
+// test everywhere. If the test fails, it prints the end of the broker's log.
 func Start(tb testing.TB, opts ...Option) *Broker {
 	tb.Helper()
+	leaveToVerify(tb)
 	dir := tb.TempDir()
 	b, err := StartBroker(tb.Context(), dir, append(opts, WithShortLife())...)
 	if err != nil {
@@ -34,6 +35,7 @@ func Start(tb testing.TB, opts ...Option) *Broker {
 // StartNodes is [Start] for a cluster of n brokers with a controller of their own.
 func StartNodes(tb testing.TB, n int, opts ...Option) *Cluster {
 	tb.Helper()
+	leaveToVerify(tb)
 	c, err := StartCluster(tb.Context(), tb.TempDir(), n, append(opts, WithShortLife())...)
 	if err != nil {
 		unavailable(tb, err)
@@ -64,9 +66,10 @@ var shared struct {
 // Shared returns the test binary's common broker, which the first call starts; with
 // ONCEBUS_TEST_BROKERS that cluster. Each test uses its own names of topics, groups
 // and transactional ids, and must not stop the broker. The package's TestMain runs
-// its tests by [Main].
+// its tests by [Main]. With -short it skips the test.
 func Shared(tb testing.TB) *Broker {
 	tb.Helper()
+	leaveToVerify(tb)
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.main {
@@ -100,6 +103,15 @@ func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 	}
 	b, err = StartBroker(ctx, dir, WithShortLife())
 	return b, dir, err
+}
+
+// leaveToVerify skips a test with -short, also with CI=true: that is the tier of the tests which need Go alone, and no lack of this
+// machine.
+func leaveToVerify(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("skipped: make test leaves the real Kafka to make verify")
+	}
 }
 
 // unavailable skips or fails a test that has no broker.
