@@ -272,7 +272,11 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 6))
 	var sent []*kgo.Record
-	for range 24 {
+	rounds := 24
+	if testing.Short() {
+		rounds = 12
+	}
+	for range rounds {
 		var records []*kgo.Record
 		for range 20 {
 			id, partition := fmt.Sprint(rng.IntN(120)), rng.Int32N(4)

@@ -64,8 +64,8 @@ func TestProcessEndsWhenItIsNoLongerAccepted(t *testing.T) {
 	mu.Lock()
 	refusing = false
 	mu.Unlock()
+	stacks := make([]byte, 4<<20)
 	b.wait("the workers' end", func() bool {
-		stacks := make([]byte, 4<<20)
 		return !bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte("(*worker).run("))
 	})
 }

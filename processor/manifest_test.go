@@ -382,7 +382,11 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 // hash, and keys would be sent two ways.
 func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 	t.Parallel()
-	for n := range 10 {
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
+	for n := range rounds {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			one, two := b.start(b.config("one")), b.start(b.config("two"))

@@ -40,6 +40,9 @@ func (p *Processor) SetIdle(after time.Duration, free func()) {
 	p.idle.after, p.idle.free = after, free
 }
 
+// SetFree sets the function that returns free memory to the system.
+func (p *Processor) SetFree(free func()) { p.idle.free = free }
+
 // SetOwnersInterval sets how often a stage looks for partitions without an owner.
 func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
 

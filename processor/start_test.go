@@ -111,7 +111,11 @@ func TestStartLatestIsDecidedOnce(t *testing.T) {
 // start is tried several times.
 func TestStartLatestWithSeveralWorkers(t *testing.T) {
 	t.Parallel()
-	for round := range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			b.createTopic("signals.raw", 4)

@@ -8,8 +8,8 @@ import (
 
 // TestTakeoverExplored: a claim is taken over on evidence that is true, no outcome of an old
 // attempt counts, no two outcomes of a claim count, and a started claim is never taken over.
-// With the race detector no executor both fails and dies in one exploration, which takes a
-// tenth of the states.
+// With -short no executor both fails and dies in one exploration, which takes a tenth of
+// the states.
 func TestTakeoverExplored(t *testing.T) {
 	crashes := explore.Bound[int8](1, 0)
 	t.Run("executors that do not ask", func(t *testing.T) {

@@ -19,9 +19,9 @@ func Holds[S comparable](tb testing.TB, m Model[S], atLeast int) {
 	}
 }
 
-// Bound returns a bound of a model: the narrow one with the race detector.
+// Bound returns a bound of a model: the narrow one with the race detector, and with -short.
 func Bound[N any](wide, narrow N) N {
-	if Narrow {
+	if Narrow || testing.Short() {
 		return narrow
 	}
 	return wide

@@ -18,6 +18,9 @@ const (
 	// partitionsDefault is the partition count of topics that are created without
 	// one; kfake's default is 10.
 	partitionsDefault = 4
+	// telemetryMillis is after what time a client asks again which of its metrics the
+	// cluster wants.
+	telemetryMillis = 60 * 60 * 1000
 )
 
 // A Cluster is an embedded broker, or several, for one test.
@@ -30,6 +33,7 @@ type Cluster struct {
 // Start starts one broker, or as opts define, and closes it when the test ends.
 func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 	tb.Helper()
+	releaseAtEnd(tb)
 	defaults := []kfake.Opt{
 		kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(sessionMin), kfake.DefaultNumPartitions(partitionsDefault),
 		// kfake compacts beyond the last stable offset, which can drop rows of an open transaction.
@@ -50,6 +54,12 @@ func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 		}
 		return nil, nil, false
 	}, kmsg.Fetch)
+	c.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		// kfake asks every client for its metrics. It throws them away, and they are a seventh of what the tests of package processor allocate.
+		resp := req.ResponseKind().(*kmsg.GetTelemetrySubscriptionsResponse)
+		resp.PushIntervalMillis = telemetryMillis
+		return resp, nil, true
+	}, kmsg.GetTelemetrySubscriptions)
 	return c
 }
 

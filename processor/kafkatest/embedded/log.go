@@ -16,6 +16,7 @@ type Log struct {
 // NewLog returns a log that is printed if the test fails.
 func NewLog(tb testing.TB) *Log {
 	tb.Helper()
+	releaseAtEnd(tb)
 	l := &Log{}
 	tb.Cleanup(func() {
 		if tb.Failed() {
