@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,6 +43,8 @@ type suite struct {
 	run  string // -test.run
 	skip string // -test.skip
 	env  []string
+
+	short bool // as make test and make race run it
 }
 
 // The suites, in the order in which they test a mutant after its aims. They do not
@@ -101,7 +105,7 @@ var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetL
 // fails because of it. It fails if no suite finds it, if the text to replace is
 // missing, or if it does not compile. With ONCEBUS_MUTANTS_SIM=n only the
 // simulation runs, and must find within n seeds those that it can find. ONCEBUS_MUTANTS_PART=k/n
-// plants each n-th mutant only, from number k on.
+// plants each n-th mutant only, from number k on. ONCEBUS_MUTANTS_FILES plants those that concern one of these files.
 func TestMutants(t *testing.T) {
 	sim := 0
 	if s := os.Getenv("ONCEBUS_MUTANTS_SIM"); s != "" {
@@ -116,11 +120,12 @@ func TestMutants(t *testing.T) {
 		t.Fatal("the tests fail without a mutant, so a failure with one proves nothing")
 	}
 	part, parts := partOf(t)
+	files := strings.Fields(os.Getenv("ONCEBUS_MUTANTS_FILES"))
 	table := &table{}
 	turns := make(chan struct{}, atATime)
 	t.Run("planted", func(t *testing.T) {
 		for i, m := range catalogue {
-			if i%parts != part {
+			if i%parts != part || len(files) > 0 && !m.concerns(t, files) {
 				continue
 			}
 			if sim > 0 && m.notInSim != "" {
@@ -150,6 +155,43 @@ func partOf(t *testing.T) (part, parts int) {
 	}
 	t.Logf("part %d of %d", part, parts)
 	return part, parts
+}
+
+// concerns reports whether the mutant is in one of the files, or a test in one of them aims at it.
+func (m *mutant) concerns(t *testing.T, files []string) bool {
+	t.Helper()
+	return slices.ContainsFunc(files, func(file string) bool {
+		if slices.ContainsFunc(m.edits, func(e edit) bool { return e.file == file }) {
+			return true
+		}
+		return slices.ContainsFunc(m.aims, func(s suite) bool {
+			return s.pkg == path.Dir(file) && slices.ContainsFunc(testsIn(t, file), regexp.MustCompile(firstElement(s.run)).MatchString)
+		})
+	})
+}
+
+// firstElement returns the part of a pattern of -test.run that selects tests, without that for subtests.
+func firstElement(run string) string {
+	first, _, _ := strings.Cut(run, "/")
+	return first
+}
+
+var declaredTest = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]*)\(`)
+
+// testsIn returns the names of the tests in a file; a file that is gone has none.
+func testsIn(t *testing.T, file string) (names []string) {
+	t.Helper()
+	if !strings.HasSuffix(file, "_test.go") {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(module, file))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, found := range declaredTest.FindAllStringSubmatch(string(text), -1) {
+		names = append(names, found[1])
+	}
+	return names
 }
 
 // control runs the suites without a mutant.
@@ -269,7 +311,8 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	t.Helper()
 	binary := filepath.Join(dir, s.pkg+s.tags+".test")
 	if _, err := os.Stat(binary); err != nil {
-		args := []string{"test", "-c", "-o", binary, "-tags", s.tags}
+		// Without vet and debug information a build takes two thirds of the time.
+		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, "-tags", s.tags}
 		if overlay != "" {
 			args = append(args, "-overlay", overlay)
 		}
@@ -281,7 +324,7 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
-	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
+	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, fmt.Sprint("-test.short=", s.short), "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
 	run.Dir = filepath.Join(module, s.pkg)
 	// Else a defect that a property finds would leave a file in the test data.
 	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true", "ONCEBUS_TEST_WAIT=45s"), s.env...)
