@@ -1,7 +1,7 @@
-# Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds make race,
-# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis, Python and npm those of webhook providers' SDKs. curl, openssl, Prometheus, Redis,
-# PostgreSQL and Chromium with npm add a test each. Without them those parts are left out with a line that says so, except with CI=true in the environment:
-# there they must run.
+# Everything here needs Go, git and make; linters are built by `go run` at a pinned version. make test needs nothing else. make verify has
+# the rest: the race detector (a C compiler), tests named TestReal (Java and Maven for Apache Kafka, and the programs that CONTRIBUTING.md
+# lists), mutants, faults. Without a program its tests are left out with a line that says so, except with CI=true in the environment: there
+# they must run.
 
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
@@ -20,12 +20,19 @@ AXE := axe-core@4.14.1
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
 FUZZTIME ?= 5000x
-# The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
-TEST_TIMEOUT ?= 60m
-# How many tests of a package run at a time. Real processes and a real broker are busy meanwhile.
-TEST_PARALLEL ?= 2
-# How many packages run their tests at a time: one more than CI has cores, because tests also wait.
+# The longest one package's tests may take; it only ends what hangs.
+TEST_TIMEOUT ?= 40m
+# How many packages run their tests at a time, and how many tests each: more than CI has cores, because most of a test is waiting.
 TEST_PACKAGES ?= 3
+TEST_PARALLEL ?= 8
+# The same for tests that have real processes and a real broker work meanwhile.
+REAL_PARALLEL ?= 4
+# What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
+# faults, from number k on.
+PACKAGES ?= ./... ./.ci/select
+RUN ?= .
+PART ?=
+
 # Most lines of a Go file that is not a test.
 FILE_LINES_MAX := 500
 
@@ -52,21 +59,33 @@ demo: build ## deduplicate sample traffic on an embedded broker and check the re
 demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 	./bin/oncebus demo --http
 
+# A test whose name begins with TestReal needs more than Go: a real Kafka, a browser, an SDK. With -short, a test repeats less often what
+# only other seeds would tell apart, and scenarios take the embedded broker.
 .PHONY: test
-test: kafka-note tools-note fuzz sim ## all tests: short fuzz runs, simulation, every package with a real Kafka and schemathesis, then make race
-	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
-	@$(MAKE) --no-print-directory race
+test: ## what needs Go alone: the quick tests of every package, ten seeds of the simulation; with Java the main path on Apache Kafka under kill -9 (6 min)
+	.ci/failures $(GO) test -short -skip '^TestReal' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(PACKAGES)
+	@$(MAKE) --no-print-directory sim SEEDS=10
+	@.ci/main-path $(GO)
+
+# Everything, in one go or in parts: make verify PART=0/6. .ci/run runs a sixth, and what a change needs (.ci/select).
+.PHONY: verify
+verify: tools-note ## everything: the tests with a real Kafka and other programs, the race detector, fuzz, simulation, mutants, chart, release, faults (an hour)
+	@$(GO) run ./.ci/select -verify $(or $(PART),0/1) | .ci/each
+
+.PHONY: full
+full: ## every test of PACKAGES that RUN matches, those with a real Kafka and other programs too; make check-deployments has those of the chart
+	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(TEST_PACKAGES) -parallel $(REAL_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' -skip '$(NEEDS_HELM)' $(PACKAGES)
 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
-# runs the tests on a real Kafka with it. Tests that repeat one thing many times repeat it less often here.
-# Also left out: what has another program do the work, and explorations, which have one goroutine.
-NO_RACE := ^Test(Real|ExecutorMistakes|HTTPFuzz|ProviderSDKs|PageInChromium|AuditReportInChromium|TopInATerminal|Chart|AlertRules|DashboardHasData|ClusterMove(Explored|MistakesFound)$$)
-NO_RACE_PACKAGES := /processor/(explore|switchover)$$
+# runs the tests on a real Kafka with it. Also left out: long tests of one goroutine, which make test has run without it.
+NO_RACE := ^Test(Real|System|Words$$|FoldIsTheState$$|SampleIsWithinItsError$$|ClusterMove(Explored|MistakesFound)$$)
+NO_RACE_PACKAGES := /processor/(explore|switchover|mutants)$$
 
 .PHONY: race
-race: race-note ## the tests without a real Kafka again, with the race detector
+race: race-note ## the quick tests of PACKAGES that RUN matches, with the race detector
 ifneq ($(RACE),)
-	.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -vE '$(NO_RACE_PACKAGES)')
+	@packages=$$($(GO) list $(PACKAGES) | grep -vE '$(NO_RACE_PACKAGES)'); [ -z "$$packages" ] || \
+		.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' $$packages
 endif
 
 .PHONY: race-note
@@ -80,39 +99,36 @@ endif
 endif
 
 # go test shows what a test was skipped for only with -v.
-.PHONY: kafka-note
-kafka-note:
-	@[ -n "$$ONCEBUS_TEST_BROKERS" ] || { command -v java && command -v mvn; } >/dev/null || \
-		echo 'test: no Java 17 or no Maven, and ONCEBUS_TEST_BROKERS names no cluster: the tests against a real Apache Kafka are skipped'
-
 .PHONY: tools-note
 tools-note:
+	@[ -n "$$ONCEBUS_TEST_BROKERS" ] || { command -v java && command -v mvn; } >/dev/null || \
+		echo 'verify: no Java 17 or no Maven, and ONCEBUS_TEST_BROKERS names no cluster: the tests against a real Apache Kafka are skipped'
 	@{ command -v javac && command -v mvn && command -v npm && python3 -c 'import venv, ensurepip'; } >/dev/null 2>&1 || \
-		echo 'test: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python, the presets of webhooks with the SDKs, and other serialisers, are not tested'
+		echo 'verify: no javac, mvn, npm or Python 3 with venv: the executors in Java, TypeScript or Python, the presets of webhooks with the SDKs, and other serialisers, are not tested'
 	@command -v tmux >/dev/null || \
-		echo 'test: no tmux: oncebus top is not tested in a terminal'
+		echo 'verify: no tmux: oncebus top is not tested in a terminal'
 	@command -v chromium >/dev/null || \
-		echo 'test: no chromium: the live page is not tested in a browser'
+		echo 'verify: no chromium: the live page is not tested in a browser'
 	@{ command -v curl && command -v openssl; } >/dev/null || \
-		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
+		echo 'verify: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
 	@{ command -v promtool && command -v prometheus; } >/dev/null || \
-		echo 'test: no prometheus and promtool: alert rules and dashboard are not tested'
+		echo 'verify: no prometheus and promtool: alert rules and dashboard are not tested'
 	@GOPROXY="file://$$($(GO) env GOMODCACHE)/cache/download" $(GO) run $(HELM) version >/dev/null 2>&1 || \
-		echo 'test: no helm in the module cache (make check-deployments): the chart is not rendered, and its roll not tested'
+		echo 'verify: no helm in the module cache (make check-deployments): the chart is not rendered, and its roll not tested'
 	@git -c safe.directory='*' cat-file -e "$$(sed -n 's/^const PreviousCommit = "\(.*\)"/\1/p' processor/kafkatest/program/commit.go)^{commit}" 2>/dev/null || \
-		echo 'test: the history here lacks the commit before this state (git fetch --unshallow): its program is not run in one app with this one'
+		echo 'verify: the history here lacks the commit before this state (git fetch --unshallow): its program is not run in one app with this one'
 	@command -v redis-server >/dev/null || \
-		echo 'test: no redis-server: the server of a peer in the benchmarks is not tested'
+		echo 'verify: no redis-server: the server of a peer in the benchmarks is not tested'
 	@{ command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || \
-		echo 'test: no initdb of PostgreSQL: the server of a peer in the benchmarks is not tested'
+		echo 'verify: no initdb of PostgreSQL: the server of a peer in the benchmarks is not tested'
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME
-	@GO='$(GO)' .ci/fuzz '$(FUZZTIME)'
+fuzz: ## run every fuzz target of PACKAGES for FUZZTIME
+	@GO='$(GO)' .ci/fuzz '$(FUZZTIME)' '$(or $(PART),0/1)' $(PACKAGES)
 
 .PHONY: fuzz-http
 fuzz-http: ## requests made of the OpenAPI document, and every answer held to it (needs Python 3 with venv)
-	@.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -count=1 -timeout 10m -run '^TestHTTPFuzz$$' ./cmd/oncebus
+	@.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -count=1 -timeout 10m -run '^TestRealHTTPFuzz$$' ./cmd/oncebus
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
@@ -129,19 +145,20 @@ sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (test
 		$(GO) test -tags synctests -vet=off -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor \
 		| awk '{ print; fflush() } /^=== RUN +TestSim$$/ { found = 1 } END { if (!found) { print "sim: no simulation found"; exit 1 } }'
 
-# One of them: make mutants MUTANT=lso-bound-restore. The control run shows that the tests pass without a mutant; with CONTROL=skip
-# make test has just shown it.
+# One of them: make mutants MUTANT=lso-bound-restore. The control run shows that the tests pass without a mutant; CONTROL=skip leaves
+# it out where make test has just shown it. PART=0/6 plants the first, the seventh and so on. FILES plants those in these files, and those
+# that a test in them is for.
 MUTANT ?=
 CONTROL ?=
-# PART=0/6 plants the first, the seventh and so on; six parts are all of them.
-PART ?=
+FILES ?=
 
 .PHONY: mutants
 mutants: ## plant the defects of processor/mutants one at a time: a test has to see each
-	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) ONCEBUS_MUTANTS_PART=$(PART) $(GO) test -tags mutants -vet=off -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
+	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) ONCEBUS_MUTANTS_PART=$(PART) ONCEBUS_MUTANTS_FILES='$(FILES)' \
+		$(GO) test -tags mutants -vet=off -timeout 60m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
-real: ## only the tests against a real Apache Kafka, with their names
+real: ## only the tests that need more than Go, with their names
 	$(GO) test $(RACE) -vet=off -timeout $(TEST_TIMEOUT) -count=1 -v -run '^TestReal' ./...
 
 .PHONY: bench-state
@@ -199,14 +216,14 @@ bench-ingress: ## the HTTP ingress: how long a verdict takes, and its throughput
 bench-scale: ## millions of live keys, workers, processes, partitions, rebalances, idle cost (an hour)
 	$(GO) run ./benchmarks/scale -results benchmarks/results
 
-# What make soak adds to make test, make mutants and .ci/run. The kinds of fault, input and scenario are the same; the seeds are
+# What make soak adds to make verify. The kinds of fault, input and scenario are the same; the seeds are
 # others, and each run is longer, for defects that show once in thousands of runs:
-#   fuzz     a hundred times the inputs of make test for each target
+#   fuzz     a hundred times the inputs of make verify for each target
 #   sim      other seeds, each with half a simulated hour instead of some minutes; the rarest pairs of a request and an error. 100
 #            seeds had all kinds of fault and 161 of some 178 pairs
-#   embedded the scenarios of cmd/oncebus once more, also on the embedded broker
+#   embedded the tests with a real Kafka with the race detector, and the scenarios that make verify runs on Kafka also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
-#   mutants  all of them, where .ci/run plants a third
+#   mutants  all of them, where .ci/run plants those that a change needs and a sixth
 #   versions rolling upgrade of Kafka, and an earlier build of oncebus in one app with this one
 # make soak SOAK_FIRST=501 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
@@ -216,7 +233,7 @@ SOAK_HOURS ?= 200
 SOAK_DURATION ?= 30m
 
 .PHONY: soak
-soak: ## what make test runs, with other seeds and for longer: fuzz, simulation, embedded broker, faults (hours)
+soak: ## what make verify runs, with other seeds and for longer: fuzz, simulation, embedded broker, faults (hours)
 	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
 	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
@@ -244,6 +261,14 @@ executions: ## 50,000 operations while executors, oncebus and Kafka fail: each i
 faults: ## break a real Kafka and oncebus for DURATION and prove that nothing was lost or repeated (needs Java and Maven)
 	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)' $(FAULTS_FLAGS)
 
+# One fault of each row of the matrix, or of FAULTS, then it ends; 20 minutes are the limit for a slow machine. Times are reported and not
+# demanded, because other programs may share the machine.
+.PHONY: fault-rows
+fault-rows: ## one fault of each row of the matrix (5 min); FAULTS=p1,b1 some rows, PART=0/6 every sixth
+	@rows='$(FAULTS)'; [ -n "$$rows" ] || rows=$$($(GO) run ./benchmarks/faults -list | awk -v part='$(or $(PART),0/1)' \
+		'NR > 1 && $$3 == 1 && !seen[$$1]++ { split(part, of, "/"); if (n++ % of[2] == of[1]) printf "%s%s", (some++ ? "," : ""), $$1 }') && \
+	$(MAKE) --no-print-directory faults DURATION=20m SEED=1 FAULT_INTERVAL=1s RESULTS= FAULTS="$$rows" FAULTS_FLAGS='-lenient -round rows'
+
 # The scenarios that start with other versions. The earlier build is that of a commit: make versions PREVIOUS=7c39fd5. RATE is in raw
 # records a second.
 PREVIOUS ?=
@@ -268,7 +293,7 @@ SECOND_MODULE := benchmarks/handwritten
 
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml: go vet and more, also of the simulation's and the mutants' files
-	$(GO) run $(GOLANGCI_LINT) run ./...
+	$(GO) run $(GOLANGCI_LINT) run ./... ./.ci/select
 	$(GO) -C $(SECOND_MODULE) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
@@ -282,14 +307,24 @@ length: ## no Go file outside tests is longer than a reader's patience
 		| { ! grep . >&2; }
 
 # Not part of make check: helm and kubectl-validate take minutes to build, once.
-.PHONY: check-deployments
-check-deployments: ## the Helm chart: helm lint and template with three value files, kubectl-validate of the result
-	@.ci/deployments '$(HELM)' '$(KUBECTL_VALIDATE)' '$(PROMETHEUS_OPERATOR)' '$(KEDA)'
+NEEDS_HELM := ^TestReal(Chart|PageHelm$$|Roll$$)
 
-# make mutants takes minutes and runs last in CI; this takes seconds.
+.PHONY: check-deployments
+check-deployments: ## the Helm chart: helm lint and template with three value files, kubectl-validate of the result, and the tests that render it
+	@.ci/deployments '$(HELM)' '$(KUBECTL_VALIDATE)' '$(PROMETHEUS_OPERATOR)' '$(KEDA)'
+	.ci/failures $(GO) test -vet=off -parallel $(REAL_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(NEEDS_HELM)' ./cmd/oncebus
+
+# make mutants takes minutes; this takes seconds.
 .PHONY: edits
-edits: ## the text that each mutant replaces is in the code
-	$(GO) test -tags mutants -vet=off -run '^TestEditsApply$$' ./processor/mutants
+edits: ## the text that each mutant replaces is in the code, and a change of its file selects a test that finds it
+	$(GO) test -tags mutants -vet=off -run '^(TestEditsApply|TestSelectionFindsEachMutant)$$' ./processor/mutants
+
+# SAMPLE=60/1 is 60 of them, by seed 1.
+SAMPLE ?= 60/1
+
+.PHONY: mutants-sample
+mutants-sample: ## plant some defects and run no more than make test runs: it sees each (10 min)
+	ONCEBUS_MUTANTS_SAMPLE=$(SAMPLE) $(GO) test -tags mutants -vet=off -timeout 60m -count=1 -v -run '^TestSelectionCatchesASample$$' ./processor/mutants
 
 .PHONY: tidy
 tidy: ## go.mod and go.sum hold what the code needs and no more
@@ -323,7 +358,7 @@ release-check: ## two releases of the commit for this machine are equal, and the
 .PHONY: screenshots
 screenshots: ## take the pictures of the live page and the audit's report in deployments/screenshots (two minutes; needs Chromium and npm)
 	mkdir -p deployments/screenshots
-	CI=true ONCEBUS_TEST_SCREENSHOTS=$(CURDIR)/deployments/screenshots .ci/axe '$(AXE)' $(GO) test -vet=off -count=1 -v -run '^(TestPageInChromium|TestAuditReportInChromium)$$' ./cmd/oncebus
+	CI=true ONCEBUS_TEST_SCREENSHOTS=$(CURDIR)/deployments/screenshots .ci/axe '$(AXE)' $(GO) test -vet=off -count=1 -v -run '^(TestRealPageInChromium|TestRealAuditReportInChromium)$$' ./cmd/oncebus
 
 .PHONY: clean
 clean: ## remove what the build made

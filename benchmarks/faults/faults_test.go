@@ -9,7 +9,9 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,21 @@ import (
 // matrix has the rows of the fault matrix that need only one broker. Row u1 is the
 // scenario previous.
 var matrix = strings.Fields("b1 b2 b3 b5 b6 c1 c2 g1 g2 h1 l1 l2 l3 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
+
+// TestRowsOfTheCheckExist: the table of what a change needs (.ci/paths) names rows of the matrix.
+func TestRowsOfTheCheckExist(t *testing.T) {
+	table, err := os.ReadFile("../../.ci/paths")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^[^#\n]* faults:(\S+)`).FindAllStringSubmatch(string(table), -1) {
+		for row := range strings.SplitSeq(found[1], ",") {
+			if len(selectFaults(allFaults, []string{row}, 1, kafkatest.KafkaVersion)) == 0 {
+				t.Errorf(".ci/paths: there is no row %s with one broker", row)
+			}
+		}
+	}
+}
 
 func TestEveryRowHasAFault(t *testing.T) {
 	rows := map[string]bool{}

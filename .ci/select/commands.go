@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// commands returns what a change of files needs, in the order in which it runs.
+func (t *tree) commands(files []string) []string {
+	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{}
+	for _, file := range files {
+		needs, known := t.needsOf(file)
+		if !known {
+			return []string{everything}
+		}
+		for _, n := range needs {
+			kinds[n.kind] = true
+			switch n.kind {
+			case needTests:
+				dir, pattern, _ := strings.Cut(n.arg, ":")
+				tests[dir] = append(tests[dir], pattern)
+			case needFaults:
+				faults = append(faults, strings.Split(n.arg, ",")...)
+			}
+		}
+	}
+	if kinds[needAll] {
+		return []string{everything}
+	}
+	var lines []string
+	if raced := t.withTests(t.touched(files)); len(raced) > 0 {
+		lines = append(lines, "make race PACKAGES='"+strings.Join(raced, " ")+"'")
+	}
+	if changed := goFiles(files); len(changed) > 0 {
+		lines = append(lines, "make mutants CONTROL=skip FILES='"+strings.Join(changed, " ")+"'")
+	}
+	if fuzzed := t.withFuzz(files); kinds[needFuzz] {
+		lines = append(lines, "make fuzz")
+	} else if len(fuzzed) > 0 {
+		lines = append(lines, "make fuzz PACKAGES='"+strings.Join(fuzzed, " ")+"'")
+	}
+	if kinds[needSim] {
+		lines = append(lines, "make sim SEEDS=30")
+	}
+	if kinds[needChart] {
+		lines = append(lines, "make check-deployments")
+	}
+	for _, dir := range slices.Sorted(maps.Keys(tests)) {
+		lines = append(lines, fmt.Sprintf("make full PACKAGES=./%s RUN='^Test(Real|System)(%s)'", dir, strings.Join(distinct(tests[dir]), "|")))
+	}
+	if kinds[needRelease] {
+		lines = append(lines, "make release-check")
+	}
+	if len(faults) > 0 {
+		lines = append(lines, "make fault-rows FAULTS="+strings.Join(distinct(faults), ","))
+	}
+	return lines
+}
+
+// part returns part k of n of everything. Each package with many tests gives every n-th of them to each part, so that the parts
+// take about as long; of the other packages every n-th goes to one part.
+func (t *tree) part(k, n int) []string {
+	if n == 1 {
+		return []string{
+			"make fuzz", "make sim", "make check-deployments", "make full", "make race",
+			"make mutants CONTROL=skip", "make release-check", "make fault-rows",
+		}
+	}
+	const many = 60
+	var small, large, names []string
+	for i, dir := range t.withTests(slices.Sorted(maps.Keys(t.packages))) {
+		tests := t.packages[strings.TrimPrefix(dir, "./")].tests
+		if len(tests) >= many {
+			large = append(large, dir)
+			for j := k; j < len(tests); j += n {
+				names = append(names, tests[j].name)
+			}
+		} else if i%n == k {
+			small = append(small, dir)
+		}
+	}
+	// Make takes $$ for $.
+	run := " RUN='^(" + strings.Join(distinct(names), "|") + ")$$'"
+	var lines []string
+	for _, target := range []string{"make full", "make race"} {
+		lines = append(lines, target+" PACKAGES='"+strings.Join(large, " ")+"'"+run, target+" PACKAGES='"+strings.Join(small, " ")+"'")
+	}
+	part := fmt.Sprintf("PART=%d/%d", k, n)
+	lines = append(lines, "make fuzz "+part, fmt.Sprintf("make sim FIRST=%d SEEDS=%d", 1+k*simSeeds/n, (k+1)*simSeeds/n-k*simSeeds/n),
+		"make mutants CONTROL=skip "+part, "make fault-rows "+part)
+	switch k {
+	case 0:
+		lines = append(lines, "make release-check")
+	case 1 % n:
+		lines = append(lines, "make check-deployments")
+	}
+	return lines
+}
+
+// simSeeds is how many seeds of the simulation make verify runs, as SEEDS of the Makefile.
+const simSeeds = 100
+
+// withTests returns those of the directories that have tests, as go test takes them.
+func (t *tree) withTests(dirs []string) []string {
+	var packages []string
+	for _, dir := range dirs {
+		// The mutants run by a target of their own.
+		if p := t.packages[dir]; len(p.tests) > 0 && dir != "processor/mutants" {
+			packages = append(packages, "./"+dir)
+		}
+	}
+	return packages
+}
+
+// withFuzz returns the packages of the files that have fuzz targets.
+func (t *tree) withFuzz(files []string) []string {
+	var packages []string
+	for _, file := range files {
+		dir, ok := t.owner(file)
+		if ok && !isPage(file) && slices.ContainsFunc(t.packages[dir].tests, func(f test) bool { return strings.HasPrefix(f.name, "Fuzz") }) {
+			packages = append(packages, "./"+dir)
+		}
+	}
+	return distinct(packages)
+}
+
+// goFiles returns the files of Go that a mutant may be in, or a test that sees one.
+func goFiles(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(file string) bool { return !strings.HasSuffix(file, ".go") })
+}
+
+// distinct returns the words in order, each once.
+func distinct(words []string) []string {
+	words = slices.Clone(words)
+	slices.Sort(words)
+	return slices.Compact(words)
+}

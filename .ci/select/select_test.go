@@ -1,0 +1,197 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil { // as the command is started
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func theTree(t *testing.T) *tree {
+	t.Helper()
+	found, err := readTree(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// beginning is that of the names of tests that need more than Go.
+var beginning = regexp.MustCompile("^Test(Real|System)")
+
+// realTests returns the names of a package's tests that need more than Go, without their beginning.
+func realTests(p *pkg) (names []string) {
+	for _, test := range p.tests {
+		if beginning.MatchString(test.name) {
+			names = append(names, beginning.ReplaceAllString(test.name, ""))
+		}
+	}
+	return names
+}
+
+// TestEveryFileIsKnown: a package or a row of the table says what a change of each file needs.
+func TestEveryFileIsKnown(t *testing.T) {
+	found := theTree(t)
+	files, err := git("ls-files")
+	if err != nil {
+		t.Skipf("skipped: this is no checkout: %v", err)
+	}
+	for _, file := range files {
+		if _, known := found.needsOf(file); !known {
+			t.Errorf("%s belongs to no package and has no row in .ci/paths", file)
+		}
+	}
+}
+
+// TestRowsNameWhatExists: the path of each row covers a file, and its tests exist.
+func TestRowsNameWhatExists(t *testing.T) {
+	found := theTree(t)
+	files, err := git("ls-files", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		t.Skipf("skipped: this is no checkout: %v", err)
+	}
+	for _, r := range found.table {
+		if r.pattern != ".ci/stood" && !slices.ContainsFunc(files, r.covers) {
+			t.Errorf("no file is at %s", r.pattern)
+		}
+		for _, n := range r.needs {
+			if n.kind != needTests {
+				continue
+			}
+			dir, patterns, _ := strings.Cut(n.arg, ":")
+			p := found.packages[dir]
+			if p == nil {
+				t.Errorf("%s: there is no package %s", r.pattern, dir)
+				continue
+			}
+			for pattern := range strings.SplitSeq(patterns, "|") {
+				if !slices.ContainsFunc(realTests(p), regexp.MustCompile("^(?:"+pattern+")").MatchString) {
+					t.Errorf("%s: no test of %s begins with TestReal or TestSystem and %s", r.pattern, dir, pattern)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryRealTestHasARow: the change of some file runs it.
+func TestEveryRealTestHasARow(t *testing.T) {
+	found := theTree(t)
+	inMakeTest := regexp.MustCompile(`\^TestReal\(([A-Za-z|]+)\)\$`)
+	script, err := os.ReadFile(".ci/main-path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	always := strings.Split(inMakeTest.FindStringSubmatch(string(script))[1], "|")
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofTheChart := regexp.MustCompile(regexp.MustCompile(`(?m)^NEEDS_HELM := (.*)$`).FindStringSubmatch(strings.ReplaceAll(string(makefile), "$$", "$"))[1])
+	for dir, p := range found.packages {
+		for _, name := range realTests(p) {
+			selected := slices.Contains(always, name) || ofTheChart.MatchString("TestReal"+name)
+			for _, r := range found.table {
+				selected = selected || slices.ContainsFunc(r.needs, func(n need) bool {
+					at, patterns, _ := strings.Cut(n.arg, ":")
+					return n.kind == needTests && at == dir && regexp.MustCompile("^(?:"+patterns+")").MatchString(name)
+				})
+			}
+			if !selected {
+				t.Errorf("%s: no row of .ci/paths runs %s", dir, name)
+			}
+		}
+	}
+}
+
+// TestPlantedChanges: what a change of each kind of file selects.
+func TestPlantedChanges(t *testing.T) {
+	found := theTree(t)
+	for _, c := range []struct {
+		files string
+		want  []string // a part of some command
+	}{
+		{"deployments/helm/oncebus/templates/statefulset.yaml", []string{"make check-deployments"}},
+		{"cmd/oncebus/page/assets/page.js", []string{"./cmd/oncebus/page ", "(PageInChromium"}},
+		{"deployments/routes/orders.yaml", []string{"|Orders|"}},
+		{"deployments/prometheus/alerts.yml", []string{"AlertRules", "make check-deployments"}},
+		{"dedup/rules/providers.go", []string{"make full PACKAGES=./processor/ingress RUN='^Test(Real|System)(ProviderSDKs", "./processor/judge", "make fuzz PACKAGES='./dedup/rules'"}},
+		{"deployments/executors/java/src/main/java/Executor.java", []string{"make full PACKAGES=./deployments/executors"}},
+		{"processor/transaction.go", []string{"make sim", "n2", "./cmd/oncebus ", "make mutants CONTROL=skip FILES='processor/transaction.go'"}},
+		{"processor/transaction.go processor/judge/judge.go", []string{"FILES='processor/transaction.go processor/judge/judge.go'"}},
+		{"dedup/decide_test.go", []string{"make race PACKAGES='./dedup'"}},
+		{"dedup/testdata/new.txt", []string{"make race PACKAGES='./dedup'"}},
+		{"processor/kafkatest/node.go", []string{"make full PACKAGES=./processor/kafkatest RUN='^Test(Real|System)(.)'", "./processor/judge "}},
+		{"benchmarks/faults/verdict.go", []string{"make fault-rows FAULTS="}},
+		{"deployments/release/sbom.go", []string{"make release-check"}},
+		{"Makefile", []string{everything}},
+		{"a-new-folder/file", []string{everything}},
+		{"README.md", nil},
+		{".ci/stood", nil},
+	} {
+		got := found.commands(strings.Fields(c.files))
+		for _, want := range c.want {
+			if !slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, want) }) {
+				t.Errorf("a change of %s does not select %q:\n%s", c.files, want, strings.Join(got, "\n"))
+			}
+		}
+		if len(c.want) == 0 && len(got) > 0 {
+			t.Errorf("a change of %s selects %q", c.files, got)
+		}
+	}
+}
+
+// TestPartsAreEverything: each test of each package is in one part of six of make verify, with and without the race detector.
+func TestPartsAreEverything(t *testing.T) {
+	found := theTree(t)
+	const parts = 6
+	for _, target := range []string{"make full ", "make race "} {
+		times := map[string]int{}
+		for k := range parts {
+			for _, line := range found.part(k, parts) {
+				args, ok := strings.CutPrefix(line, target)
+				if !ok {
+					continue
+				}
+				dirs, run := packagesAndRun(args)
+				for _, dir := range dirs {
+					for _, test := range found.packages[strings.TrimPrefix(dir, "./")].tests {
+						if run.MatchString(test.name) {
+							times[dir+" "+test.name]++
+						}
+					}
+				}
+			}
+		}
+		for _, dir := range found.withTests(slices.Sorted(maps.Keys(found.packages))) {
+			for _, test := range found.packages[strings.TrimPrefix(dir, "./")].tests {
+				if times[dir+" "+test.name] == 0 {
+					t.Errorf("%s%s %s is in no part", target, dir, test.name)
+				}
+			}
+		}
+	}
+}
+
+var argument = regexp.MustCompile(`(PACKAGES|RUN)=(?:'([^']*)'|(\S+))`)
+
+// packagesAndRun reads the arguments of make full and make race.
+func packagesAndRun(args string) (dirs []string, run *regexp.Regexp) {
+	run = regexp.MustCompile(".")
+	for _, a := range argument.FindAllStringSubmatch(args, -1) {
+		if a[1] == "PACKAGES" {
+			dirs = strings.Fields(a[2] + a[3])
+		} else {
+			run = regexp.MustCompile(strings.ReplaceAll(a[2]+a[3], "$$", "$"))
+		}
+	}
+	return dirs, run
+}
