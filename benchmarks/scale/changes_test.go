@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestChangesAtSmallSize takes all steps of the part changes on a real broker, with few keys.
-func TestChangesAtSmallSize(t *testing.T) {
+// TestRealChangesAtSmallSize takes all steps of the part changes on a real broker, with few keys.
+func TestRealChangesAtSmallSize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a real broker and two processes for a minute")
 	}

@@ -13,10 +13,10 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// TestAuditReportInChromium opens the report of an audit from a file, in light and dark and on
+// TestRealAuditReportInChromium opens the report of an audit from a file, in light and dark and on
 // a phone: it shows the numbers of the JSON and all charts, requests nothing, and has no
 // violation of accessibility.
-func TestAuditReportInChromium(t *testing.T) {
+func TestRealAuditReportInChromium(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	cluster := embedded.Start(t)

@@ -247,9 +247,9 @@ var (
 	comparison = regexp.MustCompile(` (==|!=|>|<|>=|<=) [0-9.]+`)
 )
 
-// TestDashboardHasData: a real Prometheus scrapes a process that judges and one that accepts events by HTTP. Every query of every
+// TestRealDashboardHasData: a real Prometheus scrapes a process that judges and one that accepts events by HTTP. Every query of every
 // panel has data. A query that says 0 for want of a fault also has data without that 0, so its labels match.
-func TestDashboardHasData(t *testing.T) {
+func TestRealDashboardHasData(t *testing.T) {
 	t.Parallel()
 	needPrometheus(t)
 	cluster := embedded.Start(t)

@@ -374,9 +374,9 @@ func TestEveryAlertHasBothCases(t *testing.T) {
 	}
 }
 
-// TestAlertRules runs the cases of alertTests. TestPages finds metrics that do
+// TestRealAlertRules runs the cases of alertTests. TestPages finds metrics that do
 // not exist.
-func TestAlertRules(t *testing.T) {
+func TestRealAlertRules(t *testing.T) {
 	dir := filepath.Join(deployments, "prometheus")
 	if _, err := exec.LookPath("promtool"); err != nil {
 		kafkatest.Lack(t, "promtool is not installed: the alert rules are not tested (.ci/run fetches it)")

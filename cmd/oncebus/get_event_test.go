@@ -32,9 +32,9 @@ type foundEvent struct {
 	}
 }
 
-// TestRealIngressGetFindsTheFirstEvent: from a 409 to the event, in the output, although
+// TestSystemIngressGetFindsTheFirstEvent: from a 409 to the event, in the output, although
 // the records of the repartition topic were deleted.
-func TestRealIngressGetFindsTheFirstEvent(t *testing.T) {
+func TestSystemIngressGetFindsTheFirstEvent(t *testing.T) {
 	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: forward"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		const first, byHash = `{"traceId":"t-1","n":1}`, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1}`
@@ -118,9 +118,9 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 	})
 }
 
-// TestRealGetFromDuplicate: from a 409 and from a record in the duplicates topic to the first
+// TestSystemGetFromDuplicate: from a 409 and from a record in the duplicates topic to the first
 // event, by one command each, after the internal topic was purged.
-func TestRealGetFromDuplicate(t *testing.T) {
+func TestSystemGetFromDuplicate(t *testing.T) {
 	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: {to: APP.signals.duplicates}"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		const first = `{"traceId":"t-1","n":1}`

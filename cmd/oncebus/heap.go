@@ -20,7 +20,7 @@ const (
 	heapMin = 4 << 20
 	// busyGrowthMax and gcPercentMax limit the growth of a heap because much is allocated. The
 	// percentage holds for an interval, in which the live heap may grow too: without these
-	// limits a burst of requests had 130 MiB (TestRealIngressWithoutBus), with them 49.
+	// limits a burst of requests had 130 MiB (TestSystemIngressWithoutBus), with them 49.
 	busyGrowthMax = 64 << 20
 	gcPercentMax  = 200
 	// gcPercentMin limits how often a very large heap is collected.

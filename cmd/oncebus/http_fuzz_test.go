@@ -63,9 +63,9 @@ const fuzzRoutes = `routes:
     http: {path: /posts, signature: {scheme: none}, answer: async, max_body: 4096}
 `
 
-// TestHTTPFuzz runs schemathesis, which sends valid and invalid requests of the served document and checks every response. make
+// TestRealHTTPFuzz runs schemathesis, which sends valid and invalid requests of the served document and checks every response. make
 // test and make fuzz-http name the program in the environment.
-func TestHTTPFuzz(t *testing.T) {
+func TestRealHTTPFuzz(t *testing.T) {
 	program := os.Getenv("ONCEBUS_TEST_SCHEMATHESIS")
 	if program == "" {
 		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")

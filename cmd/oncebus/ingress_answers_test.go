@@ -43,11 +43,11 @@ const answersRoutes = `routes:
         signature: {scheme: hmac, secret: ORDERS_EXECUTOR, header: X-Signature, timestamp_header: X-Timestamp}
 `
 
-// TestRealFirstSenderOfAKilledInstance: first senders wait for their outcomes, and their ingress is killed with SIGKILL. After a
+// TestSystemFirstSenderOfAKilledInstance: first senders wait for their outcomes, and their ingress is killed with SIGKILL. After a
 // restart of the processor too, each gets its outcome by GET from another instance, by its location or by its key, and by sending the
 // request again. A client that followed the outcomes at the killed instance goes on from its last id at another one, and misses none.
 // Every payment is executed once.
-func TestRealFirstSenderOfAKilledInstance(t *testing.T) {
+func TestSystemFirstSenderOfAKilledInstance(t *testing.T) {
 	t.Parallel()
 	scenario := func(w *world) {
 		s := newSystem(w)

@@ -31,9 +31,9 @@ func (w *world) startInstances(n int) instances {
 // patient lets requests wait until a killed processor has restarted, even on a busy machine.
 var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      timeout: 45s\n")
 
-// TestRealIngressThousandCopies: 1,000 equal requests at the same time to three instances, and two processors: one is accepted, 999
+// TestSystemIngressThousandCopies: 1,000 equal requests at the same time to three instances, and two processors: one is accepted, 999
 // are duplicates, one event is emitted.
-func TestRealIngressThousandCopies(t *testing.T) {
+func TestSystemIngressThousandCopies(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin("signals.raw")
@@ -161,9 +161,9 @@ func (s *system) onceEach(topic, field string, ids []string) {
 	}
 }
 
-// TestRealIngressKilled: an instance is killed while requests wait, and in a second round together with a processor. The clients
+// TestSystemIngressKilled: an instance is killed while requests wait, and in a second round together with a processor. The clients
 // retry at other instances: every event is in the output once, and only connections to the killed instance failed.
-func TestRealIngressKilled(t *testing.T) {
+func TestSystemIngressKilled(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
 		s.begin("signals.raw")

@@ -52,9 +52,9 @@ type outage struct {
 	away, back func()
 }
 
-// TestRealIngressWithoutBus: no broker responds for 30 s. Requests are rejected immediately, or they wait for the broker or for
+// TestSystemIngressWithoutBus: no broker responds for 30 s. Requests are rejected immediately, or they wait for the broker or for
 // the timeout. Memory does not grow, and no accepted event is missing.
-func TestRealIngressWithoutBus(t *testing.T) {
+func TestSystemIngressWithoutBus(t *testing.T) {
 	t.Parallel()
 	ran := false // like onKafka, with a broker for this test
 	t.Run("kafka", func(t *testing.T) {

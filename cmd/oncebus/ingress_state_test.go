@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestRealIngressWithoutState: local state cannot be used. Webhooks and orders are accepted, duplicates too; deduplication resumes
+// TestSystemIngressWithoutState: local state cannot be used. Webhooks and orders are accepted, duplicates too; deduplication resumes
 // by itself.
-func TestRealIngressWithoutState(t *testing.T) {
+func TestSystemIngressWithoutState(t *testing.T) {
 	taken := func(what string, a answer) {
 		t.Helper()
 		if a.is(what, http.StatusAccepted, `{"status":"accepted","type":"/responses/forwarded-unchecked"}`); a.header.Get("Oncebus-Verdict") != "bypassed" {

@@ -35,8 +35,8 @@ func (d *sender) sendTwice(path string, sign signer, body string) [2]answer {
 	return answers
 }
 
-// TestRealIngressTradeSignals is section 1: a duplicate gets 409.
-func TestRealIngressTradeSignals(t *testing.T) {
+// TestSystemIngressTradeSignals is section 1: a duplicate gets 409.
+func TestSystemIngressTradeSignals(t *testing.T) {
 	byHTTP(t, "signals.yaml", unchanged, []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		d.post("/signals", sign, `{"traceId":"t-1"}`, "X-Other", "no").is("a signal", http.StatusAccepted, accepted)
@@ -80,9 +80,9 @@ func TestRealIngressTradeSignals(t *testing.T) {
 	})
 }
 
-// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after
+// TestSystemIngressAfterTheWindow is the end of section 1, with a short window: after
 // it the id is unused again.
-func TestRealIngressAfterTheWindow(t *testing.T) {
+func TestSystemIngressAfterTheWindow(t *testing.T) {
 	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		d.post("/signals", sign, `{"traceId":"t-1"}`).is("a signal", http.StatusAccepted, accepted)
@@ -99,8 +99,8 @@ func TestRealIngressAfterTheWindow(t *testing.T) {
 	})
 }
 
-// TestRealIngressUserOperations is section 2: DUPLICATE_REQUEST while in progress, then the stored result byte for byte.
-func TestRealIngressUserOperations(t *testing.T) {
+// TestSystemIngressUserOperations is section 2: DUPLICATE_REQUEST while in progress, then the stored result byte for byte.
+func TestSystemIngressUserOperations(t *testing.T) {
 	inputs := []string{"operations.raw", "operations.outcomes"}
 	byHTTP(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 3s"), inputs, func(t *testing.T, s *system, d *sender) {
 		const duplicateRequest = `{"error":"DUPLICATE_REQUEST"}`
@@ -260,8 +260,8 @@ func operationsRefused(s *system, d *sender) {
 	s.nowhere("refused")
 }
 
-// TestRealIngressWebhooks is section 3: a duplicate gets a success.
-func TestRealIngressWebhooks(t *testing.T) {
+// TestSystemIngressWebhooks is section 3: a duplicate gets a success.
+func TestSystemIngressWebhooks(t *testing.T) {
 	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *sender) {
 		const received = `{"received":true}`
 		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusAccepted, accepted)
@@ -305,8 +305,8 @@ func orderOf(request string, at time.Time, account, details string) string {
 	return fmt.Sprintf(`{"requestId":%q,"timestamp":%d,"account":%q,"symbol":"aapl","side":"Buy",%s}`, request, at.UnixMilli(), account, details)
 }
 
-// TestRealIngressOrders is section 4: "processing" with the original request id, then the order id byte for byte.
-func TestRealIngressOrders(t *testing.T) {
+// TestSystemIngressOrders is section 4: "processing" with the original request id, then the order id byte for byte.
+func TestSystemIngressOrders(t *testing.T) {
 	byHTTP(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
 		order := func(request string, at time.Time, details string) answer {
@@ -361,8 +361,8 @@ func TestRealIngressOrders(t *testing.T) {
 	})
 }
 
-// TestRealIngressCollision uses a key again with other details, on a route that rejects collisions.
-func TestRealIngressCollision(t *testing.T) {
+// TestSystemIngressCollision uses a key again with other details, on a route that rejects collisions.
+func TestSystemIngressCollision(t *testing.T) {
 	change := strings.NewReplacer("collision: forward", "collision: dead_letter")
 	inOneProcess(t, "orders.yaml", change, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		now := time.Now()
@@ -376,8 +376,8 @@ func TestRealIngressCollision(t *testing.T) {
 	})
 }
 
-// TestRealIngressEconomyOperations is section 5, with both policies.
-func TestRealIngressEconomyOperations(t *testing.T) {
+// TestSystemIngressEconomyOperations is section 5, with both policies.
+func TestSystemIngressEconomyOperations(t *testing.T) {
 	inputs := []string{"economy.raw", "economy.outcomes", "economy.webhooks.raw"}
 	grant := func(d *sender, request string) <-chan answer {
 		return d.later("/economy", withHMAC("ECONOMY"), fmt.Sprintf(`{"account":"a","requestId":%q,"operation":"grant"}`, request))

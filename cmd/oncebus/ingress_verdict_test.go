@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestRealIngressWithoutVerdict: no processor runs for a while. Depending on the route, a request times out with 504 or 202, or does
+// TestSystemIngressWithoutVerdict: no processor runs for a while. Depending on the route, a request times out with 504 or 202, or does
 // not wait for a verdict. The client can safely send the event again.
-func TestRealIngressWithoutVerdict(t *testing.T) {
+func TestSystemIngressWithoutVerdict(t *testing.T) {
 	for name, test := range map[string]struct {
 		http   string
 		status int

@@ -95,8 +95,8 @@ func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	}
 }
 
-// TestRealGetForgetStats: an operator shows a claim, erases it, and counts keys.
-func TestRealGetForgetStats(t *testing.T) {
+// TestSystemGetForgetStats: an operator shows a claim, erases it, and counts keys.
+func TestSystemGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
 		const event = `{"account":"a","requestId":"r1","operation":"grant"}`

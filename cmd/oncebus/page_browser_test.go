@@ -54,9 +54,9 @@ type watched struct {
 	sent    int
 }
 
-// TestPageInChromium: the figures of the page are those of /metrics, and it shows a broker that stops, a process that is killed
+// TestRealPageInChromium: the figures of the page are those of /metrics, and it shows a broker that stops, a process that is killed
 // and a task that restores. It comes back by itself. It has no violation of accessibility in any colours or width.
-func TestPageInChromium(t *testing.T) {
+func TestRealPageInChromium(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	cluster, g := startGated(t)

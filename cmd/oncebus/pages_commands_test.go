@@ -26,10 +26,10 @@ var listed = []struct {
 }{
 	{regexp.MustCompile(`^make (build|pages)\b`), "TestPages and this test need their output"},
 	{regexp.MustCompile(`^make demo\b`), "TestDemo runs the demo"},
-	{regexp.MustCompile(`^make demo-http\b`), "TestWalkThrough runs the demo by HTTP"},
+	{regexp.MustCompile(`^make demo-http\b`), "TestRealWalkThrough runs the demo by HTTP"},
 	{regexp.MustCompile(`^make (test|check|sim|mutants|faults|soak|bench-[a-z]+)\b`), "the target includes this test, or takes minutes to hours"},
 	{regexp.MustCompile(`^([A-Z_]+=(\S+|\$\([a-z0-9 -]+\)) )?docker compose -f deployments/compose\.yaml `), "needs Docker; TestCompose reads the file"},
-	{regexp.MustCompile(`^helm upgrade `), "TestPageHelm renders what it would install"},
+	{regexp.MustCompile(`^helm upgrade `), "TestRealPageHelm renders what it would install"},
 	{regexp.MustCompile(`^kubectl `), "needs a Kubernetes cluster"},
 	{regexp.MustCompile(`^(printf .* \| )?kafka-[a-z-]+\.sh `), "a script of Apache Kafka, which build machines do not have"},
 }

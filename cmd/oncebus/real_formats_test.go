@@ -145,8 +145,8 @@ func serialisers(t *testing.T) map[string][]string {
 	}
 }
 
-// TestRegistryIsInstalled fetches what TestRealFormats runs, outside of its time.
-func TestRegistryIsInstalled(t *testing.T) {
+// TestRealRegistryIsInstalled fetches what TestRealFormats runs, outside of its time.
+func TestRealRegistryIsInstalled(t *testing.T) {
 	apicurio(t)
 	serialisers(t)
 }

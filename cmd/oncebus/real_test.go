@@ -66,7 +66,7 @@ func newLoadedWorld(t *testing.T, routes string) *world {
 func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client, external bool) *world {
 	t.Helper()
 	// It differs in every run, because the cluster may outlive the run.
-	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
+	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "TestReal"), "TestSystem")), "/")
 	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
 	w := newWorldOf(t, app, routes, seeds, admin, external)
 	seed := rand.Uint64()

@@ -75,9 +75,9 @@ func (s *system) pass(topic, output string, at time.Time, format string, args ..
 	})
 }
 
-// TestRealWebhooksWithoutState is the end of section 3: when the store fails, events
+// TestSystemWebhooksWithoutState is the end of section 3: when the store fails, events
 // are forwarded with the verdict bypassed, and counted.
-func TestRealWebhooksWithoutState(t *testing.T) {
+func TestSystemWebhooksWithoutState(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", unchanged, func(_ *testing.T, s *system) {
 		d := newSmallDisk(s)
 		s.begin("webhooks.raw")
@@ -99,8 +99,8 @@ func TestRealWebhooksWithoutState(t *testing.T) {
 	})
 }
 
-// TestRealOrdersWithoutState is the same in section 4: orders are bypassed, and deduplication resumes by itself.
-func TestRealOrdersWithoutState(t *testing.T) {
+// TestSystemOrdersWithoutState is the same in section 4: orders are bypassed, and deduplication resumes by itself.
+func TestSystemOrdersWithoutState(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", unchanged, func(t *testing.T, s *system) {
 		d := newSmallDisk(s)
 		s.begin("orders.raw", "orders.outcomes")
@@ -123,8 +123,8 @@ func TestRealOrdersWithoutState(t *testing.T) {
 	})
 }
 
-// TestRealStopWithoutState: with on_state_failure: fail_closed events wait, and none is lost.
-func TestRealStopWithoutState(t *testing.T) {
+// TestSystemStopWithoutState: with on_state_failure: fail_closed events wait, and none is lost.
+func TestSystemStopWithoutState(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: fail_open", "on_state_failure: fail_closed"), func(t *testing.T, s *system) {
 		d := newSmallDisk(s)
 		s.begin("webhooks.raw")

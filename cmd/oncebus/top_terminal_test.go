@@ -93,8 +93,8 @@ func (term *terminal) checkSize(screen string, width, height int) {
 // colours are the sequences that choose a colour other than the terminal's own (39 and 49).
 var colours = regexp.MustCompile("\x1b\\[([0-9;]*;)?([34][0-8]|9[0-7])[;m]")
 
-// TestTopInATerminal: the figures of a real process, in a real terminal and as output of a script, are those of /metrics.
-func TestTopInATerminal(t *testing.T) {
+// TestRealTopInATerminal: the figures of a real process, in a real terminal and as output of a script, are those of /metrics.
+func TestRealTopInATerminal(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		kafkatest.Lack(t, "no tmux in PATH: 'oncebus top' is not tested in a terminal")

@@ -28,9 +28,6 @@ const wordsFile = "testdata/words.txt"
 // all Markdown pages, for the words of wordsFile. With -v it prints every hit;
 // with -rewrite it lowers the allowed counts.
 func TestWords(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it reads the whole tree: make test runs it without the race detector")
-	}
 	list := readWords(t)
 	hits := make(map[*banned][]string)
 	texts := 0

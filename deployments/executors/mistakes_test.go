@@ -108,9 +108,9 @@ var mistakes = []planted{
 	},
 }
 
-// TestExecutorMistakesAreNamed: the kit names each mistake that is planted in the executor in
+// TestRealExecutorMistakesAreNamed: the kit names each mistake that is planted in the executor in
 // Go, and finds none without one. The runs wait for most of their time, so all run at once.
-func TestExecutorMistakesAreNamed(t *testing.T) {
+func TestRealExecutorMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	verdicts, errs := make([][]conformance.Verdict, len(mistakes)), make([]error, len(mistakes))
 	var running sync.WaitGroup

@@ -244,7 +244,7 @@ func foldTwice(t failer, o FoldOptions, n int, next func() record) (*Counted, *p
 // TestFoldEqualsAPlainFoldOnAMillionEvents is the promise of an exact audit.
 func TestFoldEqualsAPlainFoldOnAMillionEvents(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it has no goroutine: make test runs it without the race detector")
+		t.Skip("it has no goroutine: make verify runs it without the race detector")
 	}
 	t.Parallel()
 	began := time.Now()
@@ -292,9 +292,6 @@ func TestExactFoldsEqualAPlainFold(t *testing.T) {
 // TestSampleIsWithinItsError compares samples with exact counts: the squared deviations are
 // those that the standard error states, on average, and none is far off.
 func TestSampleIsWithinItsError(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it has no goroutine: make test runs it without the race detector")
-	}
 	t.Parallel()
 	const seeds, n = 60, 30_000
 	sums := map[string]float64{}

@@ -11,10 +11,10 @@ import (
 	"oncebus/processor/kafkatest/tools"
 )
 
-// TestProviderSDKs sends webhooks that the providers' SDKs sign now. The SDKs are installed
+// TestRealProviderSDKs sends webhooks that the providers' SDKs sign now. The SDKs are installed
 // once, in the user's cache. Without the tools or the package indexes the test is skipped;
 // with CI=true it fails.
-func TestProviderSDKs(t *testing.T) {
+func TestRealProviderSDKs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs the SDKs of the providers")
 	}

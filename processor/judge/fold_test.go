@@ -157,9 +157,6 @@ func compacted(log []*kgo.Record, below int) (left []*kgo.Record) {
 // store too. So they do after compaction of any part, from any older local store on, and
 // from the floor on.
 func TestFoldIsTheState(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it has no goroutine: make test runs it without the race detector")
-	}
 	partial, floors := 0, map[int64]bool{}
 	for seed := range uint64(4) {
 		r := newFoldRun(t, seed)

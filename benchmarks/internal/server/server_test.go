@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// TestServers starts each server, reads its usage and ends it. Its files are removed.
-func TestServers(t *testing.T) {
+// TestRealServers starts each server, reads its usage and ends it. Its files are removed.
+func TestRealServers(t *testing.T) {
 	for _, c := range []struct {
 		debian string
 		start  func(context.Context) (*Server, error)

@@ -73,10 +73,10 @@ func (s *curlStep) matches(answer string) bool {
 	return !slices.ContainsFunc(s.headers, func(line string) bool { return !slices.Contains(lines, line) })
 }
 
-// TestWalkThrough runs the commands of the page against a demo: they are those
+// TestRealWalkThrough runs the commands of the page against a demo: they are those
 // that the demo prints, and the responses are those of the page. README.md has
 // some of them.
-func TestWalkThrough(t *testing.T) {
+func TestRealWalkThrough(t *testing.T) {
 	for _, tool := range []string{"bash", "curl", "openssl", "cut"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			kafkatest.Lack(t, "the commands of the page need it: %v", err)

@@ -1,6 +1,6 @@
 """Prints one signed webhook of each provider as JSON, made by the provider's own SDK where there is one.
 
-An SDK that only verifies has to accept what was made by the rule. Run by TestProviderSDKs; the output of one run is
+An SDK that only verifies has to accept what was made by the rule. Run by TestRealProviderSDKs; the output of one run is
 requests.json, with those of sign.mjs after them. No secret here is or was in use.
 """
 
