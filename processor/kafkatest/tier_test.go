@@ -21,7 +21,7 @@ var (
 	needsMore = regexp.MustCompile(`^(kafkatest\.(Start|StartNodes|Shared|Lack)|exec\.LookPath|tools\.[A-Z]\w*|program\.BuildCommit)$`)
 	// mayNeedMore matches the tests that make test leaves out, those that have an embedded broker there, and the test of make
 	// release-check.
-	mayNeedMore = regexp.MustCompile(`^(TestReal|TestSystem|TestRelease$)`)
+	mayNeedMore = regexp.MustCompile(`^Test(Real|System|Release)`)
 )
 
 // TestOtherTestsNeedGoAlone: a test that needs a real Kafka, or another program, has a name that begins with TestReal. So has one that
