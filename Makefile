@@ -158,8 +158,8 @@ mutants: ## plant the defects of processor/mutants one at a time: a test has to 
 		$(GO) test -tags mutants -vet=off -timeout 60m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
-real: ## only the tests that need more than Go, with their names
-	$(GO) test $(RACE) -vet=off -timeout $(TEST_TIMEOUT) -count=1 -v -run '^TestReal' ./...
+real: ## only the tests that need more than Go, with the race detector and with their names
+	$(GO) test $(RACE) -vet=off -timeout $(TEST_TIMEOUT) -count=1 -v -run '^Test(Real|System)' ./...
 
 .PHONY: bench-state
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
@@ -236,7 +236,7 @@ SOAK_DURATION ?= 30m
 soak: ## what make verify runs, with other seeds and for longer: fuzz, simulation, embedded broker, faults (hours)
 	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
-	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
+	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^Test(Real|System)' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
 	$(MAKE) mutants
 	$(MAKE) versions
