@@ -26,7 +26,7 @@ TEST_TIMEOUT ?= 40m
 TEST_PACKAGES ?= 3
 TEST_PARALLEL ?= 8
 # The same for tests that have real processes and a real broker work meanwhile.
-REAL_PARALLEL ?= 4
+REAL_PARALLEL ?= 3
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
 PACKAGES ?= ./... ./.ci/select

@@ -161,13 +161,13 @@ func (s *service) readAgain() (rows, cold int) {
 	return int(m.Sum("oncebus_restored_rows_total")), m.Counts("oncebus_restores_total")["cold"]
 }
 
-// writes waits until a process has all but an eighth of so many rows on disk: a kill loses those
-// in memory, and a store without any on disk is cold.
+// writes waits until a process has fewer rows in memory alone than any of its tasks has, of so many keys of
+// all tasks: a kill loses those in memory, and a store without any on disk is cold.
 func (s *service) writes(keys int) {
 	s.t.Helper()
 	eventually(s.t, "the stores write their rows", func(ctx context.Context) error {
 		m, err := s.Metrics(ctx)
-		if rows := m.Sum("oncebus_state_recent_rows"); err == nil && rows > float64(keys/8) {
+		if rows := m.Sum("oncebus_state_recent_rows"); err == nil && rows > float64(keys/ownersTasks*3/4) {
 			err = fmt.Errorf("%v rows are in memory only", rows)
 		}
 		return err

@@ -175,7 +175,6 @@ func TestRealSecurity(t *testing.T) {
 
 // testAccepted: the main path works with every authentication method, across several re-authentications.
 func (s *secured) testAccepted(t *testing.T) {
-	t.Parallel()
 	secretFile := func(name, secret string) string {
 		return kafkatest.ReplaceFile(t, filepath.Join(s.dir, name), []byte(secret+"\n"))
 	}
@@ -204,7 +203,6 @@ func (s *secured) testAccepted(t *testing.T) {
 
 // testRefused: if either side rejects the other, the process ends immediately, with exit code 1 and the reason.
 func (s *secured) testRefused(t *testing.T) {
-	t.Parallel()
 	other := newAuthority(t, t.TempDir(), "other-ca")
 	foreign, _ := other.client("mtls")
 	mtls, _ := s.ca.client("mtls")
