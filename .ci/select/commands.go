@@ -9,7 +9,7 @@ import (
 
 // commands returns what a change of files needs, in the order in which it runs.
 func (t *tree) commands(files []string) []string {
-	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{}
+	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{} // an empty row of faults is all of them
 	for _, file := range files {
 		needs, known := t.needsOf(file)
 		if !known {
@@ -20,7 +20,7 @@ func (t *tree) commands(files []string) []string {
 			switch n.kind {
 			case needTests:
 				dir, pattern, _ := strings.Cut(n.arg, ":")
-				tests[dir] = append(tests[dir], pattern)
+				tests[dir] = append(tests[dir], strings.Split(pattern, "|")...)
 			case needFaults:
 				faults = append(faults, strings.Split(n.arg, ",")...)
 			}
@@ -53,7 +53,9 @@ func (t *tree) commands(files []string) []string {
 	if kinds[needRelease] {
 		lines = append(lines, "make release-check")
 	}
-	if len(faults) > 0 {
+	if slices.Contains(faults, "") {
+		lines = append(lines, "make fault-rows")
+	} else if len(faults) > 0 {
 		lines = append(lines, "make fault-rows FAULTS="+strings.Join(distinct(faults), ","))
 	}
 	return lines

@@ -25,9 +25,6 @@ func theTree(t *testing.T) *tree {
 	return found
 }
 
-// beginning is that of the names of tests that need more than Go.
-var beginning = regexp.MustCompile("^Test(Real|System)")
-
 // realTests returns the names of a package's tests that need more than Go, without their beginning.
 func realTests(p *pkg) (names []string) {
 	for _, test := range p.tests {
@@ -119,6 +116,7 @@ func TestPlantedChanges(t *testing.T) {
 		files string
 		want  []string // a part of some command
 	}{
+		{"cmd/oncebus/chart_test.go", []string{"make check-deployments"}},
 		{"deployments/helm/oncebus/templates/statefulset.yaml", []string{"make check-deployments"}},
 		{"cmd/oncebus/page/assets/page.js", []string{"./cmd/oncebus/page ", "(PageInChromium"}},
 		{"deployments/routes/orders.yaml", []string{"|Orders|"}},
@@ -130,9 +128,11 @@ func TestPlantedChanges(t *testing.T) {
 		{"dedup/decide_test.go", []string{"make race PACKAGES='./dedup'"}},
 		{"dedup/testdata/new.txt", []string{"make race PACKAGES='./dedup'"}},
 		{"processor/kafkatest/node.go", []string{"make full PACKAGES=./processor/kafkatest RUN='^Test(Real|System)(.)'", "./processor/judge "}},
-		{"benchmarks/faults/verdict.go", []string{"make fault-rows FAULTS="}},
+		{"benchmarks/faults/verdict.go processor/wire/header.go", []string{"make fault-rows"}},
+		{"cmd/oncebus/real_move_test.go", []string{"make full PACKAGES=./cmd/oncebus RUN='^Test(Real|System)(Move)'"}},
 		{"deployments/release/sbom.go", []string{"make release-check"}},
-		{"Makefile", []string{everything}},
+		{"go.mod", []string{everything}},
+		{"Makefile", []string{"make fuzz", "make check-deployments", "make release-check"}},
 		{"a-new-folder/file", []string{everything}},
 		{"README.md", nil},
 		{".ci/stood", nil},

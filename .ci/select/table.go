@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -87,9 +88,26 @@ func (r row) covers(file string) bool {
 	return matches
 }
 
-// needsOf returns what the rows about a file need. ok is false for a file that no row and no package knows.
+// beginning is that of the names of tests that need more than Go.
+var beginning = regexp.MustCompile("^Test(Real|System)")
+
+// needsOf returns what the rows about a file need. ok is false for a file that no row and no package knows. A file of tests needs
+// those in it that need more than Go, because it changes nothing for others, and what a row with its own path says.
 func (t *tree) needsOf(file string) (needs []need, ok bool) {
-	_, ok = t.owner(file)
+	dir, ok := t.owner(file)
+	if ok && strings.HasSuffix(file, "_test.go") {
+		for _, test := range t.packages[dir].tests {
+			if test.file == path.Base(file) && beginning.MatchString(test.name) {
+				needs = append(needs, need{needTests, dir + ":" + beginning.ReplaceAllString(test.name, "")})
+			}
+		}
+		for _, r := range t.table {
+			if r.pattern == file {
+				needs = append(needs, r.needs...)
+			}
+		}
+		return needs, true
+	}
 	ok = ok || isPage(file)
 	for _, r := range t.table {
 		if r.covers(file) {
