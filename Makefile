@@ -69,7 +69,7 @@ test: ## what needs Go alone: the quick tests of every package, ten seeds of the
 
 # Everything, in one go or in parts: make verify PART=0/6. .ci/run runs a sixth, and what a change needs (.ci/select).
 .PHONY: verify
-verify: tools-note ## everything: the tests with a real Kafka and other programs, the race detector, fuzz, simulation, mutants, chart, release, faults (an hour)
+verify: tools-note ## everything: the tests with a real Kafka and other programs, the race detector, fuzz, simulation, mutants, chart, release, faults (80 min)
 	@$(GO) run ./.ci/select -verify $(or $(PART),0/1) | .ci/each
 
 .PHONY: full
@@ -264,7 +264,7 @@ faults: ## break a real Kafka and oncebus for DURATION and prove that nothing wa
 # One fault of each row of the matrix, or of FAULTS, then it ends; 20 minutes are the limit for a slow machine. Times are reported and not
 # demanded, because other programs may share the machine.
 .PHONY: fault-rows
-fault-rows: ## one fault of each row of the matrix (5 min); FAULTS=p1,b1 some rows, PART=0/6 every sixth
+fault-rows: ## one fault of each row of the matrix; FAULTS=p1,b1 some rows, PART=0/6 every sixth
 	@rows='$(FAULTS)'; [ -n "$$rows" ] || rows=$$($(GO) run ./benchmarks/faults -list | awk -v part='$(or $(PART),0/1)' \
 		'NR > 1 && $$3 == 1 && !seen[$$1]++ { split(part, of, "/"); if (n++ % of[2] == of[1]) printf "%s%s", (some++ ? "," : ""), $$1 }') && \
 	$(MAKE) --no-print-directory faults DURATION=20m SEED=1 FAULT_INTERVAL=1s RESULTS= FAULTS="$$rows" FAULTS_FLAGS='-lenient -round rows'
@@ -323,7 +323,7 @@ edits: ## the text that each mutant replaces is in the code, and a change of its
 SAMPLE ?= 60/1
 
 .PHONY: mutants-sample
-mutants-sample: ## plant some defects and run no more than make test runs: it sees each (10 min)
+mutants-sample: ## plant some defects and run no more than make test runs: it sees each (12 min)
 	ONCEBUS_MUTANTS_SAMPLE=$(SAMPLE) $(GO) test -tags mutants -vet=off -timeout 60m -count=1 -v -run '^TestSelectionCatchesASample$$' ./processor/mutants
 
 .PHONY: tidy

@@ -164,7 +164,7 @@ var claimList = []mutant{
 		name:  "lease-in-a-backlog",
 		does:  "a lease begins when its event arrives at the task, not at the dispatch: after a backlog event and duplicate are both dispatched",
 		edits: []edit{{"dedup/claim.go", "Since: max(ev.ReceivedAt, ev.DispatchedAt), Original", "Since: ev.ReceivedAt, Original"}},
-		aims:  inScript("leases", "backlog-uses-up-no-lease"),
+		aims:  []suite{dedupSuite.aimed("^TestClaimPlays$")},
 	},
 	{
 		name:  "lease-by-the-clock-alone",

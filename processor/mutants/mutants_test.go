@@ -254,14 +254,16 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 
 // reach returns the packages with the mutant: a failure of another package has
 // another cause.
-func (m *mutant) reach() []suite {
-	var suites []suite
+func (m *mutant) reach() []suite { return append(m.ownPackages(), processorSuite) }
+
+// ownPackages returns the suites of the packages that the mutant is in.
+func (m *mutant) ownPackages() (suites []suite) {
 	for _, s := range packageSuites {
 		if slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, s.pkg+"/") }) {
 			suites = append(suites, s)
 		}
 	}
-	return append(suites, processorSuite)
+	return suites
 }
 
 // plant writes the mutated files, and the overlay that replaces the real ones.

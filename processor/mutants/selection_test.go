@@ -125,8 +125,8 @@ func testsOf(t *testing.T, s suite) (names []string) {
 	return names
 }
 
-// TestSelectionCatchesASample plants mutants by chance, and runs no more than what make test and make race run of the tests that
-// aim at them: -short. Each is found. ONCEBUS_MUTANTS_SAMPLE is how many, and with a slash the seed: 60/7.
+// TestSelectionCatchesASample plants mutants by chance, and runs no more of the tests that aim at them, and of those of their
+// packages, than make test runs. Each is found. ONCEBUS_MUTANTS_SAMPLE is how many, and with a slash the seed: 60/7.
 func TestSelectionCatchesASample(t *testing.T) {
 	text, set := os.LookupEnv("ONCEBUS_MUTANTS_SAMPLE")
 	if !set {
@@ -154,7 +154,7 @@ func TestSelectionCatchesASample(t *testing.T) {
 			dir := t.TempDir()
 			overlay := plant(t, m, dir)
 			var found []string
-			for _, s := range m.aims {
+			for _, s := range slices.Concat(m.aims, m.ownPackages()) {
 				s.short = true
 				f := runSuite(t, s, overlay, dir)
 				if f.kind == failed {
