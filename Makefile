@@ -236,7 +236,7 @@ SOAK_DURATION ?= 30m
 soak: ## what make verify runs, with other seeds and for longer: fuzz, simulation, embedded broker, faults (hours)
 	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
-	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^Test(Real|System)' ./cmd/oncebus
+	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(REAL_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^Test(Real|System)' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
 	$(MAKE) mutants
 	$(MAKE) versions
