@@ -31,7 +31,7 @@ func (t *tree) commands(files []string) []string {
 	}
 	var lines []string
 	if raced := t.withTests(t.touched(files)); len(raced) > 0 {
-		lines = append(lines, "make race PACKAGES='"+strings.Join(raced, " ")+"'")
+		lines = append(lines, "make race"+inPackages(raced))
 	}
 	if changed := goFiles(files); len(changed) > 0 {
 		lines = append(lines, "make mutants CONTROL=skip FILES='"+strings.Join(changed, " ")+"'")
@@ -39,7 +39,7 @@ func (t *tree) commands(files []string) []string {
 	if fuzzed := t.withFuzz(files); kinds[needFuzz] {
 		lines = append(lines, "make fuzz")
 	} else if len(fuzzed) > 0 {
-		lines = append(lines, "make fuzz PACKAGES='"+strings.Join(fuzzed, " ")+"'")
+		lines = append(lines, "make fuzz"+inPackages(fuzzed))
 	}
 	if kinds[needSim] {
 		lines = append(lines, "make sim SEEDS=30")
@@ -73,7 +73,7 @@ func (t *tree) part(k, n int) []string {
 	const many = 60
 	var small, large, names []string
 	for i, dir := range t.withTests(slices.Sorted(maps.Keys(t.packages))) {
-		tests := t.packages[strings.TrimPrefix(dir, "./")].tests
+		tests := t.packages[dir].tests
 		if len(tests) >= many {
 			large = append(large, dir)
 			for j := k; j < len(tests); j += n {
@@ -87,7 +87,7 @@ func (t *tree) part(k, n int) []string {
 	run := " RUN='^(" + strings.Join(distinct(names), "|") + ")$$'"
 	var lines []string
 	for _, target := range []string{"make full", "make race"} {
-		lines = append(lines, target+" PACKAGES='"+strings.Join(large, " ")+"'"+run, target+" PACKAGES='"+strings.Join(small, " ")+"'")
+		lines = append(lines, target+inPackages(large)+run, target+inPackages(small))
 	}
 	part := fmt.Sprintf("PART=%d/%d", k, n)
 	lines = append(lines, "make fuzz "+part, fmt.Sprintf("make sim FIRST=%d SEEDS=%d", 1+k*simSeeds/n, (k+1)*simSeeds/n-k*simSeeds/n),
@@ -104,28 +104,24 @@ func (t *tree) part(k, n int) []string {
 // simSeeds is how many seeds of the simulation make verify runs, as SEEDS of the Makefile.
 const simSeeds = 100
 
-// withTests returns those of the directories that have tests, as go test takes them.
+// inPackages returns the argument of a target for the packages in these directories.
+func inPackages(dirs []string) string { return " PACKAGES='./" + strings.Join(dirs, " ./") + "'" }
+
+// withTests returns those of the directories that have tests. The mutants run by a target of their own.
 func (t *tree) withTests(dirs []string) []string {
-	var packages []string
-	for _, dir := range dirs {
-		// The mutants run by a target of their own.
-		if p := t.packages[dir]; len(p.tests) > 0 && dir != "processor/mutants" {
-			packages = append(packages, "./"+dir)
-		}
-	}
-	return packages
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return len(t.packages[dir].tests) == 0 || dir == "processor/mutants" })
 }
 
-// withFuzz returns the packages of the files that have fuzz targets.
+// withFuzz returns the directories of the files' packages that have fuzz targets.
 func (t *tree) withFuzz(files []string) []string {
-	var packages []string
+	var dirs []string
 	for _, file := range files {
 		dir, ok := t.owner(file)
 		if ok && !isPage(file) && slices.ContainsFunc(t.packages[dir].tests, func(f test) bool { return strings.HasPrefix(f.name, "Fuzz") }) {
-			packages = append(packages, "./"+dir)
+			dirs = append(dirs, dir)
 		}
 	}
-	return distinct(packages)
+	return distinct(dirs)
 }
 
 // goFiles returns the files of Go that a mutant may be in, or a test that sees one.

@@ -25,6 +25,16 @@ func theTree(t *testing.T) *tree {
 	return found
 }
 
+// filesOf returns the files of the tree, those too that git does not know yet.
+func filesOf(t *testing.T) []string {
+	t.Helper()
+	files, err := git("ls-files", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		t.Fatalf("the files of the tree are known in a checkout only: %v", err)
+	}
+	return files
+}
+
 // realTests returns the names of a package's tests that need more than Go, without their beginning.
 func realTests(p *pkg) (names []string) {
 	for _, test := range p.tests {
@@ -38,11 +48,7 @@ func realTests(p *pkg) (names []string) {
 // TestEveryFileIsKnown: a package or a row of the table says what a change of each file needs.
 func TestEveryFileIsKnown(t *testing.T) {
 	found := theTree(t)
-	files, err := git("ls-files")
-	if err != nil {
-		t.Skipf("skipped: this is no checkout: %v", err)
-	}
-	for _, file := range files {
+	for _, file := range filesOf(t) {
 		if _, known := found.needsOf(file); !known {
 			t.Errorf("%s belongs to no package and has no row in .ci/paths", file)
 		}
@@ -51,11 +57,7 @@ func TestEveryFileIsKnown(t *testing.T) {
 
 // TestRowsNameWhatExists: the path of each row covers a file, and its tests exist.
 func TestRowsNameWhatExists(t *testing.T) {
-	found := theTree(t)
-	files, err := git("ls-files", "--cached", "--others", "--exclude-standard")
-	if err != nil {
-		t.Skipf("skipped: this is no checkout: %v", err)
-	}
+	found, files := theTree(t), filesOf(t)
 	for _, r := range found.table {
 		if r.pattern != ".ci/stood" && !slices.ContainsFunc(files, r.covers) {
 			t.Errorf("no file is at %s", r.pattern)
@@ -114,7 +116,7 @@ func TestPlantedChanges(t *testing.T) {
 	found := theTree(t)
 	for _, c := range []struct {
 		files string
-		want  []string // a part of some command
+		want  []string // a part of some command with its end of line
 	}{
 		{"cmd/oncebus/chart_test.go", []string{"make check-deployments"}},
 		{"deployments/helm/oncebus/templates/statefulset.yaml", []string{"make check-deployments"}},
@@ -128,7 +130,7 @@ func TestPlantedChanges(t *testing.T) {
 		{"dedup/decide_test.go", []string{"make race PACKAGES='./dedup'"}},
 		{"dedup/testdata/new.txt", []string{"make race PACKAGES='./dedup'"}},
 		{"processor/kafkatest/node.go", []string{"make full PACKAGES=./processor/kafkatest RUN='^Test(Real|System)(.)'", "./processor/judge "}},
-		{"benchmarks/faults/verdict.go processor/wire/header.go", []string{"make fault-rows"}},
+		{"benchmarks/faults/verdict.go processor/wire/header.go", []string{"make fault-rows\n"}},
 		{"cmd/oncebus/real_move_test.go", []string{"make full PACKAGES=./cmd/oncebus RUN='^Test(Real|System)(Move)'"}},
 		{"deployments/release/sbom.go", []string{"make release-check"}},
 		{"go.mod", []string{everything}},
@@ -139,7 +141,7 @@ func TestPlantedChanges(t *testing.T) {
 	} {
 		got := found.commands(strings.Fields(c.files))
 		for _, want := range c.want {
-			if !slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, want) }) {
+			if !slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line+"\n", want) }) {
 				t.Errorf("a change of %s does not select %q:\n%s", c.files, want, strings.Join(got, "\n"))
 			}
 		}
@@ -163,7 +165,7 @@ func TestPartsAreEverything(t *testing.T) {
 				}
 				dirs, run := packagesAndRun(args)
 				for _, dir := range dirs {
-					for _, test := range found.packages[strings.TrimPrefix(dir, "./")].tests {
+					for _, test := range found.packages[dir].tests {
 						if run.MatchString(test.name) {
 							times[dir+" "+test.name]++
 						}
@@ -172,7 +174,7 @@ func TestPartsAreEverything(t *testing.T) {
 			}
 		}
 		for _, dir := range found.withTests(slices.Sorted(maps.Keys(found.packages))) {
-			for _, test := range found.packages[strings.TrimPrefix(dir, "./")].tests {
+			for _, test := range found.packages[dir].tests {
 				if times[dir+" "+test.name] == 0 {
 					t.Errorf("%s%s %s is in no part", target, dir, test.name)
 				}
@@ -188,7 +190,7 @@ func packagesAndRun(args string) (dirs []string, run *regexp.Regexp) {
 	run = regexp.MustCompile(".")
 	for _, a := range argument.FindAllStringSubmatch(args, -1) {
 		if a[1] == "PACKAGES" {
-			dirs = strings.Fields(a[2] + a[3])
+			dirs = strings.Fields(strings.ReplaceAll(" "+a[2]+a[3], " ./", " "))
 		} else {
 			run = regexp.MustCompile(strings.ReplaceAll(a[2]+a[3], "$$", "$"))
 		}
