@@ -142,7 +142,7 @@ SIM_TIMEOUT ?= 6h
 .PHONY: sim
 sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (testing/synctest), HOURS simulated hours in all
 	ONCEBUS_SIM_SEEDS=$(SEEDS) ONCEBUS_SIM_HOURS=$(HOURS) ONCEBUS_SIM_FIRST=$(FIRST) ONCEBUS_SIM_SEED=$(SEED) ONCEBUS_SIM_LOG=$(SIM_LOG) \
-		$(GO) test -tags synctests -vet=off -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor \
+		$(GO) test -tags synctests -vet=off -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim(DayWithoutTraffic)?$$' ./processor \
 		| awk '{ print; fflush() } /^=== RUN +TestSim$$/ { found = 1 } END { if (!found) { print "sim: no simulation found"; exit 1 } }'
 
 # One of them: make mutants MUTANT=lso-bound-restore. The control run shows that the tests pass without a mutant; CONTROL=skip leaves

@@ -49,6 +49,8 @@ type Event struct {
 	NamespaceID uint8
 	Fingerprint uint64 // 0 where the route names no details
 
+	// Linked reports that the task keeps the rows of a key's earlier windows, and links them.
+	Linked bool
 	// Shift is the order's own timestamp minus Time, in ms; 0 without adjacent
 	// buckets.
 	Shift int64
@@ -61,7 +63,10 @@ type Event struct {
 // Decide returns the verdict on an event that Admit admitted. prior is the row of
 // its digest, if found. streamTime is the namespace's before the event. With Unique
 // and AfterWindow it returns the row to write; with Duplicate, Collision and Late
-// prior.
+// prior. A row that AfterWindow replaces and links to is stored again, see AsEarlier.
+//
+// An event before the window of prior is Late. If GoesBelow reports true of it, DecideBelow
+// decides on it.
 func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
@@ -79,6 +84,7 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 		}
 		verdict = AfterWindow
 	}
+	link, before := ev.link(&prior, found, w, streamTime)
 	return verdict, Row{
 		Digest:      ev.Digest,
 		First:       ev.Time,
@@ -87,6 +93,8 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 		NamespaceID: ev.NamespaceID,
 		Shift:       ev.Shift,
 		Status:      Seen,
+		Link:        link,
+		Before:      before,
 	}
 }
 

@@ -18,9 +18,7 @@ import (
 //	change size=N grace=N                  change the window; rows and stream time stay
 //	evict                                  remove the rows that are not retained
 type decidePlay struct {
-	w          Window
-	rows       map[string]Row
-	stream     int64
+	linkedTask
 	brokerTime int64
 }
 
@@ -35,7 +33,7 @@ func (p *decidePlay) run(line string) (string, error) {
 	}
 	switch field[0] {
 	case "window":
-		*p = decidePlay{rows: map[string]Row{}, stream: NoStreamTime, brokerTime: 1 << 40}
+		*p = decidePlay{linkedTask: linkedTask{rows: map[Digest]Row{}, stream: NoStreamTime}, brokerTime: 1 << 40}
 		p.w = Window{Size: number(field[1]), Grace: number(field[2]), Skew: number(field[3]), ClampFuture: len(field) > 4}
 		return fmt.Sprintf("retention=%d", p.w.Retention()), nil
 	case "change":
@@ -65,11 +63,11 @@ func evict[K comparable](rows map[K]Row, w Window, streamTime int64) {
 
 func (p *decidePlay) event(key string, t int64) string {
 	verdict, at := p.w.Admit(t, p.stream, p.brokerTime)
+	digest := Digest{key[0]}
+	before := len(p.rows)
+	var covers Row
 	if verdict == Unique {
-		var row Row
-		prior, found := p.rows[key]
-		verdict, row = Decide(Event{Time: at}, prior, found, p.w, p.stream)
-		p.rows[key] = row
+		verdict, covers = p.judge(digest, at)
 		p.stream = NextStreamTime(p.stream, t, at)
 	}
 	out := verdict.String()
@@ -79,8 +77,15 @@ func (p *decidePlay) event(key string, t int64) string {
 	if p.stream != NoStreamTime {
 		out += fmt.Sprintf(" stream=%d", p.stream)
 	}
-	if row, ok := p.rows[key]; ok {
+	row, ok := p.rows[digest]
+	if ok {
 		out += fmt.Sprintf(" first=%d", row.First)
+	}
+	switch {
+	case ok && verdict == Duplicate && covers.First != row.First:
+		out += fmt.Sprintf(" of=%d", covers.First)
+	case ok && len(p.rows) > before && before > 0 && verdict == AfterWindow || verdict == Unique && ok && row.First != at:
+		out += fmt.Sprintf(" rows=%d", p.rowsOf(digest))
 	}
 	return out
 }

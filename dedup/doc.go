@@ -12,6 +12,10 @@
 // Window.ChangeTo changes a window while its rows stay. What the former window has removed is
 // not known, so the longer window grows with event time until it is whole.
 //
+// A key may have events that lie windows apart, in any order. Each window has a row, and the rows
+// of a key are linked (Row.Link). So of a key no two events come out within a window, and each
+// other one has one that came out within a window of it.
+//
 // # Claims
 //
 // DecideClaim decides on an event of claim mode, ApplyOutcome on an outcome. A
@@ -23,13 +27,16 @@
 //   - A duplicate never moves the window of its row.
 //   - Attempts of a key only increase while its row is retained.
 //   - A status changes only as claimMoves allows.
+//   - The rows that a row's links lead to were first seen ever earlier. Of any two of them that
+//     one window made, the windows do not cover each other's first event.
 //   - Rows, claims and tokens start with a version. Their decoders refuse another
 //     version, an unknown flag and a value out of range.
 //
 // # Not a mistake
 //
-//   - An event before the window of its row is Late, not Unique: an older row may
-//     have been replaced, and one row per key cannot show it.
+//   - Decide calls an event before the window of its row Late: the caller has the row of the
+//     window before, if there is one, and asks DecideBelow. Only where rows have no links is the
+//     event late: an older row may have been replaced.
 //   - A failure of a Bypassed claim does not free the key: the executor may have run
 //     the event that was forwarded unchecked.
 //   - A lease restarts with its task: an outcome that was produced while no task ran

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math"
 )
 
 // A Pack encodes rows of plain deduplication one after the other, each as its difference
@@ -11,7 +12,8 @@ import (
 // pay by record.
 //
 //	version 1 | for each row: digest 16 | flags 1 | [namespace id 1] |
-//	[topic uvarint | partition uvarint] | first varint | offset varint | [fingerprint 8]
+//	[topic uvarint | partition uvarint] | first varint | offset varint | [fingerprint 8] |
+//	[first - before uvarint]
 //
 // First and offset are differences to the row before, to 0 for the first row. The
 // namespace id and the topic and partition are there if they are not those of the row
@@ -29,14 +31,18 @@ type Pack struct {
 const PackVersion = 1
 
 // PackedBytesMax is the most bytes of a row in a pack, and of a pack without rows.
-const PackedBytesMax = len(Digest{}) + 2 + 3 + 5 + 2*binary.MaxVarintLen64 + 8
+const PackedBytesMax = len(Digest{}) + 2 + 3 + 5 + 3*binary.MaxVarintLen64 + 8
 
 // Flags of a row in a pack.
 const (
 	packedFingerprint = 1 << iota
 	packedPlace
 	packedNamespace
-	knownPackedFlags = packedFingerprint | packedPlace | packedNamespace
+	packedLinkNone
+	packedLinkBefore
+	packedEarlier
+	packedAgain
+	knownPackedFlags = packedAgain<<1 - 1
 )
 
 // Packs reports whether a pack can have the row: it is one of plain deduplication and has
@@ -61,6 +67,7 @@ func (p *Pack) Add(r *Row) {
 	if p.rows == 0 || r.NamespaceID != p.before.NamespaceID {
 		flags |= packedNamespace
 	}
+	flags |= (r.DetailFlags() & (flagLinkNone | flagLinkBefore | flagEarlier | flagAgain)) >> 1
 	b := append(append(p.bytes, r.Digest[:]...), flags)
 	if flags&packedNamespace != 0 {
 		b = append(b, r.NamespaceID)
@@ -74,6 +81,9 @@ func (p *Pack) Add(r *Row) {
 	b = binary.AppendVarint(b, r.At.Offset-p.before.At.Offset)
 	if flags&packedFingerprint != 0 {
 		b = binary.LittleEndian.AppendUint64(b, r.Fingerprint)
+	}
+	if r.Link == LinkBefore {
+		b = binary.AppendUvarint(b, uint64(r.First-r.Before))
 	}
 	p.bytes, p.before = b, *r
 	p.rows++
@@ -131,5 +141,14 @@ func (r *Row) readPacked(c *Cursor, first bool) {
 		if r.Fingerprint = c.Uint64(); r.Fingerprint == 0 {
 			c.Fail()
 		}
+	}
+	r.Earlier, r.Again, r.Link, r.Before = flags&packedEarlier != 0, flags&packedAgain != 0, LinkUnknown, 0
+	switch flags & (packedLinkNone | packedLinkBefore) {
+	case packedLinkNone:
+		r.Link = LinkNone
+	case packedLinkBefore:
+		r.Link, r.Before = LinkBefore, r.First-int64(c.Uvarint(math.MaxUint64))
+	case packedLinkNone | packedLinkBefore:
+		c.Fail()
 	}
 }

@@ -29,6 +29,10 @@ func drawPackable(rng *rand.Rand, before Row) Row {
 	case 4:
 		r.Fingerprint = rng.Uint64() | 1
 	}
+	r.Earlier, r.Again, r.Link, r.Before = rng.IntN(4) == 0, rng.IntN(4) == 0, Link(rng.IntN(3)), 0
+	if r.Link == LinkBefore {
+		r.Before = []int64{r.First - 1, math.MinInt64, math.MaxInt64, r.First - rng.Int64N(1<<40)}[rng.IntN(4)]
+	}
 	return r
 }
 
@@ -117,6 +121,9 @@ func TestPackRefusesDamage(t *testing.T) {
 		damaged[at] |= 0x80
 		refused("unknown bit", damaged)
 	}
+	linked := bytes.Clone(whole)
+	linked[1+len(Digest{})] |= packedLinkNone | packedLinkBefore
+	refused("two links", append(linked, 1))
 	for _, flag := range []byte{packedPlace, packedNamespace} {
 		damaged := bytes.Clone(whole)
 		damaged[1+len(Digest{})] &^= flag

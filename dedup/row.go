@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Digest is the key of a row: the first 16 bytes of the SHA-256 (or HMAC-SHA-256)
@@ -55,10 +56,20 @@ type Row struct {
 	// Shift is the order's own timestamp minus First, in ms; 0 without adjacent
 	// buckets.
 	Shift int64
+	// Before is First of the row of the window before, with LinkBefore; else 0.
+	Before int64
 	// NamespaceID is the number of the route's namespace in the manifest. It
 	// selects the window and the stream time by which the row expires.
 	NamespaceID uint8
 	Status      Status
+	// Earlier reports that the row is of an earlier window of its key, so that Digest is an
+	// EarlierDigest.
+	Earlier bool
+	// Again reports that the event of the row was stored before: only the digest or the link
+	// differ.
+	Again bool
+	// Link says whether the key has a row of the window before that of this row.
+	Link Link
 	// Attempt counts the times the key was claimed; 0 outside claim mode.
 	Attempt uint32
 	// Result is an encoded Claim, in claim mode; only with HasResult.
@@ -84,7 +95,10 @@ const (
 	flagAttempt
 	flagResult
 	flagShift
-	knownFlags = flagFingerprint | flagAttempt | flagResult | flagShift
+	flagLinkNone
+	flagLinkBefore
+	flagEarlier
+	flagAgain
 )
 
 // ErrRow is wrapped by every error about a row that cannot be decoded.
@@ -122,12 +136,25 @@ func (r *Row) DetailFlags() byte {
 	if r.Shift != 0 {
 		flags |= flagShift
 	}
+	switch r.Link {
+	case LinkUnknown:
+	case LinkNone:
+		flags |= flagLinkNone
+	case LinkBefore:
+		flags |= flagLinkBefore
+	}
+	if r.Earlier {
+		flags |= flagEarlier
+	}
+	if r.Again {
+		flags |= flagAgain
+	}
 	return flags
 }
 
 // AppendDetails appends the encoding of the details that DetailFlags names:
 //
-//	[fingerprint 8] | [attempt uvarint] | [shift varint] |
+//	[fingerprint 8] | [attempt uvarint] | [shift varint] | [first - before uvarint] |
 //	[result length uvarint (0: null, n+1: n bytes) | result]
 func (r *Row) AppendDetails(dst []byte) []byte {
 	if r.Fingerprint != 0 {
@@ -138,6 +165,9 @@ func (r *Row) AppendDetails(dst []byte) []byte {
 	}
 	if r.Shift != 0 {
 		dst = binary.AppendVarint(dst, r.Shift)
+	}
+	if r.Link == LinkBefore {
+		dst = binary.AppendUvarint(dst, uint64(r.First-r.Before)) // wraps around, and back
 	}
 	switch {
 	case !r.HasResult:
@@ -167,8 +197,8 @@ func (r *Row) DecodeBody(b []byte) (int, error) {
 	return r.decodeDetails(flags, b, &c)
 }
 
-// DecodeDetails decodes what AppendDetails wrote into r. It returns the number of
-// bytes it read. r.Result aliases b.
+// DecodeDetails decodes what AppendDetails wrote into r, which has its First. It returns the
+// number of bytes it read. r.Result aliases b.
 func (r *Row) DecodeDetails(flags byte, b []byte) (int, error) {
 	c := NewCursor(b)
 	return r.decodeDetails(flags, b, &c)
@@ -176,10 +206,11 @@ func (r *Row) DecodeDetails(flags byte, b []byte) (int, error) {
 
 // decodeDetails decodes the details at c, a cursor in b.
 func (r *Row) decodeDetails(flags byte, b []byte, c *Cursor) (int, error) {
-	if flags&^byte(knownFlags) != 0 {
-		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
+	if flags&flagLinkNone != 0 && flags&flagLinkBefore != 0 {
+		return 0, fmt.Errorf("%w: flags %#x of two links", ErrRow, flags)
 	}
 	r.Fingerprint, r.Attempt, r.Shift, r.Result, r.HasResult = 0, 0, 0, nil, false
+	r.Earlier, r.Again, r.Link, r.Before = flags&flagEarlier != 0, flags&flagAgain != 0, LinkUnknown, 0
 	if flags&flagFingerprint != 0 {
 		r.Fingerprint = c.Uint64()
 	}
@@ -188,6 +219,12 @@ func (r *Row) decodeDetails(flags byte, b []byte, c *Cursor) (int, error) {
 	}
 	if flags&flagShift != 0 {
 		r.Shift = c.Varint()
+	}
+	switch {
+	case flags&flagLinkNone != 0:
+		r.Link = LinkNone
+	case flags&flagLinkBefore != 0:
+		r.Link, r.Before = LinkBefore, r.First-int64(c.Uvarint(math.MaxUint64))
 	}
 	if flags&flagResult != 0 {
 		r.HasResult = true

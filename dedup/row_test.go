@@ -16,11 +16,12 @@ import (
 //	    while n >= 128: o += bytes([n & 127 | 128]); n >>= 7
 //	    return o + bytes([n])
 //	z = lambda n: u(n << 1 if n >= 0 else (-n << 1) - 1)
-//	def row(cl, st, first, t, p, o, fp=0, att=0, shift=0, res=False):
-//	    b = bytes([(1 if fp else 0) | (2 if att else 0) | (4 if res is not False else 0) | (8 if shift else 0), cl, st]) + z(first) + u(t) + u(p) + u(o)
+//	def row(cl, st, first, t, p, o, fp=0, att=0, shift=0, res=False, link=0, before=0, earlier=0, again=0):
+//	    b = bytes([(1 if fp else 0) | (2 if att else 0) | (4 if res is not False else 0) | (8 if shift else 0) | 16 * link | 64 * earlier | 128 * again, cl, st]) + z(first) + u(t) + u(p) + u(o)
 //	    if fp: b += struct.pack("<Q", fp)
 //	    if att: b += u(att)
 //	    if shift: b += z(shift)
+//	    if link == 2: b += u(first - before)
 //	    if res is not False: b += u(0) if res == None else u(len(res) + 1) + res
 //	    print((b"\x01" + b).hex())
 //	row(1, 0, 1700000000000, 3, 11, 123456789)                       # and so on
@@ -37,6 +38,9 @@ var goldenRows = []struct {
 	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true, Result: []byte{}}, "0106020380a0abfef9620100050101"},
 	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, Shift: -5400000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1, HasResult: true, Result: []byte("ok")}, "010f020380a0abfef962010005080706050403020101ff969305036f6b"},
 	{Row{NamespaceID: 2, Status: Freed, First: 1700000000000, Shift: 7, At: Position{1, 0, 5}, Attempt: 1}, "010a020480a0abfef962010005010e"},
+	{Row{NamespaceID: 1, First: 1700000000000, At: Position{3, 11, 123456789}, Link: LinkNone}, "0110010080a0abfef962030b959aef3a"},
+	{Row{NamespaceID: 1, First: 1700000000000, At: Position{3, 11, 5}, Fingerprint: 0x0102030405060708, Earlier: true, Again: true, Link: LinkBefore, Before: 1699999999000}, "01e1010080a0abfef962030b050807060504030201e807"},
+	{Row{First: math.MaxInt64, Link: LinkBefore, Before: math.MinInt64}, "01200000feffffffffffffffff01000000ffffffffffffffffff01"},
 }
 
 func TestGoldenRows(t *testing.T) {
@@ -64,7 +68,7 @@ func TestGoldenRows(t *testing.T) {
 func TestCorruptRows(t *testing.T) {
 	for name, bytes := range map[string]string{
 		"version":         "02000000000000" + "00",
-		"flags":           "01100000000000" + "00",
+		"two links":       "01300000000000" + "0001",
 		"status":          "01000005000000" + "00",
 		"topic":           "010000000080800400" + "00",
 		"partition":       "01000000000080808080" + "0800",
@@ -87,7 +91,7 @@ func FuzzDecodeRow(f *testing.F) {
 	for _, v := range goldenRows {
 		f.Add(v.row.AppendValue(nil))
 	}
-	f.Add([]byte{RowVersion, knownFlags, 1, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
+	f.Add([]byte{RowVersion, 0xff &^ flagLinkNone, 1, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		row, err := DecodeValue(Digest{7}, b)
 		if err != nil {

@@ -9,8 +9,8 @@ const NoStreamTime int64 = math.MinInt64
 // Window is a route's rule of time. All values are milliseconds of event time.
 //
 // A row first seen at f covers the events in [f-Size, f+Size], both ends included.
-// A later event is AfterWindow and replaces the row. An earlier event is Late,
-// because this row may have replaced an older one.
+// A later event is AfterWindow and replaces the row. An earlier event is decided by the row of
+// an earlier window, see DecideBelow.
 type Window struct {
 	Size  int64 // how far a duplicate may be from the first event
 	Grace int64 // how far beyond Size an event may lie behind stream time

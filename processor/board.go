@@ -35,6 +35,11 @@ type State struct {
 	Tasks []TaskState    `json:"tasks"`
 	// Standbys are the tasks of other processes that this one follows (ONCEBUS_STANDBY).
 	Standbys []restore.StandbyState `json:"standbys,omitempty"`
+	// TimeHeld are the namespaces whose stream time one of their inputs keeps back by more than the
+	// grace, in the task that is furthest behind.
+	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
+	// Inputs are the partitions of the inputs that this process routes.
+	Inputs []InputState `json:"inputs,omitempty"`
 	// SchemaWaits are the partitions that wait until a schema is read, in order.
 	SchemaWaits []SchemaWait `json:"schema_waits,omitempty"`
 }
@@ -107,6 +112,7 @@ type TaskState struct {
 	// Shadows has the counts of the shadows in force, for the metrics.
 	Shadows []wire.ShadowCounts `json:"-"`
 
+	held   []app.HeldTime // by namespace, also of those that are up to date
 	id     app.TaskID
 	unread bool // it waits for a schema
 	clock  *lagClock
@@ -128,7 +134,7 @@ func (t *task) describe(worker string) TaskState {
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 		d.floor = t.TrimTo()
 		d.Senders, d.Tenants = t.Counts.ListSenders(), t.Counts.ListTenants()
-		d.Shadows = t.Committed.Shadows
+		d.Shadows, d.held = t.Committed.Shadows, t.App.HeldTimes(&t.Committed, &t.Counts)
 	}
 	return d
 }
@@ -139,10 +145,11 @@ type board struct {
 	responded atomic.Int64 // Unix nanoseconds of the last response to any client of the process
 
 	mu      sync.Mutex
-	members []*membership          // one for each worker
-	tasks   map[string][]TaskState // by worker
-	stuck   reasons                // why a restoring task or a routed partition makes no progress
-	unread  reasons                // for which schema a partition waits
+	members []*membership           // one for each worker
+	tasks   map[string][]TaskState  // by worker
+	inputs  map[string][]InputState // by worker of the routing stage
+	stuck   reasons                 // why a restoring task or a routed partition makes no progress
+	unread  reasons                 // for which schema a partition waits
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
 }
@@ -160,7 +167,7 @@ func (r reasons) set(id app.TaskID, why string) {
 }
 
 func newBoard() *board {
-	return &board{tasks: map[string][]TaskState{}, stuck: reasons{}, unread: reasons{}}
+	return &board{tasks: map[string][]TaskState{}, inputs: map[string][]InputState{}, stuck: reasons{}, unread: reasons{}}
 }
 
 func (b *board) setNotTaken(reason string) {

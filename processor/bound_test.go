@@ -73,7 +73,11 @@ func TestTransactionThatTimesOutShrinks(t *testing.T) {
 				sent[fmt.Sprint("id-", n)] = r
 				records = append(records, r)
 			}
-			b.produce(records...)
+			lingers := b.newClient(kgo.ProducerLinger(time.Minute)) // so that all are in one batch
+			for _, r := range records {
+				lingers.Produce(t.Context(), r, nil)
+			}
+			must(t, lingers.Flush(t.Context()))
 			b.wait("a transaction of one record to commit", func() bool {
 				now, _, _ := i.outcomes(stage)
 				return slow.Hits() > 0 && now > committed

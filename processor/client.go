@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -70,7 +71,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.MaxBufferedBytes(256<<20),
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
 		kgo.UnknownTopicRetries(-1),
-		kgo.WithHooks(failpointHooks()...),
+		kgo.WithHooks(append(failpointHooks(), lossHook{w})...),
 		w.counted[w.stage],
 		w.endOption(transactionVersion),
 	)
@@ -129,18 +130,31 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 // the broker then delays batches now and then (2026-11-25).
 const markerTime = 3 * time.Millisecond
 
+// synced takes the assignment of a sync response. A join tells the client that the broker has removed
+// its member, and it joins as another one: franz-go then calls no callback, and goes on with the same
+// partitions. An error makes it give them up (A8).
+func (w *worker) synced(partitions map[string][]int32) error {
+	if got := w.member.gotAs(); got != "" {
+		if id, _ := w.txns.client.GroupMetadata(); id != got {
+			return fmt.Errorf("the group took this worker back as another member: %w", kerr.UnknownMemberID)
+		}
+	}
+	w.member.assign(partitions)
+	return nil
+}
+
 // balancers returns those that the worker offers to its group, the preferred one first. All
 // are cooperative. The routing stage has no local state, and the previous build offers only
 // cooperative-sticky.
 func (w *worker) balancers() []kgo.GroupBalancer {
-	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}
+	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.synced}
 	if w.stage == app.StageRoute {
 		return []kgo.GroupBalancer{sticky}
 	}
 	warm := assign.NewBalancer(func() assign.Warmth {
 		return assign.Warmth{Process: w.cfg.InstanceID, Standby: w.cfg.Standby, Positions: w.stores.Positions(w.rt.Topology)}
 	})
-	return []kgo.GroupBalancer{watchedBalancer{warm, w.member.assign}, sticky}
+	return []kgo.GroupBalancer{watchedBalancer{warm, w.synced}, sticky}
 }
 
 // watchedBalancer is a balancer that reports the assignment of this member. franz-go's
@@ -148,22 +162,34 @@ func (w *worker) balancers() []kgo.GroupBalancer {
 // response to a sync has the whole assignment.
 type watchedBalancer struct {
 	kgo.GroupBalancer
-	assigned func(map[string][]int32)
+	synced func(map[string][]int32) error
 }
 
-// ParseSyncAssignment calls assigned with the member's new assignment.
+// ParseSyncAssignment calls synced with the member's new assignment.
 func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, error) {
 	partitions, err := b.GroupBalancer.ParseSyncAssignment(assignment)
-	if err == nil {
-		b.assigned(partitions)
+	if err != nil {
+		return nil, err
 	}
-	return partitions, err
+	return partitions, b.synced(partitions)
 }
 
 // onLost runs when the broker removed this member.
 func (w *worker) onLost(gone map[string][]int32) {
 	w.member.end()
 	w.onGone(gone)
+}
+
+// A lossHook tells a worker of each end of its membership. franz-go's session calls onLost only once
+// until a transaction ends, and the worker may have got partitions since (A8).
+type lossHook struct{ *worker }
+
+// OnGroupManageError implements kgo.HookGroupManageError. The client calls it after onLost, while it
+// has the rebalance lock, and joins the group again afterwards.
+func (h lossHook) OnGroupManageError(error) {
+	if gone := byTopic(maps.Keys(h.member.assigned())); len(gone) > 0 {
+		h.onLost(gone)
+	}
 }
 
 // onGone runs before the group assigns the partitions to other members.
@@ -183,9 +209,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	if w.txns.tasks != nil {
 		w.txns.tasks.revoked(gone)
 	} else {
-		w.starts.drop(gone)
-		w.txns.pacer.drop(gone)
-		w.txns.marks.Revoke(gone)
+		w.txns.dropInputs(gone)
 	}
 	w.wake()
 }
@@ -200,9 +224,14 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	id, _ := w.txns.client.GroupMetadata()
+	w.member.got(id)
 	var uncommitted, waiting map[app.TaskID]bool
 	var err error
 	if w.txns.router != nil {
+		former := kafka.Partitions(offsets) // lost without a callback (A8), and assigned again
+		w.txns.schemas.drop(former)
+		w.txns.pacer.drop(former)
 		waiting, err = w.starts.resolve(ctx, offsets, w.txns.marks)
 	} else {
 		uncommitted, err = w.resolveStarts(ctx, offsets)

@@ -76,12 +76,11 @@ func TestDiskThatFills(t *testing.T) {
 	records, sent := traffic(200)
 	b.produce(records[:300]...)
 	b.drain(i, "signals.raw")
-	before, committed := b.dedupOffsets(), func() float64 { n, _, _ := i.outcomes(processor.StageDedup); return n }
-	transactions := committed()
-
+	committed := func() float64 { n, _, _ := i.outcomes(processor.StageDedup); return n }
 	disk.free.Store(99)
 	b.wait("the pause", func() bool { return diskPaused(i) })
 	b.wait("the worker to hold", func() bool { return i.FetchingPaused(processor.StageDedup) })
+	before, transactions := b.dedupOffsets(), committed()
 	b.produce(records[300:]...)
 	b.wait("the routing stage, which goes on", b.routed)
 	disk.free.Store(119) // more than the level, less than a fifth more

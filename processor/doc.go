@@ -154,9 +154,22 @@
 // routed close as well, and the router reads the topic from their closed checkpoints on. A
 // prepartitioned topic that has got partitions is paused until then (worker.grownTopics).
 //
+// # Stream time
+//
+// The partitions of the inputs are read at different speeds. So a task of the repartition topic
+// keeps for each source how far it has come (wire.Sources): the highest time of its events, and
+// what all sources had come to at the broker time up to which it was read. The least of them is
+// the stream time (judge/sources.go). The routing stage observes up to where it has read its
+// inputs (progress/inputs.go), and writes it with the highest event times to all partitions of
+// the repartition topic, in a transaction behind the records of which it speaks
+// (Router.WriteProgress, app.Marks). It also says when it counted the partitions. A count holds for a
+// minute of the task's log (wire.Sources.AreCounted), so stream time does not pass one that was added.
+// Without events, time goes on between these records, by their broker time (wire.Sources.TakeSample).
+// No clock of a process is in it: a dead, paused or slow router says nothing, and stream time waits.
+//
 // # Life of a changelog
 //
-// A whole checkpoint has the stream times and key counts of all namespaces. Most
+// A whole checkpoint has the stream times, sources and key counts of all namespaces. Most
 // transactions write a partial one: what it changed since the checkpoint before. Readers
 // fold them (wire.Fold). Partial ones have keys of their own, numbered since the whole
 // one, so compaction leaves the newest whole one and all after it. A new floor comes with
@@ -170,7 +183,7 @@
 // floor that the changelog itself states, and a restore can tell a trimmed changelog from
 // one that lost rows (restore.decide).
 //
-// Stream time stands in a namespace without events, and its fences with it. When the
+// Stream time stands in most namespaces without events, and their fences with it. When the
 // changelog becomes long, its task sweeps: it writes all live rows again, a chunk in each
 // transaction, and the offset at which it began becomes the floor. A task that relies on
 // its local store because the changelog lost rows sweeps too.
@@ -233,6 +246,10 @@
 //     in the log, so a replay reads the same one.
 //   - Stream time is by namespace, not by partition. Otherwise one route's
 //     backlog would make every other route's events late.
+//   - An event is late by the front of its own source, too, though its row may be there: so
+//     that verdict is the same at any speed of the other sources.
+//   - A progress record says up to which broker time a partition was read, and not that it
+//     is at its end. Such a fact stays true, whichever worker writes it and however late.
 //   - The client announces a batch that decompresses to too many bytes once, and
 //     then fetches no further. An abort may or may not resume it. So the open
 //     transaction skips the batch, or the worker replaces the client (oversize.go).

@@ -57,8 +57,11 @@ func (w *worker) takeEdition(ctx context.Context) bool {
 		w.subscribe()
 		w.takes()
 		if len(w.member.subscribed()) > 0 {
-			if changed && !slices.Equal(before, w.member.subscribed()) {
-				w.rejoin.Store(true) // a coordinator does not compare the topics of a static member
+			if changed {
+				w.targets = progressTargets{} // the repartition topic may be another one
+				if !slices.Equal(before, w.member.subscribed()) {
+					w.rejoin.Store(true) // a coordinator does not compare the topics of a static member
+				}
 			}
 			return true
 		}

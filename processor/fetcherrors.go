@@ -31,7 +31,10 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	if x.tasks != nil {
 		x.tasks.inputLost(x.client, id)
 	} else {
-		x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+		stopped := map[string][]int32{id.Topic: {id.Partition}}
+		x.client.PauseFetchPartitions(stopped)
+		x.pacer.drop(stopped) // or it would resume it
+		x.schemas.drop(stopped)
 		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 		defer cancel()
 		divergence := int64(-1)

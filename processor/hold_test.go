@@ -114,7 +114,11 @@ func TestHeldPartitionMovesHeld(t *testing.T) {
 		one := b.start(b.config("one"))
 		two := b.startWith(b.config("two"), func(p *processor.Processor) { p.SetManifestInterval(time.Hour) })
 		b.wait("both to own partitions", func() bool {
-			return one.Ready() == nil && two.Ready() == nil && len(one.State().Tasks) == 2 && len(two.State().Tasks) == 2
+			if one.Ready() != nil || two.Ready() != nil || len(one.State().Tasks) != 2 || len(two.State().Tasks) != 2 {
+				return false
+			}
+			inputs := len(one.Assigned(processor.StageRoute)) + len(two.Assigned(processor.StageRoute))
+			return inputs == 0 || len(two.Assigned(processor.StageRoute)) == 2 && inputs == 4
 		})
 		d := b.decider()
 		must(t, d.Hold(t.Context(), app.NewHold("a test", "tester", 0)))

@@ -342,7 +342,7 @@ func TestEventOfACancelledRequestIsInKafka(t *testing.T) {
 		_, err := f.try(ctx, event)
 		failed <- err
 	}()
-	b.wait("the event to be in Kafka", func() bool { return len(b.read("app-repartition")) == 1 })
+	b.wait("the event to be in Kafka", func() bool { return len(b.routedRecords()) == 1 })
 	cancel()
 	if err := <-failed; !errors.Is(err, front.ErrNoVerdict) && !errors.Is(err, front.ErrKafkaUnavailable) { // the latter before it is acknowledged
 		t.Errorf("the request ended with %v", err)

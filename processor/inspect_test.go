@@ -49,16 +49,17 @@ func TestKeysAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
+	i := b.ready(b.startWith(cfg, often))
 	const minute = 60_000
 	var records, later []*kgo.Record
 	for n := range 40 {
 		records = append(records, operation(fmt.Sprint(n), fmt.Sprint(n), int32(n%4)))
+		records[n].Timestamp = time.UnixMilli(testTime + int64(n%2)*30*minute)
 	}
 	// So many that each partition gets one: the secret of the hash is random.
 	for n := range 60 {
 		later = append(later, operation(fmt.Sprint("later-", n), fmt.Sprint("later-", n), int32(n%4)))
-		later[n].Timestamp = time.UnixMilli(testTime + 90*minute)
+		later[n].Timestamp = time.UnixMilli(testTime + 100*minute)
 	}
 	// A window is 1 h, and what is two windows and the grace old is let go.
 	var last []*kgo.Record // three, as a partition may hold none of the old keys
@@ -79,6 +80,7 @@ func TestKeysAreCounted(t *testing.T) {
 	for _, more := range [][]*kgo.Record{later, last} {
 		b.produce(more...)
 		b.drainClaims(i)
+		b.upToDate()
 	}
 	for n, restart := range []string{"running", "restarted", "rebuilt"} {
 		if n > 0 {

@@ -25,6 +25,7 @@ import (
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -64,6 +65,9 @@ type bench struct {
 	logs    *embedded.Log
 	// clientOpts go to the bench's own clients; a simulation puts its network here.
 	clientOpts []kgo.Opt
+	// says lets processors say how far they have read their inputs, so that stream time moves. The
+	// records change the offsets and transactions that other tests count.
+	says bool
 }
 
 const benchRoutes = `routes:
@@ -133,7 +137,7 @@ func (b *bench) config(instance string) processor.Config {
 		StateDir:       b.t.TempDir(),
 		Workers:        1,
 		CommitInterval: 20 * time.Millisecond,
-		SessionTimeout: time.Second,
+		SessionTimeout: 6 * time.Second, // longer than a busy machine stops
 		StopTimeout:    20 * time.Second,
 		State:          state.DefaultConfig(),
 	}
@@ -180,6 +184,9 @@ func (b *bench) startWith(cfg processor.Config, prepare func(*processor.Processo
 	}
 	p.SetPurgeInterval(time.Hour) // tests read the repartition topic back, some after minutes
 	p.SetFree(func() {})          // it collects the garbage of all tests that run meanwhile
+	if !b.says {
+		p.SetInputsInterval(-1)
+	}
 	prepare(p)
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{Processor: p, registry: reg, cancel: cancel, done: make(chan struct{})}
@@ -239,6 +246,16 @@ func signal(id string, partition int32, at int64) *kgo.Record {
 		Value:   []byte(fmt.Sprintf(`{"id":%q,"price":"1.0"}`, id)),
 		Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("00-abc")}},
 	}
+}
+
+// routedRecords returns the records of the repartition topic without progress records.
+func (b *bench) routedRecords() []*kgo.Record {
+	b.t.Helper()
+	return slices.DeleteFunc(b.read("app-repartition"), func(r *kgo.Record) bool {
+		var env wire.Envelope
+		must(b.t, wire.ReadEnvelope(r, &env))
+		return env.IsProgress
+	})
 }
 
 // read returns all committed records of a topic, in partition and offset order.

@@ -118,6 +118,9 @@ func (l *losses) judge(i *instance) {
 				Skew: i.App().Routes[0].Span.Skew, Output: "signals.unique", DeadLetter: "dead", Duplicates: oracle.Drop, Late: oracle.DeadLetter,
 			}},
 		}
+		if l.kind.task == "app-repartition" {
+			cfg.Sources = i.App().Sources
+		}
 		_, violations := oracle.Check(cfg, l.history(i, int32(p)))
 		for _, v := range violations {
 			l.t.Errorf("%+v, decided %v: %v", c, l.decisionsOf(p), v)

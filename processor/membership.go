@@ -28,6 +28,8 @@ type membership struct {
 	// after the broker removed the member. placed has its partitions with a known
 	// offset.
 	assignment, placed map[app.TaskID]bool
+	// id is that of the member in the group when it last got partitions; "" without an assignment.
+	id string
 	// removed is a topic in the sync response that the worker does not read; "" for
 	// none. The assignment does not have it.
 	removed string
@@ -38,7 +40,7 @@ func (m *membership) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rebalanced = false
-	m.assignment, m.placed, m.removed = nil, map[app.TaskID]bool{}, ""
+	m.assignment, m.placed, m.removed, m.id = nil, map[app.TaskID]bool{}, "", ""
 }
 
 // subscribe sets the topics that the worker reads.
@@ -76,8 +78,23 @@ func (m *membership) assign(partitions map[string][]int32) {
 // end drops the assignment: the client leaves its group, or the broker removed it.
 func (m *membership) end() {
 	m.mu.Lock()
-	m.assignment = nil
+	m.assignment, m.id = nil, ""
 	m.mu.Unlock()
+}
+
+// got notes the member that gets partitions.
+func (m *membership) got(id string) {
+	m.mu.Lock()
+	m.id = id
+	m.mu.Unlock()
+}
+
+// gotAs returns the id of the member that got the partitions; "" for none. The broker removes a member
+// and gives another id to the same client, whose partitions others may have had meanwhile.
+func (m *membership) gotAs() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id
 }
 
 // place marks a partition whose offset is known.

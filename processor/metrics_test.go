@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -139,7 +140,7 @@ func TestNotReadyWhileATaskRestores(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	b.runOnce(cfg, "signals.raw")
-	client := b.newClient(kgo.TransactionalID("stranger"), kgo.DefaultProduceTopic("app-repartition-changelog"))
+	client := b.newClient(kgo.TransactionalID("stranger"), kgo.TransactionTimeout(10*time.Minute), kgo.DefaultProduceTopic("app-repartition-changelog"))
 	if err := client.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestStateFieldsAreAnInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notReady, err := json.Marshal(processor.State{Reason: "x", Hold: &app.Hold{LimitMS: 1, Switch: "x", By: "x"}})
+	notReady, err := json.Marshal(processor.State{Reason: "x", Hold: &app.Hold{LimitMS: 1, Switch: "x", By: "x"}, TimeHeld: []app.HeldTime{{Routes: []string{"x"}, Since: time.UnixMilli(testTime)}}, Inputs: []processor.InputState{{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,14 +133,13 @@ func TestMoveToRoutedGoesOn(t *testing.T) {
 		t.Run("before "+phase.String(), func(t *testing.T) {
 			b, running := keyedBench(t, "one")
 			i := running[0]
-			limit := time.Minute
-			if phase == switchover.Done {
-				limit = 5 * time.Second // then the processes end it
-			}
 			b.useRoutes(routedRoutes)
-			b.stopMove(move.Options{ToRouted: true, Partitions: 6, Limit: limit, StopBefore: phase})
+			o := move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute, StopBefore: phase}
+			b.stopMove(o)
 			b.produce(keyedEvents(2, 250, 500, 4)...)
-			if phase != switchover.Done {
+			if phase == switchover.Done {
+				b.passLimit(i, o) // then the processes end it
+			} else {
 				b.refusesOthers()
 				b.growAndProduce("signals.raw")
 				b.awaitPaused("one")

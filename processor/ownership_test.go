@@ -1,13 +1,20 @@
 package processor_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"oncebus/processor"
+	"oncebus/processor/app"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestSecondRevocationWithoutTrafficIsNoticed lets instances join one by one
@@ -48,6 +55,108 @@ func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
 	b.produce(records...)
 	b.drain(all[0], "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// TestInputLostInSilenceIsLeftAlone: the group gives an input to another process, and franz-go's
+// session says nothing of it (hazard A8). This process forgets it: a hold or a clean stop would
+// else set its offset back to where the process left it.
+func TestInputLostInSilenceIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	records, _ := traffic(100)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	has := len(i.NextRouted("signals.raw"))
+	lost := app.TaskID{Topic: "signals.raw", Partition: 1}
+	i.LoseInSilence(lost)
+	b.wait("the process to forget the input", func() bool {
+		_, knows := i.NextRouted("signals.raw")[lost.Partition]
+		return !knows
+	})
+	if left := len(i.NextRouted("signals.raw")); left != has-1 {
+		t.Errorf("the process has %d inputs left of %d", left, has)
+	}
+}
+
+// pollGate keeps the clients of a process from polls while its channel, with room for one, is full.
+type pollGate struct {
+	full    chan struct{}
+	waiting atomic.Int32
+}
+
+// OnPollStart implements kgo.HookPollStart. The client has no rebalance lock there.
+func (g *pollGate) OnPollStart(context.Context) {
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	g.full <- struct{}{}
+	<-g.full
+}
+
+// TestGroupLostTwiceBeforeAPollIsForgotten: a slow broker removes a worker from its group, takes it
+// back and removes it again, before the worker polls. franz-go's session says nothing of the second
+// loss (hazard A8). Others own the partitions now: a progress record would set an input's offset
+// back, and a task would be open in two workers.
+func TestGroupLostTwiceBeforeAPollIsForgotten(t *testing.T) {
+	t.Parallel()
+	for stage, has := range map[string]func(*instance) int{
+		processor.StageRoute: func(i *instance) int { return len(i.NextRouted("signals.raw")) },
+		processor.StageDedup: func(i *instance) int { return len(i.ToOpen()) },
+	} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			gate, cfg := &pollGate{full: make(chan struct{}, 1)}, b.config("one")
+			cfg.Workers = 1
+			i := b.ready(b.start(cfg, kgo.WithHooks(gate)))
+			gate.full <- struct{}{}
+			defer func() { <-gate.full }()
+			b.wait("both workers to be kept from a poll", func() bool { return gate.waiting.Load() == 2 })
+			group := app.GroupName("app", stage)
+			keepOut := func() *kfake.FaultHandle {
+				return b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: group, Err: kerr.CoordinatorLoadInProgress, Count: -1})
+			}
+			remove := func() {
+				b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: group, Err: kerr.UnknownMemberID})
+			}
+			out := keepOut()
+			remove()
+			b.wait("the first loss", func() bool { return has(i) == 0 && len(i.Assigned(stage)) == 0 })
+			out.Remove()
+			b.wait("the partitions to come back", func() bool { return has(i) > 0 })
+			keepOut()
+			remove()
+			b.wait("the second loss to be noticed", func() bool { return has(i) == 0 && len(i.Assigned(stage)) == 0 })
+		})
+	}
+}
+
+// TestMemberThatIsTakenBackOwnsNothing: a slow broker removes a worker while it joins its group again,
+// and takes it back as another member. franz-go goes on with the former partitions, which others may
+// have had meanwhile, and says nothing (hazard A8). The worker gives them up first.
+func TestMemberThatIsTakenBackOwnsNothing(t *testing.T) {
+	t.Parallel()
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			cfg.Workers = 1
+			i := b.ready(b.start(cfg))
+			records, sent := traffic(100)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			assigned := func() int {
+				return strings.Count(b.logs.String(), fmt.Sprintf("msg=\"partitions assigned\" instance=one worker=%s-0", stage))
+			}
+			before, group := assigned(), app.GroupName("app", stage)
+			b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: group, Err: kerr.UnknownMemberID})
+			b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: group, Err: kerr.RebalanceInProgress})
+			b.wait("the worker to give its partitions up and get them", func() bool { return assigned() > before })
+			b.drain(b.ready(i), "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+		})
+	}
 }
 
 // TestInputBelowTheCheckpointIsSkipped sets the consumer back to the start,

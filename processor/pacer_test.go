@@ -48,64 +48,66 @@ func noLive(p *pacer) {
 func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
-	p := newPacer(&shared{
-		log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
-	}, &edition{rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}}, client)
-	poll := func() {
-		p.polled(polledUpTo("raw", 0, 50, 149)) // 99 left
-		p.polled(polledUpTo("raw", 1, 50, 150))
-		p.polled(polledUpTo("raw", 2, 1, 1_000_000))
-		p.polled(polledUpTo("outcomes", 3, 1, 1_000_000))
-	}
-	wantPaused := func(when string, partitions int) {
-		t.Helper()
-		paused := client.PauseFetchPartitions(nil)
-		if len(paused["raw"]) != partitions || len(paused) > 1 {
-			t.Errorf("%s: %v paused, want %d partitions of raw", when, paused, partitions)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacer(&shared{
+			log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, room: 10, ahead: time.Second},
+		}, &edition{rt: &app.App{Outcomes: map[string][]*app.Route{"outcomes": {}}}}, client)
+		poll := func() {
+			p.polled(polledUpTo("raw", 0, 50, 149)) // 99 left
+			p.polled(polledUpTo("raw", 1, 50, 150))
+			p.polled(polledUpTo("raw", 2, 1, 1_000_000))
+			p.polled(polledUpTo("outcomes", 3, 1, 1_000_000))
 		}
-		for _, partition := range paused["raw"] {
-			if partition == 0 {
-				t.Errorf("%s: a partition without a backlog is paused", when)
+		wantPaused := func(when string, partitions int) {
+			t.Helper()
+			paused := client.PauseFetchPartitions(nil)
+			if len(paused["raw"]) != partitions || len(paused) > 1 {
+				t.Errorf("%s: %v paused, want %d partitions of raw", when, paused, partitions)
+			}
+			for _, partition := range paused["raw"] {
+				if partition == 0 {
+					t.Errorf("%s: a partition without a backlog is paused", when)
+				}
 			}
 		}
-	}
-	const near = 175 * time.Millisecond // liveShare of a second
-	poll()
-	wantPaused("tasks not behind", 0)
-	p.set(near, 10)
-	poll()
-	wantPaused("tasks behind by no more than allowed", 0)
-	p.set(near+1, 10)
-	wantPaused("tasks behind", 2)
-	poll()
-	wantPaused("polled again", 2)
-	p.set(near*2/3+1, 10)
-	wantPaused("tasks less behind", 2)
-	p.drop(map[string][]int32{"raw": {2}})
-	p.set(near*2/3, 1)
-	wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
-	p.polled(polledUpTo("raw", 1, 50, 150))
-	p.polled(polledUpTo("raw", 1, 51, 150))
-	wantPaused("room used up", 1)
-	p.polled(polledUpTo("raw", 1, 52, 152))
-	wantPaused("no room", 2)
-	p.set(0, 2)
-	p.polled(polledUpTo("raw", 1, 52, 152))
-	p.polled(polledUpTo("raw", 1, 60, 152))
-	p.set(time.Hour, 2)
-	wantPaused("the backlog is gone", 1)
-	p.set(0, 0)
-	p.polled(polledUpTo("raw", 1, 50, 150))
-	p.polled(polledUpTo("raw", 1, 150, 150)) // of the same poll
-	wantPaused("paused with the last records of its backlog", 2)
-	p.set(0, 0)
-	wantPaused("resumed", 1)
-	noLive(p)
-	p.set(pauseFactor*time.Second, 0)
-	p.polled(polledUpTo("raw", 1, 50, 150))
-	wantPaused("no room, and no live records", 1)
-	p.set(pauseFactor*time.Second+1, 0)
-	wantPaused("slow tasks, and no live records", 2)
+		const near = 175 * time.Millisecond // liveShare of a second
+		poll()
+		wantPaused("tasks not behind", 0)
+		p.set(near, 10)
+		poll()
+		wantPaused("tasks behind by no more than allowed", 0)
+		p.set(near+1, 10)
+		wantPaused("tasks behind", 2)
+		poll()
+		wantPaused("polled again", 2)
+		p.set(near*2/3+1, 10)
+		wantPaused("tasks less behind", 2)
+		p.drop(map[string][]int32{"raw": {2}})
+		p.set(near*2/3, 1)
+		wantPaused("tasks no longer behind, and one partition gone", 1) // adjustOffsets resumes it
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		p.polled(polledUpTo("raw", 1, 51, 150))
+		wantPaused("room used up", 1)
+		p.polled(polledUpTo("raw", 1, 52, 152))
+		wantPaused("no room", 2)
+		p.set(0, 2)
+		p.polled(polledUpTo("raw", 1, 52, 152))
+		p.polled(polledUpTo("raw", 1, 60, 152))
+		p.set(time.Hour, 2)
+		wantPaused("the backlog is gone", 1)
+		p.set(0, 0)
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		p.polled(polledUpTo("raw", 1, 150, 150)) // of the same poll
+		wantPaused("paused with the last records of its backlog", 2)
+		p.set(0, 0)
+		wantPaused("resumed", 1)
+		noLive(p)
+		p.set(pauseFactor*time.Second, 0)
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		wantPaused("no room, and no live records", 1)
+		p.set(pauseFactor*time.Second+1, 0)
+		wantPaused("slow tasks, and no live records", 2)
+	})
 }
 
 // TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll: the workers have the same tasks. Only a worker
@@ -113,21 +115,23 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
-	s, on := &shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, ahead: time.Second}}, &edition{rt: &app.App{}}
-	of, other := newPacer(s, on, client), newPacer(s, on, client)
-	want := func(when string, p *pacer, most, near time.Duration) {
-		t.Helper()
-		if gotMost, gotNear := p.limits(); gotMost != most || gotNear != near {
-			t.Errorf("%s: limits %v and %v, want %v and %v", when, gotMost, gotNear, most, near)
+	synctest.Test(t, func(t *testing.T) {
+		s, on := &shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100, ahead: time.Second}}, &edition{rt: &app.App{}}
+		of, other := newPacer(s, on, client), newPacer(s, on, client)
+		want := func(when string, p *pacer, most, near time.Duration) {
+			t.Helper()
+			if gotMost, gotNear := p.limits(); gotMost != most || gotNear != near {
+				t.Errorf("%s: limits %v and %v, want %v and %v", when, gotMost, gotNear, most, near)
+			}
 		}
-	}
-	const live = 175 * time.Millisecond
-	want("a new pacer", of, pauseFactor*live, live)
-	noLive(of)
-	want("no live events", of, pauseFactor*time.Second, time.Second)
-	of.polled(polledUpTo("raw", 0, 50, 149))
-	want("live events", of, live, live)
-	want("live events of another worker", other, pauseFactor*live, live)
+		const live = 175 * time.Millisecond
+		want("a new pacer", of, pauseFactor*live, live)
+		noLive(of)
+		want("no live events", of, pauseFactor*time.Second, time.Second)
+		of.polled(polledUpTo("raw", 0, 50, 149))
+		want("live events", of, live, live)
+		want("live events of another worker", other, pauseFactor*live, live)
+	})
 }
 
 // TestFetchesAreSmallWithLiveEventsAndABacklog: a live event waits for the response before
@@ -135,29 +139,31 @@ func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 func TestFetchesAreSmallWithLiveEventsAndABacklog(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
-	p := newPacer(&shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100}}, &edition{rt: &app.App{}}, client)
-	want := func(when string, bytes, partitionBytes int32) {
-		t.Helper()
-		gotBytes, gotPartition := client.OptValue(kgo.FetchMaxBytes), client.OptValue(kgo.FetchMaxPartitionBytes)
-		if gotBytes != bytes || gotPartition != partitionBytes {
-			t.Errorf("%s: a fetch has %v bytes at most, of a partition %v, want %d and %d", when, gotBytes, gotPartition, bytes, partitionBytes)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacer(&shared{metrics: newMetrics(prometheus.NewRegistry()), pacing: pacing{backlog: 100}}, &edition{rt: &app.App{}}, client)
+		want := func(when string, bytes, partitionBytes int32) {
+			t.Helper()
+			gotBytes, gotPartition := client.OptValue(kgo.FetchMaxBytes), client.OptValue(kgo.FetchMaxPartitionBytes)
+			if gotBytes != bytes || gotPartition != partitionBytes {
+				t.Errorf("%s: a fetch has %v bytes at most, of a partition %v, want %d and %d", when, gotBytes, gotPartition, bytes, partitionBytes)
+			}
 		}
-	}
-	p.assigned(8)
-	want("a new pacer", 256<<10, 32<<10)
-	p.assigned(100)
-	want("many partitions", 256<<10, 16<<10)
-	p.madeAt = time.Time{}
-	p.set(0, 0)
-	want("no backlog", 2<<20, 64<<10)
-	p.assigned(8)
-	want("fewer partitions", 2<<20, 128<<10)
-	p.polled(polledUpTo("raw", 1, 50, 150))
-	p.set(0, 0)
-	want("a backlog", 256<<10, 32<<10)
-	noLive(p)
-	p.set(0, 0)
-	want("a backlog without live events", 2<<20, 128<<10)
+		p.assigned(8)
+		want("a new pacer", 256<<10, 32<<10)
+		p.assigned(100)
+		want("many partitions", 256<<10, 16<<10)
+		p.madeAt = time.Time{}
+		p.set(0, 0)
+		want("no backlog", 2<<20, 64<<10)
+		p.assigned(8)
+		want("fewer partitions", 2<<20, 128<<10)
+		p.polled(polledUpTo("raw", 1, 50, 150))
+		p.set(0, 0)
+		want("a backlog", 256<<10, 32<<10)
+		noLive(p)
+		p.set(0, 0)
+		want("a backlog without live events", 2<<20, 128<<10)
+	})
 }
 
 // TestPollsWaitForRoom: a poll waits while backlogs have used up their room, until the next

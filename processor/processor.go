@@ -42,7 +42,7 @@ type Processor struct {
 	workers []*worker
 	routes  *rules.Routes // of the file
 	redact  *security.Redactor
-	refused chan error // refused credentials, for longer than patience
+	stops   chan error // what the probe stops the process for
 }
 
 // New validates the settings and returns a processor. It opens no connection and
@@ -87,12 +87,12 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), followDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
-		routes: routes, redact: redact, refused: make(chan error, 1),
+		routes: routes, redact: redact, stops: make(chan error, 1),
 	}
 	for _, kind := range []string{app.StageRoute, app.StageDedup, security.ClientProcess} {
 		p.counted[kind] = security.ClientMetrics(reg, kind)
 	}
-	reg.MustRegister(newKeyCounts(p.board), newSenderCounts(p.board), newTenantCounts(p.board), newShadowEvents(&p.shared), newLagTimes(p.board, p.clock))
+	reg.MustRegister(newKeyCounts(p.board), newSenderCounts(p.board), newTenantCounts(p.board), newShadowEvents(&p.shared), newBehind(p.board), newLagTimes(p.board, p.clock))
 	registerClock(reg, p.clock)
 	RegisterBudget(reg, budget)
 	p.clock.OnStep = func(by time.Duration) {
@@ -145,7 +145,18 @@ func (p *Processor) run(ctx context.Context) error {
 		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, newSetFollower(&p.shared, p.conn()), &holdFollower{&p.shared, p.conn()}).run(background)
 	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
-	return p.work(ctx)
+	return p.explainCluster(ctx, p.work(ctx))
+}
+
+// explainCluster adds to the error that ends the process that its cluster was replaced: a worker may
+// have met topics of the other one before the probe did.
+func (p *Processor) explainCluster(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, kafka.ErrOtherCluster) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeInterval)
+	defer cancel()
+	return errors.Join(kafka.CheckCluster(ctx, p.client, p.newest().rt.Topology.Cluster), err)
 }
 
 // work runs the workers until ctx is done or one of them returns an error. It bounds
@@ -172,7 +183,7 @@ func (p *Processor) work(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-	case err := <-p.refused:
+	case err := <-p.stops:
 		// A worker gets this error too, unless it waits for the acknowledgement
 		// of a record.
 		cancel(err)
@@ -289,7 +300,7 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 // State returns a snapshot of the process for people and scripts.
 func (p *Processor) State() State {
 	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Routes: p.setState(), Standbys: p.standbys.State(), SchemaWaits: p.board.schemaWaits()}
-	s.Keys = sumKeys(s.Tasks)
+	s.Keys, s.TimeHeld, s.Inputs = sumKeys(s.Tasks), shownHeldTimes(s.Tasks), p.board.allInputs()
 	now := p.clock.Now()
 	for i := range s.Tasks {
 		s.Tasks[i].LagSeconds = s.Tasks[i].clock.seconds(now)
@@ -300,29 +311,41 @@ func (p *Processor) State() State {
 	return s
 }
 
-// probe pings the brokers, for the gauge broker_up and readiness. It reports credentials
-// that were refused for longer than patience.
+// probe pings the brokers, for the gauge broker_up and readiness. It stops the process if its
+// credentials were refused for longer than patience, or if the brokers are of another cluster.
 func (p *Processor) probe(ctx context.Context) {
 	patience := security.Patience{Limit: p.patience}
 	for {
 		began := time.Now()
 		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
 		err := p.client.Ping(probeCtx)
-		cancel()
-		if err == nil {
+		switch {
+		case err == nil:
 			patience.Since = time.Time{}
-		} else if security.CredentialsRefused(err) && patience.Stops(err, time.Now()) {
-			select {
-			case p.refused <- err:
-			default: // reported before
+			if e := p.newest(); e != nil {
+				p.stop(kafka.CheckCluster(probeCtx, p.client, e.rt.Topology.Cluster))
 			}
+		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
+			p.stop(err)
 		}
+		cancel()
 		if ctx.Err() == nil {
 			p.setBrokerUp(p.board.brokerResponds(err, began), err)
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
 			return
 		}
+	}
+}
+
+// stop stops the process for an error, if there is one.
+func (p *Processor) stop(err error) {
+	if err == nil {
+		return
+	}
+	select {
+	case p.stops <- err:
+	default: // it stops
 	}
 }
 

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -48,6 +49,9 @@ func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
 
 // SetProgressInterval sets the time between two observations of outcomes and executors.
 func (p *Processor) SetProgressInterval(d time.Duration) { p.progressInterval = d }
+
+// SetInputsInterval sets the time between two looks of a worker at its inputs; negative for none.
+func (p *Processor) SetInputsInterval(d time.Duration) { p.inputsInterval = d }
 
 // PauseRouting lets the routing stage fetch nothing from a topic, until the function that
 // it returns is called.
@@ -98,6 +102,7 @@ func (p *Processor) SetStallAfter(d time.Duration) { p.stallAfter = d }
 func (p *Processor) SetCounting(step func(context.Context)) { p.counting = step }
 
 func (p *Processor) App() *app.App           { return p.newest().rt }
+func (p *Processor) HasApp() bool            { return p.newest() != nil }
 func (p *Processor) Config() Config          { return p.cfg }
 func (p *Processor) Stores() *restore.Stores { return p.stores }
 
@@ -184,6 +189,40 @@ func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
 		}
 		for id := range w.member.assigned() {
 			all[id] = true
+		}
+	}
+	return all
+}
+
+// LoseInSilence takes an input from the routing workers, as the group does in a second rebalance
+// of which franz-go's session says nothing (A8).
+func (p *Processor) LoseInSilence(id app.TaskID) {
+	for _, w := range p.workers {
+		w.member.mu.Lock()
+		delete(w.member.assignment, id)
+		delete(w.member.placed, id)
+		w.member.rebalanced = w.member.rebalanced || w.stage == StageRoute
+		w.member.mu.Unlock()
+		w.wake()
+	}
+}
+
+// NextRouted returns the offsets to route next in the inputs that the process has of a topic.
+func (p *Processor) NextRouted(topic string) map[int32]int64 {
+	next := map[int32]int64{}
+	for _, w := range p.workers {
+		if w.stage == StageRoute {
+			maps.Copy(next, w.txns.marks.Positions(topic))
+		}
+	}
+	return next
+}
+
+// ToOpen returns the tasks that the process has got and did not open yet.
+func (p *Processor) ToOpen() (all []app.TaskID) {
+	for _, w := range p.workers {
+		if w.stage == StageDedup {
+			all = append(all, w.txns.tasks.toOpen()...)
 		}
 	}
 	return all

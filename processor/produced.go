@@ -36,12 +36,16 @@ type produced struct {
 	// worker waits for each. Only the worker uses both.
 	alone map[string]bool
 	until time.Time
+	// watching says that the records which the worker sends are watched.
+	watching bool
+	watches  atomic.Bool // watched is not empty
 
 	mu        sync.Mutex
 	firstErr  error
-	refused   map[string]bool // topics that refused a record for good
-	single    *kgo.Record     // sent alone
-	singleErr error           // for which its topic refused it for good
+	refused   map[string]bool      // topics that refused a record for good
+	single    *kgo.Record          // sent alone
+	singleErr error                // for which its topic refused it for good
+	watched   map[*kgo.Record]bool // whether the broker has it
 
 	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
@@ -49,10 +53,11 @@ type produced struct {
 // newProduced returns the records of a worker without any. The batches that it produces
 // decompress to batchMax bytes at most.
 func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *produced {
-	p := &produced{client: client, topology: topology, refused: map[string]bool{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
+	p := &produced{client: client, topology: topology, refused: map[string]bool{}, watched: map[*kgo.Record]bool{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
 	p.promise = func(r *kgo.Record, err error) {
 		p.unacked.Add(-producedBytes(r))
 		if err == nil {
+			p.acknowledge(r)
 			return
 		}
 		p.mu.Lock()
@@ -100,7 +105,45 @@ func (p *produced) sendBatched(r *kgo.Record) {
 		p.flush()
 	}
 	p.unacked.Add(size)
+	if p.watching {
+		p.mu.Lock()
+		p.watched[r] = false
+		p.watches.Store(true)
+		p.mu.Unlock()
+	}
 	p.client.Produce(context.Background(), r, p.promise)
+}
+
+// watch watches the records that send sends, until the end of the transaction.
+func (p *produced) watch(send func()) {
+	p.watching = true
+	defer func() { p.watching = false }()
+	send()
+}
+
+// acknowledge notes that a broker has a record.
+func (p *produced) acknowledge(r *kgo.Record) {
+	if !p.watches.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, watched := p.watched[r]; watched {
+		p.watched[r] = true
+	}
+}
+
+// watchedPartitions returns those of the watched records, and of those that no broker has.
+func (p *produced) watchedPartitions() (all, unacked []int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r, acknowledged := range p.watched {
+		all = append(all, r.Partition)
+		if !acknowledged {
+			unacked = append(unacked, r.Partition)
+		}
+	}
+	return all, unacked
 }
 
 // producedBytes returns the bytes of a record that an encoding of it has at least.
@@ -131,6 +174,8 @@ func (p *produced) reset() {
 	p.mu.Lock()
 	p.firstErr, p.single, p.singleErr = nil, nil, nil
 	clear(p.refused)
+	clear(p.watched)
+	p.watches.Store(false)
 	p.mu.Unlock()
 }
 

@@ -21,6 +21,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
+	"oncebus/processor/move"
 	"oncebus/processor/wire"
 )
 
@@ -218,7 +219,7 @@ func (b *bench) assertFormerForwarded(i *instance) {
 		emitted[string(r.Value)] = true
 	}
 	var copies []*kgo.Record
-	for _, r := range b.read("app-repartition") {
+	for _, r := range b.routedRecords() {
 		var env wire.Envelope
 		must(b.t, wire.ReadEnvelope(r, &env))
 		if env.Shadow == 0 && string(env.Route) == "signals" && emitted[string(r.Value)] {
@@ -255,10 +256,7 @@ func TestPromotionKilledAtEachStep(t *testing.T) {
 			x.step = 2
 			b.wait("the shadow to be promotable", func() bool { return b.shadows()[0].Promotable })
 			changer := b.changer(promotedRoutes)
-			limit := time.Minute
-			if c.after == front.StepJoined {
-				limit = 5 * time.Second
-			}
+			const limit = time.Minute
 			var command sync.WaitGroup
 			command.Go(func() {
 				_, err := changer.Promote(t.Context(), "ada", limit, func(s front.PromotionStep) {
@@ -271,6 +269,9 @@ func TestPromotionKilledAtEachStep(t *testing.T) {
 			x.send(100)
 			command.Wait()
 			x.send(100)
+			if c.after == front.StepJoined {
+				b.passLimit(one, move.Options{Limit: limit})
+			}
 			if !c.repeated {
 				b.wait("the hold to end", func() bool { return one.State().Hold == nil && two.State().Hold == nil })
 			}
@@ -340,7 +341,7 @@ func TestFormerRecordWaitsUnderTheHold(t *testing.T) {
 	hold := b.switchHold()
 	b.wait("the processes to hold", func() bool { return one.State().Hold != nil && two.State().Hold != nil })
 	var former *kgo.Record
-	for _, r := range b.read("app-repartition") {
+	for _, r := range b.routedRecords() {
 		var env wire.Envelope
 		must(t, wire.ReadEnvelope(r, &env))
 		if env.Shadow == 0 && string(env.Route) == "signals" {

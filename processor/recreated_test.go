@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // produceAgain writes records with a client of its own: the bench's client keeps the id of
@@ -120,4 +123,80 @@ func TestRecreatedTopicOfStateStopsTheProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// replaceCluster puts another cluster at the address of the bench's one.
+func (b *bench) replaceCluster(id string) {
+	b.t.Helper()
+	_, port, err := net.SplitHostPort(b.cluster.ListenAddrs()[0])
+	must(b.t, err)
+	number, err := strconv.Atoi(port)
+	must(b.t, err)
+	b.cluster.Close()
+	b.cluster = embedded.Start(b.t, kfake.ClusterID(id), kfake.Ports(number))
+	b.client = b.newClient()
+	b.admin = kadm.NewClient(b.client)
+}
+
+// TestReplacedClusterStopsTheProcess: another cluster comes to the address of the one on which the
+// process began, without any of its topics or with all of them. The process must say so and end: it
+// would wait for ever.
+func TestReplacedClusterStopsTheProcess(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		topics []string
+	}{{"without topics", nil}, {"with its topics", []string{"signals.raw", "signals.unique", "dead", "app-manifest", "app-repartition", "app-repartition-changelog"}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			cfg.SessionTimeout = 30 * time.Second
+			cfg.StopTimeout = 5 * time.Second // the workers may wait for the former cluster
+			i := b.ready(b.start(cfg))
+			b.produce(batch("before", 8)...)
+			b.drain(i, "signals.raw")
+			b.replaceCluster("another")
+			if len(tt.topics) > 0 {
+				_, err := b.admin.CreateTopics(t.Context(), 4, 1, nil, tt.topics...)
+				must(t, err)
+			}
+			b.stops(i)
+			if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "of cluster another, and this process began on cluster kfake") {
+				t.Errorf("the process stopped with %v", i.err)
+			}
+			if len(tt.topics) > 0 {
+				return
+			}
+			i = b.ready(b.start(cfg)) // with the files of the former cluster's state
+			b.produce(batch("before", 8)...)
+			b.drain(i, "signals.raw")
+			if out := b.read("signals.unique"); len(out) != 8 {
+				t.Errorf("%d events came out of the other cluster, want 8", len(out))
+			}
+		})
+	}
+}
+
+// TestReplacedClusterStopsTheIngress: the process would refuse requests for ever, or write them to
+// topics of which it does not know whose they are.
+func TestReplacedClusterStopsTheIngress(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	f := b.ingress("front")
+	must(t, i.stop())
+	b.replaceCluster("another")
+	b.wait("the ingress to stop", func() bool {
+		select {
+		case <-f.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if !errors.Is(f.err, kafka.ErrOtherCluster) {
+		t.Errorf("the ingress stopped with %v", f.err)
+	}
+	f.err = nil // it is checked again at the end
 }

@@ -40,7 +40,7 @@ func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 			refusal := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-dedup-0/one", Err: kerr.InvalidTxnState, Count: -1})
 			more, sent := traffic(200)
 			b.produce(more...)
-			b.wait("the router to be done", func() bool { return len(b.read("app-repartition")) == len(records)+len(more) })
+			b.wait("the router to be done", func() bool { return len(b.routedRecords()) == len(records)+len(more) })
 			must(t, i.stop())
 			refusal.Remove()
 			b.wait("the group to be empty, so that its offsets can be moved", func() bool { return move(b) == nil })

@@ -103,7 +103,7 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 
 	// A stranger's transaction, open below the rows that follow.
 	ctx := context.Background()
-	stranger := b.newClient(kgo.TransactionalID("stranger"))
+	stranger := b.newClient(kgo.TransactionalID("stranger"), kgo.TransactionTimeout(10*time.Minute))
 	must(t, stranger.BeginTransaction())
 	for p := range int32(4) {
 		must(t, stranger.ProduceSync(ctx, &kgo.Record{Topic: "app-repartition-changelog", Partition: p, Key: []byte(wire.CheckpointKey), Value: []byte("never")}).FirstErr())

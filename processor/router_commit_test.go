@@ -33,7 +33,7 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 		t.Fatal("no answer was spoiled")
 	}
 	routed := map[string]int{}
-	for _, r := range b.read("app-repartition") {
+	for _, r := range b.routedRecords() {
 		var env wire.Envelope
 		if err := wire.ReadEnvelope(r, &env); err != nil {
 			t.Fatal(err)

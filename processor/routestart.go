@@ -1,8 +1,11 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,13 +152,17 @@ type routeStarts struct {
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]*waitingPartition
-	decided map[app.TaskID]decidedStart // for the worker
+	// unlisted are the partitions whose bounds could not be listed, with the group's offsets: they
+	// have no leader.
+	unlisted map[app.TaskID]*unlistedPartition
+	decided  map[app.TaskID]decidedStart // for the worker
 }
 
-// decidedStart is where an operator lets a partition go on.
+// decidedStart is where a partition goes on that an operator has decided, or that has a leader again.
 type decidedStart struct {
-	at   int64
-	mark *app.Mark // nil for none
+	at       int64
+	mark     *app.Mark // nil for none
+	returned bool      // it had no leader
 }
 
 type waitingPartition struct {
@@ -164,26 +171,32 @@ type waitingPartition struct {
 }
 
 func newRouteStarts(s *shared) *routeStarts {
-	r := &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]decidedStart{}}
+	r := &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, unlisted: map[app.TaskID]*unlistedPartition{}, decided: map[app.TaskID]decidedStart{}}
 	r.on.Store(s.newest())
 	return r
 }
 
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
-// decision; their offset has no meaning.
+// decision, or for a leader; their offset has no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks) (waiting map[app.TaskID]bool, err error) {
+	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
 	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
 	if err != nil {
 		return nil, err
 	}
-	known, err := r.gather(ctx, offsets, decisions)
+	known, unlisted, err := r.gather(ctx, offsets, decisions)
 	if err != nil {
 		return nil, err
 	}
 	waiting = map[app.TaskID]bool{}
+	for id, why := range unlisted {
+		r.awaitLeader(id, offsets[id.Topic][id.Partition], why)
+		waiting[id] = true
+	}
 	for id, f := range known {
-		at, ok := r.startOf(ctx, id, f, decisions)
-		if !ok {
+		at, refused := r.startOf(ctx, id, f, decisions)
+		if refused != nil {
+			r.refuse(ctx, id, refused)
 			waiting[id] = true
 			continue
 		}
@@ -195,67 +208,69 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	return waiting, nil
 }
 
-// gather collects the facts about assigned partitions.
-func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (map[app.TaskID]*routeFacts, error) {
-	bounds, err := app.ListBounds(ctx, r.admin, offsets)
+// gather collects the facts about assigned partitions; of those that are unlisted there are none.
+func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (known map[app.TaskID]*routeFacts, unlisted map[app.TaskID]error, err error) {
+	bounds, unlisted, err := app.ListBounds(ctx, r.admin, offsets)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ends, err := kafka.EpochEnds(ctx, r.admin, kafka.Epochs(offsets))
+	epochs := kafka.Epochs(offsets)
+	for id := range unlisted {
+		if delete(epochs[id.Topic], id.Partition); len(epochs[id.Topic]) == 0 {
+			delete(epochs, id.Topic)
+		}
+	}
+	ends, err := kafka.EpochEnds(ctx, r.admin, epochs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known, past := map[app.TaskID]*routeFacts{}, map[string][]int32{}
-	for topic, partitions := range offsets {
-		for partition, offset := range partitions {
-			id := app.TaskID{Topic: topic, Partition: partition}
-			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
-			f.start, f.end = bounds[id].Start, bounds[id].End
-			if end, ok := ends[topic][partition]; ok {
-				f.divergence = end
-			}
-			if mark, ok := decisions.Marks[id.String()]; ok {
-				f.mark = &mark
-			}
-			if f.pastMark() {
-				past[topic] = append(past[topic], partition)
-			}
-			known[id] = &f
+	for id, of := range bounds {
+		f := r.factsOf(id, max(-1, offsets[id.Topic][id.Partition].EpochOffset().Offset))
+		f.start, f.end = of.Start, of.End
+		if end, ok := ends[id.Topic][id.Partition]; ok {
+			f.divergence = end
 		}
+		if mark, ok := decisions.Marks[id.String()]; ok {
+			f.mark = &mark
+		}
+		if f.pastMark() {
+			past[id.Topic] = append(past[id.Topic], id.Partition)
+		}
+		known[id] = &f
 	}
 	foreign, err := app.ForeignOffsets(ctx, r.on.Load().source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), past)
 	for _, id := range foreign {
 		known[id].foreign = true
 	}
-	return known, err
+	return known, unlisted, err
 }
 
-// startOf returns the offset at which a partition starts; ok is false if it waits for a
+// startOf returns the offset at which a partition starts, or the refusal on which it waits for a
 // decision.
-func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts, decisions *app.Decisions) (at int64, ok bool) {
+func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts, decisions *app.Decisions) (at int64, refused *waitingPartition) {
 	at, problem := chooseStart(*f)
 	if problem == "" {
 		if left, listed := decisions.Refusals[id.String()]; listed {
 			r.removeRefusal(ctx, &left) // of a process that died
 		}
-		return at, true
+		return at, nil
 	}
 	refusal := routeRefusal(id, f, problem)
 	accepted, ok := decisions.Accepted(&refusal)
 	if !ok {
-		r.refuse(ctx, id, *f, refusal)
-		return 0, false
+		return 0, &waitingPartition{*f, refusal}
 	}
 	r.removeRefusal(ctx, &refusal)
-	return acceptedStart(f, &accepted), true
+	return acceptedStart(f, &accepted), nil
 }
 
 // lose makes a partition wait for a decision after the client reported that it lost
 // records. divergence is the offset from which it found others; -1 if unknown.
 func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *app.Marks) error {
-	bounds, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
-	if err != nil {
-		return err
+	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
+	if err != nil || unlisted[id] != nil {
+		return cmp.Or(err, unlisted[id])
 	}
 	position, mark := held.Of(id)
 	f := r.factsOf(id, position)
@@ -265,7 +280,7 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 		problem = app.InputShortened // its offsets are there, with other records
 	}
 	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
-	r.refuse(ctx, id, f, routeRefusal(id, &f, problem))
+	r.refuse(ctx, id, &waitingPartition{f, routeRefusal(id, &f, problem)})
 	return nil
 }
 
@@ -278,17 +293,28 @@ func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 }
 
 // refuse makes a partition wait for a decision.
-func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, f routeFacts, refusal app.Refusal) {
-	r.log.Error("partition refused, waiting for a decision", "partition", id.String(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
-	refusal.Instance = r.cfg.InstanceID
-	if err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &refusal); err != nil {
-		r.log.Warn("write refusal failed, retrying", "partition", id.String(), "error", err)
-	}
-	r.board.explain(id, refusal.Text())
-	r.restores.AddRefused(refusal.Problem, 1)
+func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, w *waitingPartition) {
+	r.announce(ctx, w)
 	r.mu.Lock()
-	r.waiting[id] = &waitingPartition{f, refusal}
+	r.await(id, w)
 	r.mu.Unlock()
+}
+
+// announce says that a partition waits for a decision.
+func (r *routeStarts) announce(ctx context.Context, w *waitingPartition) {
+	refusal := &w.refusal
+	r.log.Error("partition refused, waiting for a decision", "partition", refusal.Name(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
+	refusal.Instance = r.cfg.InstanceID
+	if err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, refusal); err != nil {
+		r.log.Warn("write refusal failed, retrying", "partition", refusal.Name(), "error", err)
+	}
+}
+
+// await notes that a partition waits for a decision. The caller holds r.mu.
+func (r *routeStarts) await(id app.TaskID, w *waitingPartition) {
+	r.board.explain(id, w.refusal.Text())
+	r.restores.AddRefused(w.refusal.Problem, 1)
+	r.waiting[id] = w
 }
 
 // drop forgets partitions that are revoked.
@@ -302,12 +328,24 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	}
 }
 
+// ids returns the partitions that wait, or go on after a decision.
+func (r *routeStarts) ids() []app.TaskID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Collect(maps.Keys(r.waiting))
+	all = slices.AppendSeq(all, maps.Keys(r.unlisted))
+	return slices.AppendSeq(all, maps.Keys(r.decided))
+}
+
 // begin drops all partitions for a new client, and takes its edition.
 func (r *routeStarts) begin(on *edition) {
 	r.on.Store(on)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id := range r.waiting {
+		r.remove(id)
+	}
+	for id := range r.unlisted {
 		r.remove(id)
 	}
 	clear(r.decided)
@@ -319,47 +357,82 @@ func (r *routeStarts) remove(id app.TaskID) {
 		r.board.explain(id, "")
 		delete(r.waiting, id)
 	}
+	if _, waits := r.unlisted[id]; waits {
+		r.board.explain(id, "")
+		delete(r.unlisted, id)
+	}
 	delete(r.decided, id)
 }
 
-// run looks for decisions until ctx is done, and calls wake after one.
+// run looks for decisions, and for leaders, until ctx is done, and calls wake after one.
 func (r *routeStarts) run(ctx context.Context, wake func()) {
 	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
 		r.mu.Lock()
-		none := len(r.waiting) == 0
+		waiting, unlisted := len(r.waiting), len(r.unlisted)
 		r.mu.Unlock()
-		if none {
+		if waiting+unlisted == 0 {
 			continue
 		}
 		decisions, err := r.on.Load().source.Decisions(ctx)
 		if err != nil {
 			continue // the brokers are down: the probe reports it
 		}
-		if r.decide(ctx, decisions) {
+		some := r.decide(ctx, decisions)
+		if unlisted > 0 && r.lookAgain(ctx, decisions) || some {
 			wake()
 		}
 	}
 }
 
-// decide moves accepted partitions to decided.
+// decide moves accepted partitions to decided. Nothing is locked while it writes: a write lasts
+// until the manifest topic takes it, and rebalances and transactions need the lock.
 func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (some bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, w := range r.waiting {
+	waiting := maps.Clone(r.waiting)
+	r.mu.Unlock()
+	for id, w := range waiting {
 		accepted, ok := decisions.Accepted(&w.refusal)
-		if !ok {
-			if _, listed := decisions.Refusals[w.refusal.Name()]; !listed {
-				_ = app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &w.refusal) // the next look tries again
-			}
-			continue
+		switch _, listed := decisions.Refusals[w.refusal.Name()]; {
+		case !r.awaits(id, w): // revoked during the writes for the others
+		case ok:
+			r.removeRefusal(ctx, &w.refusal)
+			some = r.accept(id, w, &accepted) || some
+		case !listed:
+			r.listAgain(ctx, id, w)
 		}
-		at := acceptedStart(&w.facts, &accepted)
-		r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
-		r.removeRefusal(ctx, &w.refusal)
-		r.remove(id)
-		r.decided[id], some = decidedStart{at, w.facts.mark}, true
 	}
 	return some
+}
+
+// awaits reports whether a partition still waits for the decision on this refusal.
+func (r *routeStarts) awaits(id app.TaskID, w *waitingPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting[id] == w
+}
+
+// accept moves a partition to decided, unless it was revoked or refused again meanwhile.
+func (r *routeStarts) accept(id app.TaskID, w *waitingPartition, accepted *app.Acceptance) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[id] != w {
+		return false
+	}
+	at := acceptedStart(&w.facts, accepted)
+	r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
+	r.remove(id)
+	r.decided[id] = decidedStart{at: at, mark: w.facts.mark}
+	return true
+}
+
+// listAgain writes the row of a refusal that is not listed. If the partition was revoked meanwhile,
+// its next owner may have removed the row before, and would not again. An owner that waits writes
+// its own at its next look.
+func (r *routeStarts) listAgain(ctx context.Context, id app.TaskID, w *waitingPartition) {
+	err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &w.refusal)
+	if err == nil && !r.awaits(id, w) { // after an error the next look tries again
+		r.removeRefusal(ctx, &w.refusal)
+	}
 }
 
 // removeRefusal removes the row of a refusal. The row only informs.
@@ -369,66 +442,20 @@ func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
 	}
 }
 
-// takeDecided returns the partitions that go on.
-func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
+// takeDecided returns the partitions that go on, of those that the client has: it has an offset of
+// each. What is set of another one is lost, as the client then begins where adjustOffsets says.
+func (r *routeStarts) takeDecided(clientHas func() map[string]map[int32]kgo.EpochOffset) map[app.TaskID]decidedStart {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	decided := r.decided
-	r.decided = map[app.TaskID]decidedStart{}
+	if len(r.decided) == 0 {
+		return nil
+	}
+	has, decided := clientHas(), map[app.TaskID]decidedStart{}
+	for id, start := range r.decided {
+		if _, ok := has[id.Topic][id.Partition]; ok {
+			decided[id] = start
+			delete(r.decided, id)
+		}
+	}
 	return decided
-}
-
-// outcomeMax is how long the router waits for the group's offsets after End returned
-// false. Rebalance callbacks wait meanwhile.
-const outcomeMax = 2 * time.Second
-
-// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or
-// all of its partitions have other owners, after End returned false. End does that after a
-// rebalance, and after an UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
-// changelog then. The router reads the group's stable offsets, of which a transaction
-// moves all or none.
-func (x *transactions) offsetsUnmoved() bool {
-	if len(x.attempted) == 0 {
-		return true // End sent no commit: the session had lost partitions before
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
-	defer cancel()
-	partitions := map[string][]int32{}
-	for id := range x.attempted {
-		partitions[id.Topic] = append(partitions[id.Topic], id.Partition)
-	}
-	for {
-		offsets, err := kafka.StableOffsets(ctx, x.client, app.GroupName(x.cfg.AppID, app.StageRoute), partitions)
-		if err != nil {
-			x.log.Warn("read the group's offsets after an abort failed", "error", err)
-			return false
-		}
-		unmoved, unstable := x.compareOffsets(offsets)
-		if unmoved || !unstable {
-			return unmoved
-		}
-		select { // the broker has not written the end of the transaction yet
-		case <-ctx.Done():
-			return false
-		case <-time.After(stablePoll):
-		}
-	}
-}
-
-// stablePoll is the time between two reads of offsets that are not stable.
-const stablePoll = 20 * time.Millisecond
-
-// compareOffsets compares stable offsets with those of the last End. It also reports
-// whether that of a partition that the worker still has is not stable.
-func (x *transactions) compareOffsets(offsets map[string]map[int32]kafka.GroupOffset) (unmoved, unstable bool) {
-	assigned, kept := x.member.assigned(), false
-	for id, attempted := range x.attempted {
-		offset, ok := offsets[id.Topic][id.Partition]
-		if ok && offset.At < attempted {
-			return true, false
-		}
-		kept = kept || assigned[id]
-		unstable = unstable || !ok && assigned[id]
-	}
-	return !kept, unstable // all have other owners, which may have committed since, and start where the group is
 }

@@ -149,7 +149,7 @@ func TestRemovedRouteIsWorkedOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, bothRoutes)
 	i := b.living(b.config("one"), append(batch("s", 8), renamed("alerts.raw", batch("a", 8))...)...)
-	routed := b.read("app-repartition")
+	routed := b.routedRecords()
 	b.apply(benchRoutes)
 	b.taken(2, i)
 	b.produce(batch("t", 8)...)

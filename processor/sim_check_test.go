@@ -13,6 +13,31 @@ import (
 	"oncebus/processor/oracle"
 )
 
+// sources returns those of the app, as one of the lives that ran at level 2 knows them.
+func (s *sim) sources() map[uint8][]uint16 {
+	all := map[uint8][]uint16{}
+	for _, life := range s.lives {
+		if life.HasApp() { // it may have been stopped in its start
+			maps.Copy(all, life.App().Sources)
+		}
+	}
+	return all
+}
+
+// goesOn returns the namespaces whose stream time goes on without events.
+func (s *sim) goesOn() map[uint8]bool {
+	all := map[uint8]bool{}
+	for _, life := range s.lives {
+		if !life.HasApp() {
+			continue
+		}
+		for id := range life.App().Sources {
+			all[id] = life.App().GoesOn[id]
+		}
+	}
+	return all
+}
+
 // check has the oracle judge the history.
 func (s *sim) check(h *oracle.History) {
 	if s.set.claims != nil {
@@ -23,6 +48,7 @@ func (s *sim) check(h *oracle.History) {
 	cfg := oracle.Config{
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
 		Topics: map[string]uint16{}, Routes: s.set.routes, Emissions: map[string]oracle.Emission{},
+		Sources: s.sources(), GoesOn: s.goesOn(),
 	}
 	for _, topic := range s.set.outputs() {
 		cfg.Emissions[topic] = oracle.Emission{Partitions: s.set.partitions}

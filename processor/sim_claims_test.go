@@ -226,6 +226,8 @@ func (s *sim) checkClaims(h *oracle.History) {
 		}
 		h.Live[topic] = kept
 	}
+	ops := s.lives[0].App().Manifest.NamespaceID("ops")
+	s.set.claims.Sources, s.set.claims.GoesOn = s.sources()[ops], s.goesOn()[ops]
 	wrong, emitted := oracle.CheckClaims(s.set.claims, h.Live)
 	s.t.Logf("seed %d: claims, compared %v", s.seed, emitted)
 	if emitted["ops.run"] == 0 {

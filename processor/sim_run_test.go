@@ -178,9 +178,10 @@ func (s *sim) run() {
 	}
 	s.faultsAndTraffic()
 	s.heal()
-	h := s.drainedHistory()
+	h := s.drain()
 	s.http.end()
-	s.stopAll()
+	s.stopAll() // progress records are written without input, so nothing is final before
+	s.readHistory(h)
 	h.Stores = s.readStores()
 	s.check(h)
 	s.report()
@@ -300,8 +301,8 @@ func (s *sim) unlock(keep *simLife) *simLife {
 	return keep
 }
 
-// drainedHistory waits until all is worked off and returns what was observed.
-func (s *sim) drainedHistory() *oracle.History {
+// drain waits until all is worked off, and returns what was sent.
+func (s *sim) drain() *oracle.History {
 	h := &oracle.History{Sent: s.traffic.sent, Requests: s.posted(), Refused: s.refused, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
 	worker := s.running()[0]
 	deadline, unlocks := time.Now().Add(healMax), 0
@@ -322,12 +323,16 @@ func (s *sim) drainedHistory() *oracle.History {
 		}
 		_ = kafka.Pause(context.Background(), 200*time.Millisecond)
 	}
-	// Progress records are written without input, so a transaction may just be open.
-	for deadline := time.Now().Add(healMax); ; _ = kafka.Pause(context.Background(), 20*time.Millisecond) {
-		if h.Open = s.openTransactions(s.topics()...); len(h.Open) == 0 || time.Now().After(deadline) {
-			break
-		}
+	return h
+}
+
+// readHistory reads what was observed, after all instances have stopped.
+func (s *sim) readHistory(h *oracle.History) {
+	// A stop that gave up the last transaction left it open until its timeout.
+	for deadline := time.Now().Add(healMax); !s.allStable() && time.Now().Before(deadline); {
+		_ = kafka.Pause(context.Background(), 50*time.Millisecond)
 	}
+	h.Open = s.openTransactions(s.topics()...)
 	for _, topic := range s.topics() {
 		for _, r := range s.read(topic) {
 			h.Final[topic] = append(h.Final[topic], observed(r))
@@ -348,7 +353,6 @@ func (s *sim) drainedHistory() *oracle.History {
 	}
 	delete(live, manifestTopic)
 	h.Live = live
-	return h
 }
 
 // diagnose writes down who holds what.

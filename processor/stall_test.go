@@ -24,7 +24,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	b.produce(batch("a", 100)...)
 	b.drain(i, "signals.raw")
 	ctx := context.Background()
-	stranger := b.newClient(kgo.TransactionalID("stranger"))
+	stranger := b.newClient(kgo.TransactionalID("stranger"), kgo.TransactionTimeout(10*time.Minute))
 	must(t, stranger.BeginTransaction())
 	hanging := &kgo.Record{Topic: "app-repartition-changelog", Partition: 2, Key: []byte(wire.CheckpointKey), Value: []byte("never")}
 	must(t, stranger.ProduceSync(ctx, hanging).FirstErr())

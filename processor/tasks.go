@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -80,19 +81,25 @@ func (s *taskSet) assigned(fresh []assignment) {
 
 // revoked closes tasks before the group assigns their partitions to other members.
 func (s *taskSet) revoked(partitions map[string][]int32) {
-	gone := map[app.TaskID]bool{}
-	for topic, ps := range partitions {
-		for _, p := range ps {
-			gone[app.TaskID{Topic: topic, Partition: p}] = true
-		}
-	}
-	s.closeTasks(func(id app.TaskID) bool { return gone[id] })
+	s.closeTasks(func(id app.TaskID) bool { return slices.Contains(partitions[id.Topic], id.Partition) })
 }
 
 // closeUnassigned closes every task whose partition is not assigned. franz-go's session
 // calls no callback for a second revocation before the transaction ends (A8).
-func (s *taskSet) closeUnassigned(assignment map[app.TaskID]bool) {
-	s.closeTasks(func(id app.TaskID) bool { return !assignment[id] })
+func (s *taskSet) closeUnassigned(assigned func() map[app.TaskID]bool) (gone map[string][]int32) {
+	gone = unassigned(append(slices.Collect(maps.Keys(s.tasks)), s.toOpen()...), assigned)
+	s.revoked(gone)
+	return gone
+}
+
+// toOpen returns the tasks of the inbox.
+func (s *taskSet) toOpen() (all []app.TaskID) {
+	s.inboxMu.Lock()
+	defer s.inboxMu.Unlock()
+	for _, a := range s.inbox {
+		all = append(all, a.id)
+	}
+	return all
 }
 
 func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {

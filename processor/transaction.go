@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,6 +31,8 @@ type transactions struct {
 	lock   *rebalanceLock
 	poll   func(ctx context.Context, limit time.Duration, records int) kgo.Fetches
 	bound  *transactionBound
+	// targets are those of the worker's progress records.
+	targets *progressTargets
 
 	session  *kgo.GroupTransactSession
 	client   *kgo.Client
@@ -216,7 +219,7 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	if x.router != nil {
 		err = x.router.Process(x.emitter, p.Records)
 		x.pacer.polled(p)
-		x.marks.Routed(id, p.Records[len(p.Records)-1])
+		x.marks.Routed(id, p.Records[len(p.Records)-1], x.router.Fronts)
 	} else {
 		err = x.tasks.process(x.client, p)
 	}
@@ -239,6 +242,7 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	}
 	if x.router != nil {
 		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.BatchBytesMax())
+		x.marks.Skipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, batch.NextOffset)
 		return nil
 	}
 	t := x.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
@@ -282,6 +286,7 @@ func (x *transactions) end() error {
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer flushed()
 	if err := x.client.Flush(flushCtx); err != nil {
+		x.progressFailed()
 		x.series.unknown.Inc()
 		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, x.cfg.TransactionTimeout))
 	}
@@ -327,6 +332,8 @@ func (x *transactions) end() error {
 		x.tasks.applyCommitted(x.client)
 	} else {
 		x.marks.End(true, began)
+		acknowledged, _ := x.produced.watchedPartitions()
+		x.targets.acknowledged(acknowledged)
 	}
 	x.resumeAfterBatches()
 	return nil
@@ -337,8 +344,15 @@ func (x *transactions) end() error {
 func (x *transactions) writeProgress() {
 	p := x.observer.Take()
 	if x.progressed = p != nil; x.progressed {
-		x.router.WriteProgress(x.emitter, p)
+		p.Inputs = x.marks.AddFronts(p.Inputs)
+		x.produced.watch(func() { x.router.WriteProgress(x.emitter, p, x.targets.choose(time.Now())) })
 	}
+}
+
+// progressFailed notes which partitions keep the transaction from its end.
+func (x *transactions) progressFailed() {
+	sent, unacked := x.produced.watchedPartitions()
+	x.targets.failed(sent, unacked, time.Now())
 }
 
 // abort aborts the transaction and returns the reason.
@@ -367,12 +381,47 @@ func (x *transactions) endAborting() error {
 }
 
 func (x *transactions) afterAbort() {
+	x.dropUnassigned()
 	if x.tasks != nil {
-		x.tasks.closeUnassigned(x.member.assigned())
 		x.tasks.discardOpen(x.client)
 	} else {
 		x.marks.End(false, time.Time{})
 	}
+}
+
+// dropUnassigned closes the tasks and forgets the inputs that the group has given to others without
+// a word (A8). Else a later commit, or a decision, would set the offset of such an input back.
+func (x *transactions) dropUnassigned() {
+	if x.tasks != nil {
+		x.schemas.drop(x.tasks.closeUnassigned(x.member.assigned))
+		return
+	}
+	gone := unassigned(append(x.marks.IDs(), x.starts.ids()...), x.member.assigned)
+	x.schemas.drop(gone)
+	x.dropInputs(gone)
+}
+
+// unassigned returns those of the partitions that a worker has which its group has given to others.
+// It asks for the assignment after the list was made, as the group may add partitions at any time.
+func unassigned(has []app.TaskID, assigned func() map[app.TaskID]bool) map[string][]int32 {
+	assignment := assigned()
+	return byTopic(slices.Values(slices.DeleteFunc(has, func(id app.TaskID) bool { return assignment[id] })))
+}
+
+// byTopic returns partitions as the client takes them.
+func byTopic(ids iter.Seq[app.TaskID]) map[string][]int32 {
+	all := map[string][]int32{}
+	for id := range ids {
+		all[id.Topic] = append(all[id.Topic], id.Partition)
+	}
+	return all
+}
+
+// dropInputs forgets inputs that a routing worker no longer has.
+func (x *transactions) dropInputs(gone map[string][]int32) {
+	x.starts.drop(gone)
+	x.pacer.drop(gone)
+	x.marks.Revoke(gone)
 }
 
 // errNotFlushed marks a client that did not deliver its records within the transaction
@@ -393,8 +442,8 @@ func setMetadata(req *kmsg.TxnOffsetCommitRequest, instance string) {
 // guard checks an offset commit before the client sends it. A classic group does not
 // fence a commit without member or generation (B9).
 func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
-	if req.MemberID == "" || req.Generation < 0 {
-		return fmt.Errorf("%w: not a member of the group", kafka.ErrMustAbort)
+	if req.MemberID == "" || req.Generation < 0 || req.MemberID != x.member.gotAs() {
+		return fmt.Errorf("%w: not the member of the group that got the partitions", kafka.ErrMustAbort)
 	}
 	x.oversized.addOffsets(req, x.rt.Topology.Topics)
 	if x.tasks != nil {
@@ -422,65 +471,4 @@ func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		x.marks.AddOffsets(req, true)
 	}
 	setMetadata(req, x.cfg.InstanceID)
-}
-
-// timeoutShrink divides the records of a transaction that timed out. From 50,000 records
-// to one it takes eight timeouts.
-const timeoutShrink = 4
-
-// boundProbe is after how many commits in a row without growth a bound grows by a quarter.
-// A transaction that takes long whatever its size would else stay at one record.
-const boundProbe = 10
-
-// A transactionBound is the most input records of a worker's next transaction. The broker
-// aborts a transaction that takes longer than its timeout, because of a slow broker, a
-// slow disk or a large poll. Repeated at the same size it would time out for ever. So a
-// timeout makes the next one smaller, down to one record. Commits let it grow back. The
-// bound limits polls: a poll is always processed whole (A5).
-type transactionBound struct {
-	records int
-	timeout time.Duration
-	steady  int // commits since the bound changed
-	gauge   prometheus.Gauge
-}
-
-func newTransactionBound(timeout time.Duration, gauge prometheus.Gauge) transactionBound {
-	b := transactionBound{timeout: timeout, gauge: gauge}
-	b.set(transactionRecordsMax)
-	return b
-}
-
-func (b *transactionBound) set(records int) {
-	b.records, b.steady = records, 0
-	b.gauge.Set(float64(records))
-}
-
-// failed changes the bound after a transaction of n records that did not commit, and
-// reports whether it timed out. The machine's clock may run slower than the broker's, so
-// three quarters of the timeout count as a timeout.
-func (b *transactionBound) failed(n int, took time.Duration) (timedOut bool) {
-	if n == 0 || took < b.timeout*3/4 {
-		return false
-	}
-	b.set(max(1, min(n, b.records)/timeoutShrink))
-	return true
-}
-
-// committed changes the bound after a commit. It grows to at most twice, and to a size
-// that takes three quarters of the timeout if time is proportional to records.
-func (b *transactionBound) committed(took time.Duration) {
-	if b.records == transactionRecordsMax {
-		return
-	}
-	b.steady++
-	grown := 2 * b.records
-	if allowed := float64(b.timeout) * 3 / 4 / float64(max(took, 1)); allowed < 2 {
-		grown = int(float64(b.records) * allowed)
-	}
-	if grown <= b.records && b.steady >= boundProbe {
-		grown = b.records + max(1, b.records/timeoutShrink)
-	}
-	if grown > b.records {
-		b.set(min(grown, transactionRecordsMax))
-	}
 }

@@ -69,7 +69,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}, Clock: app.NewBrokerClock()}
 	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Store: emptyStore(t), Log: slog.New(slog.DiscardHandler), Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running}
 	s := &taskSet{shared: &shared{}, edition: &edition{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
-	x := &transactions{shared: s.shared, edition: s.edition, tasks: s, oversized: newOversized()}
+	x := &transactions{shared: s.shared, edition: s.edition, tasks: s, oversized: newOversized(), member: &membership{id: "member"}}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()
 		req.MemberID, req.Generation = "member", 1
@@ -97,6 +97,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	}
 	for name, unfenced := range map[string]func(*kmsg.TxnOffsetCommitRequest){
 		"no member":     func(r *kmsg.TxnOffsetCommitRequest) { r.MemberID = "" },
+		"other member":  func(r *kmsg.TxnOffsetCommitRequest) { r.MemberID = "member taken back" },
 		"no generation": func(r *kmsg.TxnOffsetCommitRequest) { r.Generation = -1 },
 	} {
 		req := member()

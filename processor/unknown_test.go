@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,13 +117,25 @@ func (u *rollingUpdate) meet() (before, unknown, after string) {
 	return before, unknown, after
 }
 
+// routedWith returns the routed record of an event with an id.
+func (u *rollingUpdate) routedWith(id string) *kgo.Record {
+	u.t.Helper()
+	for _, r := range u.routedRecords() {
+		if bytes.Contains(r.Value, []byte(`"`+id+`"`)) {
+			return r
+		}
+	}
+	u.t.Fatalf("no record of %s was routed", id)
+	return nil
+}
+
 // TestRecordsOfAnUnknownRouteWait: a rolling update adds a route, and a process that does
 // not know it yet owns a task that gets its records. That task waits before the first of
 // them. The process does not stop, and its other tasks continue.
 func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
-	before, _, _ := u.meet()
+	before, unknown, _ := u.meet()
 
 	others := map[string]bool{"k-" + before: true}
 	for partition := range int32(4) {
@@ -145,7 +158,8 @@ func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 		t.Errorf("%d dead letters", len(out))
 	}
 	task := u.old.taskOf(u.waits)
-	for _, part := range []string{"the record at offset 2 has route alerts", "not in the routes file", "restart this process with the route", "put it back"} {
+	at := u.routedWith(unknown).Offset
+	for _, part := range []string{fmt.Sprintf("the record at offset %d has route alerts", at), "not in the routes file", "restart this process with the route", "put it back"} {
 		if !strings.Contains(task.Reason, part) {
 			t.Errorf("/state says %q, want %q in it", task.Reason, part)
 		}
@@ -171,13 +185,8 @@ func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 func TestLagInSecondsIsThatOfTheOldestRecord(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
-	u.meet()
-	var appended time.Time
-	for _, r := range u.read("app-repartition") {
-		if r.Partition == u.waits && r.Offset == 2 {
-			appended = r.Timestamp
-		}
-	}
+	_, unknown, _ := u.meet()
+	appended := u.routedWith(unknown).Timestamp
 	series := fmt.Sprintf(`oncebus_task_lag_seconds{partition="%d",topic="app-repartition"}`, u.waits)
 	u.wait("the lag to be known", func() bool { return u.old.taskOf(u.waits).Lag > 0 })
 	before := time.Since(appended)

@@ -17,6 +17,7 @@ func TestWindowChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	const h = int64(time.Hour / time.Millisecond)
 	b := newBench(t, windowRoutes)
+	b.says = true
 	b.createTopic("signals.raw", 1)
 	cfg := b.onePartition("one")
 	i := b.ready(b.start(cfg))

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"oncebus/processor/kafka"
 	"oncebus/processor/progress"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
 )
 
@@ -61,7 +63,9 @@ type worker struct {
 	memory memoryUse
 	starts *routeStarts // of the routing stage, else nil
 	bound  transactionBound
-	rejoin atomic.Bool // a request to join the group again
+	// targets are the partitions that its progress records go to.
+	targets progressTargets
+	rejoin  atomic.Bool // a request to join the group again
 	// renewsSince is since when the worker goes over to a new edition; zero if it does not.
 	renewsSince time.Time
 	// fetchingPaused reports that fetching is paused because the disk is filling.
@@ -212,7 +216,6 @@ func (w *worker) mustReplaceClient() error {
 	if _, missed := w.txns.oversized.announcements(); missed {
 		return errOversize
 	}
-	w.endRenewalIfRunning()
 	if w.mayRenew() {
 		return errSuperseded
 	}
@@ -251,7 +254,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, edition: w.edition, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, edition: w.edition, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, targets: &w.targets, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -270,7 +273,7 @@ func (w *worker) connect(ctx context.Context) error {
 	if w.stage == app.StageRoute {
 		w.starts.begin(w.edition)
 		w.txns.marks = app.NewMarks(w.rt, w.holds)
-		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval}
+		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval, InputsInterval: cmp.Or(w.inputsInterval, progress.InputsInterval(w.rt)), Lag: w.showInputs}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
 		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
@@ -341,6 +344,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if rebalanced, err := w.resetSession(); err != nil || rebalanced {
 		return err
 	}
+	w.endRenewalIfRunning()
 	if w.txns.tasks != nil {
 		if w.clock.Suspended() {
 			if err := w.observeClock(); err != nil {
@@ -363,8 +367,25 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		}
 		return w.txns.fetchErr(fetches)
 	}
-	w.memory.use()
+	if w.hasWork(fetches) {
+		w.memory.use()
+	}
 	return w.txns.run(ctx, fetches)
+}
+
+// hasWork reports whether a transaction has more than progress records, which a process without
+// events has too, for ever.
+func (w *worker) hasWork(fetches kgo.Fetches) bool {
+	if w.txns.tasks == nil {
+		return fetches.NumRecords() > 0 || len(w.txns.oversized.batches) > 0
+	}
+	var env wire.Envelope
+	for records := fetches.RecordIter(); !records.Done(); {
+		if r := records.Next(); r.Topic != w.rt.Topology.Repartition || wire.ReadEnvelope(r, &env) != nil || !env.IsProgress {
+			return true
+		}
+	}
+	return fetches.NumRecords() == 0 || len(w.txns.oversized.batches) > 0 || w.txns.tasks.due()
 }
 
 // wakeFetching makes the client fetch again if it has stopped. In franz-go v1.22.2 a
@@ -395,13 +416,25 @@ func (w *worker) observe() (end func()) {
 	return func() {
 		stop()
 		observing.Wait()
+		w.showInputs(nil)
 	}
 }
 
 // goOn lets the client fetch partitions of the routing stage whose start an operator has
 // decided.
 func (w *worker) goOn() {
-	for id, start := range w.starts.takeDecided() {
+	decided := w.starts.takeDecided(w.txns.client.CommittedOffsets)
+	if len(decided) == 0 {
+		return
+	}
+	assigned := w.member.assigned()
+	for id, start := range decided {
+		if !assigned[id] {
+			continue // it was lost without a callback (A8)
+		}
+		if start.returned {
+			w.txns.observer.Returned(id)
+		}
 		w.txns.marks.Assign(id, start.at, -1, start.mark)
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
 		w.member.place(id)
@@ -420,8 +453,8 @@ func (w *worker) resumeRead() {
 	}
 }
 
-// resetSession ends the session after a rebalance outside of a transaction, and closes
-// tasks whose revocation the session dropped. It rewinds the client to the committed
+// resetSession ends the session after a rebalance outside of a transaction, and drops the
+// partitions whose revocation the session dropped. It rewinds the client to the committed
 // offsets, so that it fetches the polled records again.
 func (w *worker) resetSession() (bool, error) {
 	if !w.member.takeRebalanced() {
@@ -431,9 +464,7 @@ func (w *worker) resetSession() (bool, error) {
 	if err := w.txns.endAborting(); err != nil {
 		return true, fmt.Errorf("reset the session after a rebalance: %w", err)
 	}
-	if w.txns.tasks != nil {
-		w.txns.tasks.closeUnassigned(w.member.assigned())
-	}
+	w.txns.dropUnassigned()
 	w.wake() // the rebalance may have filled the inbox
 	return true, nil
 }

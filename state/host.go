@@ -35,7 +35,7 @@ type Host struct {
 	mapped       mappedMemory
 	openings     chan struct{} // has a value for each store that may open its files now
 
-	mu         sync.Mutex
+	mu         sync.Mutex // a store locks it while its own mutex is locked, so never the other way round
 	stores     map[*Store]bool
 	freeTables []*table        // empty, for reuse
 	refused    map[string]bool // directories in which the files of a store could not be created

@@ -1,6 +1,9 @@
 package state
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -100,11 +103,12 @@ func (h *Host) Collect(ch chan<- prometheus.Metric) {
 		c.Collect(ch)
 	}
 	h.mu.Lock()
-	stats := make([]Stats, 0, len(h.stores))
-	for s := range h.stores {
+	stores := slices.Collect(maps.Keys(h.stores))
+	h.mu.Unlock()
+	stats := make([]Stats, 0, len(stores))
+	for _, s := range stores {
 		stats = append(stats, s.Stats())
 	}
-	h.mu.Unlock()
 	for _, g := range h.metrics.gauges {
 		var sum float64
 		for _, st := range stats {

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"runtime/pprof"
 	"strings"
 	"testing"
 
@@ -56,4 +58,33 @@ oncebus_state_runs 1
 	if n, err := testutil.GatherAndCount(reg); n != 0 || err != nil {
 		t.Fatalf("%d series after Close, %v", n, err)
 	}
+}
+
+// TestScrapeDoesNotStopAStore scrapes while a store has its mutex locked, which then needs the
+// host: a lookup releases a table to it, say. If the scrape held the host meanwhile, both would
+// wait for each other for ever, and with them all tasks of the process.
+func TestScrapeDoesNotStopAStore(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h, err := NewHost(smallConfig(), reg, quiet())
+	must(t, err)
+	s := mustOpen(t, h, t.TempDir())
+	s.mu.Lock()
+	scraped := make(chan error)
+	go func() {
+		_, err := reg.Gather()
+		scraped <- err
+	}()
+	for stacks := new(bytes.Buffer); !strings.Contains(stacks.String(), "state.(*Store).Stats"); {
+		stacks.Reset()
+		must(t, pprof.Lookup("goroutine").WriteTo(stacks, 1))
+	}
+	if h.mu.TryLock() {
+		h.mu.Unlock()
+	} else {
+		t.Error("the scrape keeps the host locked while it waits for a store")
+	}
+	s.mu.Unlock()
+	must(t, <-scraped)
+	must(t, s.Close())
+	must(t, h.Close())
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -42,6 +43,14 @@ func samplePage() (rows uint32, payload []byte) {
 	return b.rows(), bytes.Clone(b.bytes())
 }
 
+// drawLink draws what a row says of the other windows of its key.
+func drawLink(t *rapid.T, r *dedup.Row) {
+	r.Earlier, r.Again = rapid.Bool().Draw(t, "earlier"), rapid.Bool().Draw(t, "again")
+	if r.Link = rapid.SampledFrom([]dedup.Link{dedup.LinkUnknown, dedup.LinkNone, dedup.LinkBefore}).Draw(t, "link"); r.Link == dedup.LinkBefore {
+		r.Before = rapid.SampledFrom([]int64{0, r.First - 1, math.MinInt64}).Draw(t, "before")
+	}
+}
+
 // drawRow returns a row with fields from all of their ranges.
 func drawRow(t *rapid.T) dedup.Row {
 	r := rowOf(rapid.Uint64Range(0, 1000).Draw(t, "n"))
@@ -55,6 +64,7 @@ func drawRow(t *rapid.T) dedup.Row {
 	r.Fingerprint = rapid.Uint64().Draw(t, "fingerprint")
 	r.Attempt = rapid.Uint32().Draw(t, "attempt")
 	r.Shift = rapid.Int64().Draw(t, "shift")
+	drawLink(t, &r)
 	if r.HasResult = rapid.Bool().Draw(t, "has a result"); r.HasResult {
 		r.Result = rapid.SampledFrom([][]byte{nil, {}, []byte("result"), make([]byte, 300)}).Draw(t, "result")
 	}

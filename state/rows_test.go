@@ -27,6 +27,7 @@ func rowOf(n uint64) dedup.Row {
 
 func sameRow(a, b dedup.Row) bool {
 	return a.Digest == b.Digest && a.First == b.First && a.At == b.At && a.Fingerprint == b.Fingerprint && a.Shift == b.Shift &&
+		a.Earlier == b.Earlier && a.Again == b.Again && a.Link == b.Link && a.Before == b.Before &&
 		a.NamespaceID == b.NamespaceID && a.Status == b.Status && a.Attempt == b.Attempt && a.HasResult == b.HasResult &&
 		(a.Result == nil) == (b.Result == nil) && bytes.Equal(a.Result, b.Result)
 }

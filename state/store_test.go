@@ -127,6 +127,7 @@ func (m *storeMachine) drawRow(t *rapid.T) dedup.Row {
 	r.Attempt = rapid.Uint32Range(0, 3).Draw(t, "attempt")
 	r.Fingerprint = rapid.Uint64Range(0, 2).Draw(t, "fingerprint")
 	r.Shift = rapid.Int64Range(-1, 1).Draw(t, "shift")
+	drawLink(t, &r)
 	switch rapid.IntRange(0, 9).Draw(t, "result") {
 	case 0:
 		r.HasResult = true

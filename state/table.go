@@ -23,7 +23,21 @@ type slot struct {
 	extra       uint32
 	topic       uint16
 	namespaceID uint8
-	status      dedup.Status
+	state       slotState
+}
+
+// slotState has the status of a row, its Link from bit 4 on, Earlier in bit 6 and Again in bit 7.
+type slotState uint8
+
+func slotStateOf(r *dedup.Row) slotState {
+	s := slotState(r.Status) | slotState(r.Link)<<4
+	if r.Earlier {
+		s |= 1 << 6
+	}
+	if r.Again {
+		s |= 1 << 7
+	}
+	return s
 }
 
 // extra contains the fields that only some rows have.
@@ -31,6 +45,7 @@ type extra struct {
 	result    []byte
 	hasResult bool
 	shift     int64
+	before    int64 // of a link
 }
 
 const (
@@ -126,7 +141,7 @@ func (t *table) put(hash uint64, s slot, x extra) {
 	}
 	ordinal := stored.extra
 	s.extra = 0
-	if x.hasResult || x.shift != 0 {
+	if x.hasResult || x.shift != 0 || x.before != 0 {
 		if ordinal == 0 {
 			t.extras = append(t.extras, extra{})
 			ordinal = uint32(len(t.extras))
@@ -266,11 +281,15 @@ func (t *table) row(s *slot) dedup.Row {
 		At:          dedup.Position{Topic: s.topic, Partition: s.partition, Offset: s.offset},
 		Fingerprint: s.fingerprint,
 		NamespaceID: s.namespaceID,
-		Status:      s.status,
+		Status:      dedup.Status(s.state & 0xf),
+		Link:        dedup.Link(s.state >> 4 & 3),
+		Earlier:     s.state&(1<<6) != 0,
+		Again:       s.state&(1<<7) != 0,
 		Attempt:     s.attempt,
 		Result:      x.result,
 		HasResult:   x.hasResult,
 		Shift:       x.shift,
+		Before:      x.before,
 	}
 }
 
@@ -293,9 +312,9 @@ func slotOf(r *dedup.Row) slot {
 		attempt:     r.Attempt,
 		topic:       r.At.Topic,
 		namespaceID: r.NamespaceID,
-		status:      r.Status,
+		state:       slotStateOf(r),
 	}
 }
 
 // extraOf returns the fields of r that a slot does not have.
-func extraOf(r *dedup.Row) extra { return extra{r.Result, r.HasResult, r.Shift} }
+func extraOf(r *dedup.Row) extra { return extra{r.Result, r.HasResult, r.Shift, r.Before} }

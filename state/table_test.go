@@ -13,6 +13,9 @@ import (
 func randomRow(r *rand.Rand) dedup.Row {
 	row := rowOf(r.Uint64N(3000))
 	row.Fingerprint, row.Shift = r.Uint64(), r.Int64N(4)-2
+	if row.Earlier, row.Again, row.Link = r.IntN(2) == 0, r.IntN(2) == 0, dedup.Link(r.IntN(3)); row.Link == dedup.LinkBefore {
+		row.Before = row.First - r.Int64N(3)
+	}
 	if r.IntN(5) == 0 {
 		row.HasResult = true
 		if r.IntN(2) == 0 {

@@ -186,7 +186,7 @@ func (a *app) drop(ctx context.Context) error {
 // oracleConfig reads the numbers of topics and namespaces from the app's manifest;
 // the harness has the rest.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
-	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Verdicts: a.verdicts(), Partitions: int32(partitions), Topics: map[string]uint16{}}
+	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Verdicts: a.verdicts(), Partitions: int32(partitions), Topics: map[string]uint16{}, Sources: map[uint8][]uint16{}, GoesOn: map[uint8]bool{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
 	if err != nil {
 		return cfg, err
@@ -223,6 +223,8 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 		if rules.NamespaceID, err = namespaceID(r.name); err != nil {
 			return cfg, err
 		}
+		cfg.Sources[rules.NamespaceID] = []uint16{cfg.Topics[a.topic(r.topic)]}
+		cfg.GoesOn[rules.NamespaceID] = true // the routes take the record's timestamp
 		rules.Output, rules.DeadLetter = a.topic(r.name+".unique"), a.topic("dead-letter")
 		if rules.DuplicatesTo != "" {
 			rules.DuplicatesTo = a.topic(rules.DuplicatesTo)
@@ -231,6 +233,9 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	}
 	if cfg.Claims, err = a.claimsConfig(cfg.Topics, namespaceID); err != nil {
 		return cfg, err
+	}
+	for _, c := range cfg.Claims {
+		cfg.Sources[c.NamespaceID], cfg.GoesOn[c.NamespaceID] = c.Sources, c.GoesOn
 	}
 	if cfg.Emissions, err = a.emissions(ctx); err == nil {
 		cfg.Emissions[a.verdicts()] = oracle.Emission{Partitions: int32(partitions)}

@@ -72,6 +72,7 @@ func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace 
 		}
 		c.Route, c.NamespaceID, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
 		c.Output, c.Replies, c.Dead = a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead)
+		c.Sources, c.GoesOn = []uint16{topics[a.topic(claimRaw)]}, true
 		c.Outcomes, c.OutcomesNumber = a.topic(claimOutcomes), topics[a.topic(claimOutcomes)]
 		all = append(all, c)
 	}

@@ -84,7 +84,7 @@ func (m *mini) send(ctx context.Context) error {
 
 // awaitUnique waits until the output has every event exactly once.
 func (m *mini) awaitUnique(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
 	return kafkatest.Await(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
 		records, err := m.h.readCommitted(ctx, m.topic("orders.unique"))
@@ -119,7 +119,7 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 			return err
 		}
 		m.s.doomed = true
-		waiting, cancel := context.WithTimeout(ctx, miniMax)
+		waiting, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 		defer cancel()
 		startErr := m.s.start(waiting)
 		code, err := m.s.current().ExitCode(waiting)
@@ -210,7 +210,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", topic, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
 	// The name is free once the broker has applied the deletion.
 	err = kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
@@ -242,7 +242,7 @@ func (m *mini) addPartitions(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("add a partition to %s: %w", m.repartition(), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
 	return kafkatest.Await(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
 		meta, err := m.h.admin.Metadata(ctx, m.repartition())

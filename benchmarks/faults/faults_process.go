@@ -249,15 +249,17 @@ func (k *strike) together(ctx context.Context, s, twin *slot) error {
 	log, twinLog := s.current().Log, twin.current().Log
 	before := log.Count(rebuildMessage)
 	began := time.Now()
-	noticeCtx, cancel := context.WithTimeout(ctx, takeOverMax)
+	noticeCtx, cancel := context.WithTimeout(ctx, k.h.patience(takeOverMax))
 	defer cancel()
-	// The broker may be away meanwhile, by another fault.
 	err := kafkatest.Await(noticeCtx, "the processes of instance "+s.name+" notice each other", func(context.Context) error {
 		if log.Count(rebuildMessage)+twinLog.Count(rebuildMessage) == before {
 			return errors.New("no client was replaced")
 		}
 		return nil
 	})
+	if err != nil && ctx.Err() == nil && k.crowded.Load() {
+		return fmt.Errorf("%w: another fault kept the broker away: %w", errNotStruck, err)
+	}
 	if err != nil {
 		return err
 	}

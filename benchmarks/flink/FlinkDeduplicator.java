@@ -1,4 +1,6 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
@@ -30,9 +32,11 @@ import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.core.execution.CheckpointingMode;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
+import org.apache.flink.util.OutputTag;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetResetStrategy;
@@ -45,10 +49,16 @@ import org.apache.kafka.clients.producer.ProducerConfig;
  * <p>Job manager and task manager are threads of one process. It starts from the newest complete checkpoint in its directory, as a
  * job of high availability does after the loss of both.
  *
- * <p>The dedup key is the record key: no JSON to parse, and values stay bytes. That is less work than oncebus does, which takes the
- * key from the payload.
+ * <p>For throughput and faults the dedup key is the record key: no JSON to parse, and values stay bytes. That is less work than
+ * oncebus does, which takes the key from the payload. With {@code KEY=payload} this program does so too.
+ *
+ * <p>The time to live is of the clock of the machine. {@code EXPIRY=watermarks} has windows in event time instead: see
+ * {@link FirstInEventTime}. Event time is the record's timestamp, and the source makes a watermark for each partition.
  */
 public final class FlinkDeduplicator {
+    /** How far event times of a partition may go back, as in the first example of the documents. */
+    private static final Duration OUT_OF_ORDER = Duration.ofSeconds(20);
+
     private static volatile boolean failed;
 
     private FlinkDeduplicator() {}
@@ -68,15 +78,34 @@ public final class FlinkDeduplicator {
     private static void execute() throws Exception {
         int parallelism = Integer.parseInt(setting("PARALLELISM"));
         StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(parallelism, configuration());
-        env.fromSource(source(), WatermarkStrategy.noWatermarks(), "input")
+        Duration window = Duration.ofMillis(Long.parseLong(setting("WINDOW_MS")));
+        WatermarkStrategy<Tuple2<String, byte[]>> inOrder = WatermarkStrategy.forBoundedOutOfOrderness(OUT_OF_ORDER);
+        switch (setting("EXPIRY")) {
+            case "time-to-live" -> firsts(env, WatermarkStrategy.noWatermarks(), new FirstOfKey(window));
+            case "watermarks" -> late(firsts(env, inOrder, new FirstInEventTime(window)));
+            // A partition waits once it is a window ahead of the one that has come least far.
+            case "aligned" -> late(firsts(env, inOrder.withWatermarkAlignment("input", window), new FirstInEventTime(window)));
+            default -> throw new IllegalArgumentException("an unknown value of EXPIRY");
+        }
+        env.execute("deduplicator");
+    }
+
+    private static SingleOutputStreamOperator<Tuple2<String, byte[]>> firsts(StreamExecutionEnvironment env,
+            WatermarkStrategy<Tuple2<String, byte[]>> watermarks,
+            KeyedProcessFunction<String, Tuple2<String, byte[]>, Tuple2<String, byte[]>> function) {
+        SingleOutputStreamOperator<Tuple2<String, byte[]>> firsts = env.fromSource(source(), watermarks, "input")
             .uid("input")
             .keyBy(event -> event.f0, Types.STRING)
-            .process(new FirstOfKey(Duration.ofMillis(Long.parseLong(setting("WINDOW_MS")))))
+            .process(function)
             .returns(Event.TYPE)
-            .uid("first of key")
-            .sinkTo(sink())
-            .uid("output");
-        env.execute("deduplicator");
+            .uid("first of key");
+        firsts.sinkTo(sink(setting("OUTPUT"), setting("GROUP"))).uid("output");
+        return firsts;
+    }
+
+    /** Writes the late events to a topic of their own. */
+    private static void late(SingleOutputStreamOperator<Tuple2<String, byte[]>> firsts) {
+        firsts.getSideOutput(FirstInEventTime.LATE).sinkTo(sink(setting("LATE"), setting("GROUP") + "-late")).uid("late");
     }
 
     /** What differs from the defaults of Flink, and why. */
@@ -122,7 +151,7 @@ public final class FlinkDeduplicator {
             .setTopics(setting("INPUT"))
             .setGroupId(setting("GROUP"))
             .setStartingOffsets(OffsetsInitializer.committedOffsets(OffsetResetStrategy.EARLIEST))
-            .setDeserializer(new Event())
+            .setDeserializer(new Event(setting("KEY").equals("payload")))
             // Polls as large as the other contenders'.
             .setProperty(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, "10000")
             .setProperty(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, String.valueOf(4 << 20))
@@ -130,15 +159,15 @@ public final class FlinkDeduplicator {
             .build();
     }
 
-    private static KafkaSink<Tuple2<String, byte[]>> sink() {
+    private static KafkaSink<Tuple2<String, byte[]>> sink(String topic, String transactions) {
         return KafkaSink.<Tuple2<String, byte[]>>builder()
             .setBootstrapServers(setting("BROKERS"))
             .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
-            .setTransactionalIdPrefix(setting("GROUP"))
+            .setTransactionalIdPrefix(transactions)
             // Names are used again: with a new name for each checkpoint the broker keeps ten a second for a week.
             .setTransactionNamingStrategy(TransactionNamingStrategy.POOLING)
             .setRecordSerializer(KafkaRecordSerializationSchema.<Tuple2<String, byte[]>>builder()
-                .setTopic(setting("OUTPUT"))
+                .setTopic(topic)
                 .setKeySerializationSchema(new KeyOf())
                 .setValueSerializationSchema(new ValueOf())
                 .build())
@@ -164,10 +193,18 @@ public final class FlinkDeduplicator {
     private static final class Event implements KafkaRecordDeserializationSchema<Tuple2<String, byte[]>> {
         private static final long serialVersionUID = 1;
         static final TypeInformation<Tuple2<String, byte[]>> TYPE = TypeInformation.of(new TypeHint<Tuple2<String, byte[]>>() {});
+        private static final ObjectMapper JSON = new ObjectMapper();
+
+        private final boolean payload;
+
+        Event(boolean payload) {
+            this.payload = payload;
+        }
 
         @Override
-        public void deserialize(ConsumerRecord<byte[], byte[]> r, Collector<Tuple2<String, byte[]>> out) {
-            out.collect(Tuple2.of(new String(r.key(), StandardCharsets.UTF_8), r.value()));
+        public void deserialize(ConsumerRecord<byte[], byte[]> r, Collector<Tuple2<String, byte[]>> out) throws IOException {
+            String key = payload ? JSON.readTree(r.value()).path("traceId").textValue() : new String(r.key(), StandardCharsets.UTF_8);
+            out.collect(Tuple2.of(key, r.value()));
         }
 
         @Override
@@ -221,6 +258,55 @@ public final class FlinkDeduplicator {
             if (seen.value() == null) {
                 seen.update(true);
                 out.collect(event);
+            }
+        }
+    }
+
+    /**
+     * Forwards the first event of a key, and drops those within the window around it, in event time. The state of a key is the time
+     * of its first event, and a timer clears it once the watermark has passed the window, as the documents of the process function
+     * do. Flink itself drops nothing here, so what is late is this function's own decision. It is what the documents call late: an
+     * event that is not after the watermark. The state of its key may be gone, so it goes to a side output unjudged.
+     *
+     * <p>The watermark is that of the partition that has come least far: the state of all keys stays until that one has come as far.
+     */
+    private static final class FirstInEventTime extends KeyedProcessFunction<String, Tuple2<String, byte[]>, Tuple2<String, byte[]>> {
+        private static final long serialVersionUID = 1;
+        static final OutputTag<Tuple2<String, byte[]>> LATE = new OutputTag<>("late", Event.TYPE);
+
+        private final long windowMs;
+        private transient ValueState<Long> first;
+
+        FirstInEventTime(Duration window) {
+            windowMs = window.toMillis();
+        }
+
+        @Override
+        public void open(OpenContext context) {
+            first = getRuntimeContext().getState(new ValueStateDescriptor<>("first", Types.LONG));
+        }
+
+        @Override
+        public void processElement(Tuple2<String, byte[]> event, Context context, Collector<Tuple2<String, byte[]>> out) throws Exception {
+            long time = context.timestamp();
+            if (time <= context.timerService().currentWatermark()) {
+                context.output(LATE, event);
+                return;
+            }
+            Long before = first.value();
+            if (before != null && Math.abs(time - before) <= windowMs) {
+                return;
+            }
+            first.update(time);
+            context.timerService().registerEventTimeTimer(time + windowMs);
+            out.collect(event);
+        }
+
+        @Override
+        public void onTimer(long end, OnTimerContext context, Collector<Tuple2<String, byte[]>> out) throws Exception {
+            Long before = first.value();
+            if (before != null && before + windowMs <= end) {
+                first.clear();
             }
         }
     }

@@ -30,6 +30,17 @@ var pom []byte
 //go:embed FlinkDeduplicator.java
 var source []byte
 
+// Expiry is a way in which a key expires.
+type Expiry string
+
+// The ways to let a key expire: by Flink's own clock, or in event time by watermarks, with
+// or without their alignment.
+const (
+	TimeToLive Expiry = "time-to-live"
+	Watermarks Expiry = "watermarks"
+	Aligned    Expiry = "aligned"
+)
+
 // App is the built deduplicator.
 type App struct{ built *jvm.App }
 
@@ -43,8 +54,9 @@ func Build(ctx context.Context) (*App, error) {
 }
 
 // Command returns the deduplicator as the contender of a task, with a checkpoint
-// interval. The output is committed with each checkpoint. It ignores the task's role.
-func (a *App) Command(ctx context.Context, t bench.Task, checkpoint time.Duration) (*exec.Cmd, error) {
+// interval and a way to let keys expire. The output is committed with each checkpoint. It
+// ignores the task's role.
+func (a *App) Command(ctx context.Context, t bench.Task, checkpoint time.Duration, expiry Expiry) (*exec.Cmd, error) {
 	options := []string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=error"}
 	for _, name := range opened {
 		options = append(options, "--add-opens=java.base/"+name+"=ALL-UNNAMED")
@@ -55,8 +67,8 @@ func (a *App) Command(ctx context.Context, t bench.Task, checkpoint time.Duratio
 	}
 	for name, value := range map[string]string{
 		"BROKERS": strings.Join(t.Brokers, ","), "GROUP": t.Group(), "INPUT": t.Input, "OUTPUT": t.Output(),
-		"STATE_DIR": t.StateDir, "PARALLELISM": strconv.Itoa(t.Workers),
-		"CHECKPOINT_MS": strconv.FormatInt(checkpoint.Milliseconds(), 10), "WINDOW_MS": strconv.FormatInt(bench.Window.Milliseconds(), 10),
+		"KEY": t.KeySource(), "EXPIRY": string(expiry), "LATE": t.Side(), "STATE_DIR": t.StateDir, "PARALLELISM": strconv.Itoa(t.Workers),
+		"CHECKPOINT_MS": strconv.FormatInt(checkpoint.Milliseconds(), 10), "WINDOW_MS": strconv.FormatInt(t.Stored().Milliseconds(), 10),
 	} {
 		cmd.Env = append(cmd.Env, "ONCEBUS_FLINK_"+name+"="+value)
 	}

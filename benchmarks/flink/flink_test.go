@@ -17,7 +17,7 @@ import (
 // reads.
 func TestCommand(t *testing.T) {
 	task := bench.Task{App: "a", Brokers: []string{"x:1", "y:2"}, Input: "in", Workers: 3, StateDir: t.TempDir()}
-	cmd, err := (&App{&jvm.App{}}).Command(context.Background(), task, 20*time.Millisecond)
+	cmd, err := (&App{&jvm.App{}}).Command(context.Background(), task, 20*time.Millisecond, Aligned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +31,14 @@ func TestCommand(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]string{"BROKERS": "x:1,y:2", "GROUP": "a-dedup", "CHECKPOINT_MS": "20", "OUTPUT": "a-output", "PARALLELISM": "3"} {
+	for name, want := range map[string]string{"BROKERS": "x:1,y:2", "GROUP": "a-dedup", "CHECKPOINT_MS": "20", "OUTPUT": "a-output", "PARALLELISM": "3", "EXPIRY": "aligned", "LATE": "a-side", "KEY": "record"} {
 		if settings[name] != want {
 			t.Errorf("%s is %q, want %q", name, settings[name], want)
+		}
+	}
+	for _, expiry := range []Expiry{TimeToLive, Watermarks, Aligned} {
+		if !bytes.Contains(source, []byte(`case "`+expiry+`"`)) {
+			t.Errorf("the program has no expiry %s", expiry)
 		}
 	}
 	read := map[string]bool{}

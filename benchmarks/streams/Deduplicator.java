@@ -1,3 +1,7 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
@@ -12,7 +16,9 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
@@ -31,11 +37,14 @@ import org.apache.kafka.streams.state.WindowStoreIterator;
  * it in event time, is a copy and is dropped; the others go to the output. State is in RocksDB and in a changelog topic; with
  * exactly_once_v2 the input offsets, the output and the changelog are one transaction.
  *
- * <p>The dedup key is the record key, by which the input is partitioned: no repartition topic, no JSON to parse, and keys and
- * values stay bytes. That is less work than oncebus does, which takes the key from the payload.
+ * <p>For throughput and faults the dedup key is the record key, by which the input is partitioned: no repartition topic, no JSON to
+ * parse, and keys and values stay bytes. That is less work than oncebus does, which takes the key from the payload. With
+ * {@code KEY=payload} this program does so too: it selects the key, and a repartition topic brings the events of a key together.
+ * Event time is the record's timestamp, which the repartition topic keeps.
  */
 public final class Deduplicator {
     private static final String STORE = "seen";
+    private static final ObjectMapper JSON = new ObjectMapper();
 
     private Deduplicator() {}
 
@@ -68,16 +77,29 @@ public final class Deduplicator {
                 processor = () -> new ByTime(window);
             }
             case "window" -> {
-                store = ByWindow.store(window);
+                store = ByWindow.store(window, Duration.ofMillis(Long.parseLong(setting("GRACE_MS"))));
                 processor = () -> new ByWindow(window);
             }
             default -> throw new IllegalArgumentException("STORE is " + setting("STORE") + ", need key-value or window");
         }
         builder.addStateStore(store);
-        builder.stream(setting("INPUT"), Consumed.with(Serdes.Bytes(), Serdes.ByteArray()))
+        KStream<Bytes, byte[]> events = builder.stream(setting("INPUT"), Consumed.with(Serdes.Bytes(), Serdes.ByteArray()));
+        if (setting("KEY").equals("payload")) {
+            events = events.selectKey((key, value) -> traceId(value))
+                .repartition(Repartitioned.with(Serdes.Bytes(), Serdes.ByteArray()));
+        }
+        events
             .processValues(processor, STORE)
             .to(setting("OUTPUT"), Produced.with(Serdes.Bytes(), Serdes.ByteArray()));
         return builder.build();
+    }
+
+    private static Bytes traceId(byte[] value) {
+        try {
+            return Bytes.wrap(JSON.readTree(value).path("traceId").textValue().getBytes(StandardCharsets.UTF_8));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     /**
@@ -172,8 +194,6 @@ public final class Deduplicator {
 
     /** Keeps a row for each first sighting in segments by time, which Streams drops whole once they are past the retention. */
     private static final class ByWindow implements FixedKeyProcessor<Bytes, byte[], byte[]> {
-        /** How much longer than the window rows are kept, for events that are late. */
-        private static final Duration GRACE = Duration.ofHours(1);
         private static final byte[] SEEN = {1};
 
         private final long windowMs;
@@ -184,9 +204,10 @@ public final class Deduplicator {
             windowMs = window.toMillis();
         }
 
-        static StoreBuilder<?> store(Duration window) {
+        /** Its rows are kept longer than the window by the grace, for events that are late. */
+        static StoreBuilder<?> store(Duration window, Duration grace) {
             return Stores.windowStoreBuilder(
-                Stores.persistentWindowStore(STORE, window.plus(GRACE), window, false), Serdes.Bytes(), Serdes.ByteArray());
+                Stores.persistentWindowStore(STORE, window.plus(grace), window, false), Serdes.Bytes(), Serdes.ByteArray());
         }
 
         @Override

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/jvm"
@@ -45,17 +46,22 @@ func Build(ctx context.Context) (*App, error) {
 }
 
 // Command returns the deduplicator as the contender of a task, with the group of a
-// contender of one stage. It ignores the task's role.
+// contender of one stage. It ignores the task's role. A window store keeps rows for an
+// hour longer than the window, and for a history for another window and ten minutes.
 func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd, error) {
 	cmd, err := a.built.Command(ctx, heapMiB, filepath.Join(t.StateDir, "tmp"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 	if err != nil {
 		return nil, err
 	}
+	grace := time.Hour
+	if t.Payload {
+		grace = t.Stored() + 10*time.Minute
+	}
 	for name, value := range map[string]string{
 		"BROKERS": strings.Join(t.Brokers, ","), "APPLICATION_ID": t.Group(), "INSTANCE": t.Member(), "INPUT": t.Input, "OUTPUT": t.Output(),
-		"STORE": string(store), "STATE_DIR": t.StateDir, "THREADS": strconv.Itoa(t.Workers),
+		"STORE": string(store), "KEY": t.KeySource(), "GRACE_MS": strconv.FormatInt(grace.Milliseconds(), 10), "STATE_DIR": t.StateDir, "THREADS": strconv.Itoa(t.Workers),
 		"SESSION_MS": strconv.FormatInt(bench.SessionTimeout.Milliseconds(), 10),
-		"COMMIT_MS":  strconv.FormatInt(t.Commit.Milliseconds(), 10), "WINDOW_MS": strconv.FormatInt(bench.Window.Milliseconds(), 10),
+		"COMMIT_MS":  strconv.FormatInt(t.Commit.Milliseconds(), 10), "WINDOW_MS": strconv.FormatInt(t.Stored().Milliseconds(), 10),
 	} {
 		cmd.Env = append(cmd.Env, "ONCEBUS_STREAMS_"+name+"="+value)
 	}

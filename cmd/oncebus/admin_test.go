@@ -6,16 +6,19 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/cmd/oncebus/access"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/cmd/oncebus/page"
+	"oncebus/cmd/oncebus/settings"
 )
 
 func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRecorder {
@@ -130,6 +133,46 @@ func TestServeHTTPReportsItsEnd(t *testing.T) {
 	if err := server.stop(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// stuckCollector answers no scrape until it is closed.
+type stuckCollector chan struct{}
+
+func (stuckCollector) Describe(chan<- *prometheus.Desc)   {}
+func (c stuckCollector) Collect(chan<- prometheus.Metric) { <-c }
+
+// unusedListener has no connections.
+type unusedListener chan struct{}
+
+func (l unusedListener) Accept() (net.Conn, error) {
+	<-l
+	return nil, net.ErrClosed
+}
+
+func (l unusedListener) Close() error {
+	close(l)
+	return nil
+}
+
+func (unusedListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestStopWaitsForNoReading: a reading of the live page hangs, as a collector may wait for a broker. The
+// process stops all the same: it is done with its work.
+func TestStopWaitsForNoReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck, registry := make(stuckCollector), prometheus.NewRegistry()
+		registry.MustRegister(stuck)
+		server, err := serveAdmin(t.Context(), make(unusedListener), settings.Settings{Admin: access.Config{Page: true}}, registry,
+			slog.New(slog.DiscardHandler), func() error { return nil }, work{page: page.Source{Log: &page.Log{}}}, func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the page waits for the collector
+		if err := server.stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(stuck)
+	})
 }
 
 // TestAdminAccess: a token protects what holds figures. Probes and the page's own files are open, and the page can be off.

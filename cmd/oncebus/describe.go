@@ -33,6 +33,9 @@ func describe(r *rules.Route) []fact {
 	}
 	if r.Time != nil {
 		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
+		if r.Time.GoesOn {
+			eventTime += ", goes on without events"
+		}
 	}
 	output := r.Output
 	if names := r.Headers.Names(); len(names) > 0 {

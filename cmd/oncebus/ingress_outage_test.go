@@ -223,17 +223,22 @@ func (d *sender) hold() (promises []<-chan answer) {
 	return promises
 }
 
-// resend sends events again. Kafka may have accepted some of them late; those are duplicates.
+// resend sends events until they have a verdict. Kafka may have accepted some of them late; those are
+// duplicates.
 func (d *sender) resend(path string, ids []string) {
 	d.t.Helper()
 	d.each(ids, 100, func(id string) error {
 		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
 		defer cancel()
-		a, err := d.try(ctx, path, unsigned, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
-		if err == nil && a.status != http.StatusAccepted && a.status != http.StatusConflict {
-			err = fmt.Errorf("event %s, sent again: got %v", id, a)
+		for {
+			a, err := d.try(ctx, path, unsigned, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
+			switch {
+			case err != nil || a.status == http.StatusAccepted || a.status == http.StatusConflict:
+				return err
+			case a.status != http.StatusServiceUnavailable && a.status != http.StatusGatewayTimeout:
+				return fmt.Errorf("event %s, sent again: got %v", id, a)
+			}
 		}
-		return err
 	})
 }
 

@@ -439,7 +439,7 @@ func TestSystemIngressEconomyOperations(t *testing.T) {
 	})
 	t.Run("no outcome", func(t *testing.T) {
 		// Longer than a verdict takes on a busy machine.
-		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
+		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 15s\n      on_kafka_unavailable: wait\n")
 		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *sender) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			(<-grant(d, "r1")).problem("its duplicate, for which no outcome came", http.StatusConflict, "in_progress")

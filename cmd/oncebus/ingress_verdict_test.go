@@ -16,8 +16,8 @@ func TestSystemIngressWithoutVerdict(t *testing.T) {
 		http   string
 		status int
 	}{
-		"504":   {"timeout: 3s", http.StatusGatewayTimeout},
-		"202":   {"timeout: 3s, on_timeout: 202", http.StatusAccepted},
+		"504":   {"timeout: 10s", http.StatusGatewayTimeout},
+		"202":   {"timeout: 10s, on_timeout: 202", http.StatusAccepted},
 		"async": {"answer: async, timeout: 45s", http.StatusAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -29,6 +29,8 @@ func TestSystemIngressWithoutVerdict(t *testing.T) {
 			s.begin("signals.raw")
 			d := s.startIngress("sender")
 			sign := withBearer(shippedSecrets["SIGNALS"])
+			d.post("/signals", sign, `{"traceId":"t-0"}`).is("the first event, which opens the connections", http.StatusAccepted, accepted)
+			s.awaitProcessed()
 			s.service.signal(syscall.SIGSTOP)
 			for _, promise := range []<-chan answer{d.later("/signals", sign, `{"traceId":"t-1"}`), d.later("/signals", sign, `{"traceId":"t-1"}`)} {
 				a := <-promise
@@ -40,8 +42,8 @@ func TestSystemIngressWithoutVerdict(t *testing.T) {
 			}
 			s.service.signal(syscall.SIGCONT)
 			s.awaitProcessed()
-			s.count("signals.unique", 1)
-			s.verdicts("signals", map[string]int{"unique": 1, "duplicate": 1})
+			s.count("signals.unique", 2)
+			s.verdicts("signals", map[string]int{"unique": 2, "duplicate": 1})
 			d.stop()
 			s.service.stop()
 		})

@@ -17,7 +17,9 @@ import (
 	main "oncebus/cmd/oncebus"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(program.Main(m)) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(program.Main(m), goleak.IgnoreAnyFunction("oncebus/processor/kafka.(*Budget).collectNow")) // ends with the garbage collection
+}
 
 // execute runs a command line as main does, with environ as the whole
 // environment.

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/cmd/oncebus/cli"
 	live "oncebus/cmd/oncebus/page"
 	"oncebus/processor/kafkatest/program"
 )
@@ -84,6 +85,7 @@ func TestRealPageInChromium(t *testing.T) {
 	}
 	w.show("healthy", true)
 	stop()
+	w.showHold()
 	w.compareWithMetrics()
 	w.stopBroker()
 	w.killProcess()
@@ -190,6 +192,25 @@ func (w *watched) step(n int) []*kgo.Record {
 		records = append(records, r)
 	}
 	return records
+}
+
+// showHold holds the input: the page says why, and how many records wait in the inputs.
+func (w *watched) showHold() {
+	w.t().Helper()
+	command := func(args ...string) {
+		if stdout, stderr, code := w.oncebus("", args...); code != cli.ExitStopped {
+			w.t().Fatalf("oncebus %v: exit code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	w.drained([]string{"orders.raw", "signals.raw"}, []string{"orders.unique", "signals.unique", "dead-letter"})
+	command("hold", "--reason", "a repair")
+	w.produce(w.step(30)...)
+	w.await("the hold and what waits", func() bool {
+		return strings.Contains(w.text("#hold-text"), ": a repair.") && strings.HasSuffix(w.text("#inputs"), "30 in the inputs")
+	})
+	w.show("held", false)
+	command("release")
+	w.await("the end of the hold", func() bool { return w.text("#hold") == "" })
 }
 
 // number reads a figure as the page writes it.

@@ -95,6 +95,8 @@ func (w *world) environ(instance string, settings ...string) []string {
 			"PARTITIONS=6", "WORKERS=2", "CREATE_TOPICS=true",
 			// The group removes a dead process, and the broker aborts its transaction, within seconds.
 			"SESSION_TIMEOUT=" + session, "TRANSACTION_TIMEOUT=5s",
+			// A stop in a rebalance waits for the embedded broker, up to the rebalance timeout of 30 s.
+			"STOP_TIMEOUT=40s",
 		}, slices.Concat(w.settings, settings)...),
 	}.Environ()...)
 }

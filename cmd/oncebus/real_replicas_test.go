@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/app"
@@ -118,25 +116,7 @@ func newElection(t *testing.T) *election {
 // may acknowledge records, and become the leader without those of the other.
 func (e *election) createUnsafe(name string) {
 	e.t.Helper()
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = e.topic(name), -1, -1
-	assigned := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-	assigned.Replicas = []int32{1, 2}
-	topic.ReplicaAssignment = append(topic.ReplicaAssignment, assigned)
-	for key, value := range map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"} {
-		config := kmsg.NewCreateTopicsRequestTopicConfig()
-		config.Name, config.Value = key, &value
-		topic.Configs = append(topic.Configs, config)
-	}
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(e.t.Context(), e.producer)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
-	}
-	if err != nil {
-		e.t.Fatalf("create %s: %v", name, err)
-	}
+	e.createOn(name, map[string]string{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}, []int32{1, 2})
 }
 
 // checkReplicas checks that the topics that oncebus created have three replicas, two of

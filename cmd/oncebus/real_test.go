@@ -95,12 +95,18 @@ func (w *world) topic(name string) string { return w.app + "." + name }
 // createTopics creates topics with realPartitions partitions and these settings, name=value.
 func (w *world) createTopics(configs []string, names ...string) {
 	w.t.Helper()
+	w.createPartitions(realPartitions, configs, names...)
+}
+
+// createPartitions creates topics with a number of partitions, and waits until the brokers know them.
+func (w *world) createPartitions(partitions int32, configs []string, names ...string) {
+	w.t.Helper()
 	values := map[string]*string{}
 	for _, c := range configs {
 		name, value, _ := strings.Cut(c, "=")
 		values[name] = &value
 	}
-	created, err := w.admin.CreateTopics(w.t.Context(), realPartitions, -1, values, w.topicsOf(names)...)
+	created, err := w.admin.CreateTopics(w.t.Context(), partitions, -1, values, w.topicsOf(names)...)
 	if err == nil {
 		err = created.Error()
 	}

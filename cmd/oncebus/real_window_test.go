@@ -75,7 +75,6 @@ var (
 		{"a", 2*time.Hour + time.Millisecond, "duplicate", "at the edge of the new window", ""},             // 2 h 1 ms
 		{"b", 2 * time.Hour, "unique", "first seen", ""},
 		{"b", time.Hour, "duplicate", "before the first by event time, at the window's other edge", ""},
-		{"b", time.Hour - time.Millisecond, "late", "before the first by more than the window", ""},
 		{"c", 50*time.Minute + time.Millisecond, "unique", "at the edge of the grace period", ""},
 		{"d", 50 * time.Minute, "late", "a millisecond before the grace period", ""},
 		{"d", 90 * time.Minute, "unique", "a late event stores no row, so this event is the first", ""},

@@ -23,6 +23,7 @@ routes:
   - name: edges
     topics: [APP.edges.raw]
     key: [{field: id}]
+    time: {field: at}
     window: 1m
     grace: 10s
     output: APP.edges.unique
@@ -64,7 +65,7 @@ func (c *windowChange) send(edges ...edge) {
 	c.t.Helper()
 	var records []*kgo.Record
 	for _, e := range edges {
-		records = append(records, &kgo.Record{Topic: c.topic("edges.raw"), Timestamp: time.UnixMilli(e.at), Value: fmt.Appendf(nil, `{"id":%q,"n":%d}`, e.id, len(c.edges))})
+		records = append(records, &kgo.Record{Topic: c.topic("edges.raw"), Timestamp: time.UnixMilli(e.at), Value: fmt.Appendf(nil, `{"id":%q,"at":%d,"n":%d}`, e.id, e.at, len(c.edges))})
 		c.edges = append(c.edges, e)
 	}
 	c.produce(records...)
@@ -155,7 +156,8 @@ func TestRealWindowChanges(t *testing.T) {
 	w := newLoadedWorld(t, changingRoutes)
 	// One task, so that one stream time applies to all events of a namespace.
 	w.settings = []string{"PARTITIONS=1", "WORKERS=1", "LEAVE_ON_STOP=false"}
-	w.createTopics(nil, "edges.raw", "load.raw")
+	w.createTopics(nil, "load.raw")
+	w.createPartitions(1, nil, "edges.raw") // one source, whose events move stream time at once
 	c := &windowChange{world: w, procs: []*service{w.start("a"), w.start("b")}}
 	for _, p := range c.procs {
 		p.awaitReady()

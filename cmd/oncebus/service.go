@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -124,9 +123,9 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 type admin struct {
 	*httpServer
 
-	page    *page.Page
-	endPage context.CancelFunc
-	pageRun sync.WaitGroup
+	page      *page.Page
+	endPage   func()
+	pageEnded chan struct{} // closed after its last reading
 }
 
 // serveAdmin starts the admin server on a listener. It calls failed if the server ends before
@@ -136,14 +135,16 @@ func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings,
 	if err != nil {
 		return nil, err
 	}
-	a := &admin{endPage: func() {}}
+	a := &admin{endPage: func() {}, pageEnded: make(chan struct{})}
 	if s.Admin.Page {
 		source := what.page
 		source.Version, source.App, source.Instance, source.Metrics, source.Ready = version(), s.Processor.AppID, s.Processor.InstanceID, registry, ready
 		a.page = page.New(source)
-		var running context.Context
-		running, a.endPage = context.WithCancel(context.WithoutCancel(ctx))
-		a.pageRun.Go(func() { a.page.Run(running) })
+		running, end := context.WithCancel(context.WithoutCancel(ctx))
+		a.endPage = func() { end(); a.page.Close() }
+		go func() { defer close(a.pageEnded); a.page.Run(running) }()
+	} else {
+		close(a.pageEnded)
 	}
 	if config := guard.TLS(); config != nil {
 		listener = tls.NewListener(listener, config)
@@ -152,9 +153,16 @@ func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings,
 	return a, nil
 }
 
-// stop ends the streams of the page, and then the server.
+// stop ends the streams of the page, and then the server. A reading of the page that hangs does not
+// keep the process: stop waits for it no longer than for open requests.
 func (a *admin) stop(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
+	defer cancel()
 	a.endPage()
-	a.pageRun.Wait()
-	return a.httpServer.stop(ctx)
+	err := a.httpServer.stop(ctx)
+	select {
+	case <-a.pageEnded:
+	case <-bounded.Done():
+	}
+	return err
 }

@@ -258,6 +258,7 @@ func TestSystemUserOperations(t *testing.T) {
 		reset1(0, "u1", "before", "RESET")
 		reset := s.newest("operations.run", "r-reset")
 		expect(t, reset, "route", "account-changes")
+		s.answer("operations.outcomes", reset, "submitted", nil) // the lease begins again
 		reset1(1, "u1", "after", "reset")
 		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "in_progress")
 		s.answer("operations.outcomes", reset, "completed", []byte(`{"account":"after"}`))

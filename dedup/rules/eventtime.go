@@ -2,10 +2,12 @@ package rules
 
 import "go.yaml.in/yaml/v4"
 
-// EventTime names the payload field with the event time.
+// EventTime names the payload field with the event time. GoesOn lets stream time go on without
+// events, as that of the record's timestamp does; else it waits for the next event.
 type EventTime struct {
 	Field  Field
 	Format TimeFormat
+	GoesOn bool
 }
 
 // TimeFormat is how an event time is written.
@@ -26,6 +28,7 @@ func (f TimeFormat) String() string { return timeFormatNames[f] }
 var timeFields = []fieldOf[EventTime]{
 	{"field", func(d *decoder, t *EventTime, n *yaml.Node, at string) { t.Field = d.field(n, at) }},
 	{"format", func(d *decoder, t *EventTime, n *yaml.Node, at string) { t.Format = d.timeFormat(n, at) }},
+	{"goes_on", func(d *decoder, t *EventTime, n *yaml.Node, at string) { t.GoesOn, _ = d.boolean(n, at) }},
 }
 
 func (d *decoder) eventTime(n *yaml.Node, at string) *EventTime {

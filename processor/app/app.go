@@ -54,6 +54,13 @@ type App struct {
 	TopicNumbers map[string]uint16
 	// Outcomes are the routes in claim mode by the topic of their outcomes.
 	Outcomes map[string][]*Route
+	// Sources has, by namespace id, the numbers of the topics from which routes in force get its
+	// routed events, ascending. Its stream time follows the partitions of these topics. At level 1
+	// there are none: stream time is then the highest event time that a task has met.
+	Sources map[uint8][]uint16
+	// GoesOn has the namespace ids whose stream time goes on without events, at the pace of broker
+	// time: those of which every route in force says so, or takes the record's timestamp.
+	GoesOn [256]bool
 	// FailOpen has, by the topic of a task, the namespace ids of its routes
 	// with on_state_failure: fail_open.
 	FailOpen map[string][]uint8
@@ -85,7 +92,7 @@ type Route struct {
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, Sources: map[uint8][]uint16{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
@@ -124,8 +131,29 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	if t.Repartition != "" {
 		rt.TopicNumbers[t.Repartition] = m.TopicNumber(t.Repartition)
 	}
+	for _, r := range rt.Routes[:len(routes.Routes)] {
+		rt.addSources(r)
+	}
+	for id := range rt.Sources {
+		rt.GoesOn[id] = !slices.ContainsFunc(rt.Routes[:len(routes.Routes)], func(r *Route) bool {
+			return r.NamespaceID == id && r.Time != nil && !r.Time.GoesOn
+		})
+	}
 	rt.Limits.Store(&t.limits)
 	return rt
+}
+
+// addSources adds the topics of a route in force to those of its namespace.
+func (rt *App) addSources(r *Route) {
+	if r.Prepartitioned || rt.Level == wire.LevelOldest {
+		return // a task of it is its own source
+	}
+	for _, topic := range r.Topics {
+		numbers, number := rt.Sources[r.NamespaceID], rt.TopicNumbers[topic]
+		if at, known := slices.BinarySearch(numbers, number); !known {
+			rt.Sources[r.NamespaceID] = slices.Insert(numbers, at, number)
+		}
+	}
 }
 
 // addRoute adds a route with its numbers. The manifest must have its namespace.

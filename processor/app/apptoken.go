@@ -5,10 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"slices"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncebus/dedup/rules"
 )
@@ -42,16 +39,11 @@ func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
 // they cannot be read, as without the right to.
 func (s *setup) stopped(ctx context.Context) bool {
 	names := []string{GroupName(s.cfg.AppID, StageRoute), GroupName(s.cfg.AppID, StageDedup)}
-	groups, err := s.Admin.DescribeGroups(ctx, names...)
-	if err != nil {
-		return false
-	}
-	for _, name := range names {
-		group, ok := groups[name]
-		absent := errors.Is(group.Err, kerr.GroupIDNotFound) || group.State == "Dead"
-		if !ok || !absent && (group.Err != nil || len(group.Members) > 0) {
+	groups, err := DescribeGroups(ctx, s.Admin, names...)
+	for _, group := range groups {
+		if len(group.Members) > 0 {
 			return false
 		}
 	}
-	return true
+	return err == nil
 }

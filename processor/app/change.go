@@ -3,10 +3,7 @@ package app
 import (
 	"context"
 	"errors"
-	"maps"
-	"regexp"
 	"slices"
-	"strings"
 
 	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
@@ -143,28 +140,4 @@ func (m *Manifest) route(name string) *rules.Route {
 		}
 	}
 	return nil
-}
-
-// workerName is the end of a worker's name in its group, after the app and the instance.
-var workerName = regexp.MustCompile(`-(` + StageRoute + `|` + StageDedup + `)-[0-9]+$`)
-
-// LiveInstances returns the instances with members in the groups of the app, sorted.
-func LiveInstances(ctx context.Context, c Conn, app string) ([]string, error) {
-	groups, err := c.Admin.DescribeGroups(ctx, GroupName(app, StageRoute), GroupName(app, StageDedup))
-	if err != nil {
-		return nil, err
-	}
-	live := map[string]bool{}
-	for _, group := range groups {
-		for _, member := range group.Members {
-			if member.InstanceID == nil {
-				continue
-			}
-			name := strings.TrimPrefix(*member.InstanceID, app+"-")
-			if at := workerName.FindStringIndex(name); at != nil {
-				live[name[:at[0]]] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(live)), nil
 }

@@ -42,10 +42,19 @@ const (
 	timestampAfterSetting = "message.timestamp.after.max.ms"
 )
 
+// A broker frees the disk of whole segments alone, and never that of the one that it writes. By
+// Kafka's default that is a GiB in each partition, of records that were purged long ago. A broker
+// refuses a batch that is larger than a segment, so the least is the most of maxMessageSetting.
+const (
+	segmentBytesSetting   = "segment.bytes"
+	purgedSegmentBytes    = internalMaxMessage     // of topics whose records are read once
+	changelogSegmentBytes = 4 * internalMaxMessage // their rows may stay for long, and each segment costs the broker open files
+)
+
 // optionalSettings are the settings of new topics without which oncebus works: outputs
-// accept fewer timestamps, restores become longer, or a broker can lose records, of which
-// a start warns.
-var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment.ms", "min.cleanable.dirty.ratio"}
+// accept fewer timestamps, restores become longer, the disks of brokers become fuller, or a
+// broker can lose records, of which a start warns.
+var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment.ms", segmentBytesSetting, "min.cleanable.dirty.ratio"}
 
 // internalMessageBytes returns the max.message.bytes that internal topics need: the
 // largest record of a batch that decompresses to this many bytes, with what oncebus adds.
@@ -75,7 +84,7 @@ func manifestConfigs() map[string]string {
 func repartitionConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
-		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
+		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage), segmentBytesSetting: strconv.Itoa(purgedSegmentBytes),
 	}
 }
 
@@ -84,7 +93,7 @@ func repartitionConfigs(maxMessage int) map[string]string {
 func verdictsConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
-		"segment.ms":             strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
+		"segment.ms": strconv.FormatInt((10 * time.Minute).Milliseconds(), 10), segmentBytesSetting: strconv.Itoa(purgedSegmentBytes),
 		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
 	}
 }
@@ -98,7 +107,7 @@ func changelogConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1",
 		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
-		"segment.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10), "min.cleanable.dirty.ratio": "0.3",
+		"segment.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10), segmentBytesSetting: strconv.Itoa(changelogSegmentBytes), "min.cleanable.dirty.ratio": "0.3",
 	}
 }
 
@@ -245,16 +254,16 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", Forever) < DeadLetterMinBytes:
 		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for the headers of a dead letter: set it to at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
 	case slices.Contains(t.outcomes, name) && isCompacted(values):
-		return []error{kafka.OperatorErrorf("outcomes topic %s has cleanup.policy=%s: compaction deletes an outcome when a later one has the same record key, and one without a value; it must be delete: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config cleanup.policy=delete, or name another topic in outcomes",
-			name, values["cleanup.policy"], name)}
+		return []error{kafka.OperatorErrorf("outcomes topic %s has cleanup.policy=%s: compaction deletes an outcome when a later one has the same record key, and one without a value; it must be delete: alter it with %s, or name another topic in outcomes",
+			name, values["cleanup.policy"], alterConfig(name, "cleanup.policy", "delete"))}
 	default:
 		return nil
 	}
 	var mistakes []error
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if values[key] != want[key] {
-			mistakes = append(mistakes, kafka.OperatorErrorf("internal topic %s has %s=%s, it must be %s: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s",
-				name, key, values[key], want[key], name, key, want[key]))
+			mistakes = append(mistakes, kafka.OperatorErrorf("internal topic %s has %s=%s, it must be %s: alter it with %s",
+				name, key, values[key], want[key], alterConfig(name, key, want[key])))
 		}
 	}
 	if name == t.Manifest || name == t.Repartition || name == t.Verdicts {
@@ -299,6 +308,27 @@ func (f *Facts) readSettings(ctx context.Context, c Conn) error {
 	return nil
 }
 
+// judgeSegments finds an internal topic whose segments keep more of a broker's disk than those of a
+// new one.
+func (t *Topology) judgeSegments(name string, values map[string]string) []Finding {
+	most := int64(changelogSegmentBytes)
+	switch {
+	case name == t.Manifest || !slices.Contains(t.internal(), name):
+		return nil
+	case name == t.Repartition || name == t.Verdicts:
+		most = purgedSegmentBytes
+	}
+	size := configInt(values, segmentBytesSetting, 0)
+	if size <= most {
+		return nil
+	}
+	return []Finding{{
+		Level:  Note,
+		Text:   fmt.Sprintf("topic %s has %s=%d: each of its %d partitions keeps up to so many bytes of records that were purged", name, segmentBytesSetting, size, t.Topics[name].Partitions),
+		Action: alterConfig(name, segmentBytesSetting, strconv.FormatInt(most, 10)),
+	}}
+}
+
 // shownSettings are those that a diagnosis prints.
 var shownSettings = []string{"cleanup.policy", "retention.ms", "max.message.bytes", "message.timestamp.type", minInsyncConfig}
 
@@ -321,6 +351,7 @@ func (f *Facts) judgeSettings() []Finding {
 			}
 		}
 		findings = append(findings, Finding{Text: fmt.Sprintf("topic %s: %s", name, strings.Join(texts, " "))})
+		findings = append(findings, f.topology.judgeSegments(name, values)...)
 	}
 	if len(findings) == 0 {
 		findings = append(findings, Finding{Level: Unchecked, Text: "no topic has settings that oncebus may read", Action: "see topics and rights"})

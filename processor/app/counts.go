@@ -125,8 +125,12 @@ func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
 }
 
 // Replace counts a stored row and subtracts the row that it replaces, nil for none. A
-// row with the status and the first seen time of the replaced one is counted already.
+// row with the status and the first seen time of the replaced one is counted already. A row of an
+// earlier window does not count: its key has another row, and a limit is one of keys.
 func (c *Counts) Replace(row, replaced *dedup.Row) {
+	if row.Earlier {
+		return
+	}
 	if replaced != nil {
 		if replaced.First == row.First && replaced.Status == row.Status {
 			return
@@ -312,7 +316,7 @@ type KeyCount struct {
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
 	Expired uint64 `json:"expired"`
-	// OldestMS is how far the oldest key is behind stream time, in ms of event
+	// OldestMS is how far the oldest key is behind the newest event, in ms of event
 	// time.
 	OldestMS int64 `json:"oldest_ms"`
 	// Judged and Duplicates count the events of the namespace, and the duplicates
@@ -345,8 +349,9 @@ func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 			Total: one.Live(), Active: one.Active(one.Window, streamTime),
 		}
 		count.Expired = count.Total - count.Active
-		if first, ok := one.Oldest(); ok && streamTime != dedup.NoStreamTime {
-			count.OldestMS = max(0, streamTime-first)
+		if first, ok := one.Oldest(); ok {
+			newest, _ := at.Latest(one.NamespaceID)
+			count.OldestMS = max(0, newest-first)
 		}
 		if i == 0 || c.Counters[i-1].NamespaceID != one.NamespaceID {
 			h := c.Hits[c.place[one.NamespaceID].hits]

@@ -46,6 +46,7 @@ type Facts struct {
 	creates  []string // missing topics that a start creates
 	manifest *Manifest
 	probes   []probe
+	inputs   inputFacts
 	clocks   clockFacts
 	quotas   kadm.DescribedClientQuotas
 	logDirs  kadm.DescribedAllLogDirs
@@ -74,6 +75,8 @@ var checks = []check{
 	{name: "settings", read: (*Facts).readSettings, verdict: (*Facts).judgeSettings},
 	{name: "replicas", verdict: (*Facts).judgeReplicas},
 	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
+	{name: "inputs", read: (*Facts).readInputs, verdict: (*Facts).judgeInputs, starts: true},
+	{name: "time", read: (*Facts).readTime, verdict: (*Facts).judgeTime, starts: true},
 	{name: "clocks", read: (*Facts).readClocks, verdict: (*Facts).judgeClocks},
 	{name: "quotas", read: (*Facts).readQuotas, verdict: (*Facts).judgeQuotas},
 	{name: "disks", read: (*Facts).readLogDirs, verdict: (*Facts).judgeDisks},

@@ -121,6 +121,8 @@ func TestDiagnosis(t *testing.T) {
 		{"no right to purge", func(f *Facts) { f.allowed["app-repartition"] = f.allowed["app-repartition"][:3] }, "rights", AtRisk, "no right to Delete on topic app-repartition"},
 		{"a missing topic", func(f *Facts) { f.refused = []error{kafka.OperatorErrorf("topic raw does not exist: create it")} }, "topics", Fails, "topic raw does not exist: create it"},
 		{"a wrong setting", func(f *Facts) { f.topology.settings["app-repartition"]["retention.ms"] = "86400000" }, "settings", Fails, "app-repartition has retention.ms=86400000, it must be -1: alter it with kafka-configs.sh"},
+		{"large segments", func(f *Facts) { f.topology.settings["app-repartition"]["segment.bytes"] = "1073741824" }, "settings", Note, "each of its 4 partitions keeps up to so many bytes of records that were purged -> kafka-configs.sh --alter --entity-type topics --entity-name app-repartition --add-config segment.bytes=67108864"},
+		{"large segments of a changelog", func(f *Facts) { f.topology.settings["app-repartition-changelog"]["segment.bytes"] = "1073741824" }, "settings", Note, "--entity-name app-repartition-changelog --add-config segment.bytes=268435456"},
 		{"a small dead-letter topic", func(f *Facts) { f.topology.settings["dead"]["max.message.bytes"] = "100" }, "settings", Fails, "dead-letter topic dead has max.message.bytes=100"},
 		{"a compacted outcomes topic", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact" }, "settings", Fails, "outcomes topic outcomes has cleanup.policy=compact: "},
 		{"an outcomes topic that also compacts", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact,delete" }, "settings", Fails, "--entity-name outcomes --add-config cleanup.policy=delete"},

@@ -106,7 +106,6 @@ func (s *setup) readTopology(ctx context.Context) (*Topology, error) {
 	if err := t.readConfigs(ctx, s.Admin, t.Written()...); err != nil {
 		return nil, err
 	}
-	var err error
-	t.starts, err = listStarts(ctx, s.Admin, s.cfg.Start, slices.Concat(t.Routed, t.Prepartitioned))
+	err := t.listStarts(ctx, s.Admin, s.cfg.Start, slices.Concat(t.Routed, t.Prepartitioned))
 	return t, err
 }

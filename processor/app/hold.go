@@ -56,6 +56,15 @@ func NewHold(reason, by string, limit time.Duration) *Hold {
 	return &Hold{ID: hex.EncodeToString(id[:]), Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Second), LimitMS: limit.Milliseconds()}
 }
 
+// Began returns when the hold began: the broker time of its row, or, if it was not read from its
+// record, that of the clock of who wrote it.
+func (h *Hold) Began() time.Time {
+	if h.Since.IsZero() {
+		return h.At
+	}
+	return h.Since
+}
+
 // Expired reports whether the limit of a hold has passed at a broker time.
 func (h *Hold) Expired(now time.Time) bool {
 	return h.LimitMS > 0 && !h.Since.IsZero() && now.Sub(h.Since).Milliseconds() > h.LimitMS

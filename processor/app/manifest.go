@@ -167,6 +167,24 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	return names
 }
 
+// reconcileTopics adds new topics, and returns the contradictions of the others. The error is about a
+// topic that is new while one of its partitions has no leader: where it begins is not known.
+func (m *Manifest) reconcileTopics(t *Topology) (changed bool, contradictions []error, err error) {
+	m.limitToTasks(t)
+	for _, want := range t.manifestTopics() {
+		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == want.Name })
+		switch {
+		case at >= 0:
+			contradictions = append(contradictions, m.Topics[at].compare(want, ChangelogName(t.App, want.Name))...)
+		case t.unlisted[want.Name] != nil:
+			return false, nil, t.unlisted[want.Name]
+		default:
+			m.Topics, changed = append(m.Topics, want), true
+		}
+	}
+	return changed, contradictions, nil
+}
+
 // reconcile compares the manifest with the routes and the topics of the broker. It
 // adds new topics and namespaces, and reports whether there were any. The error has
 // all contradictions.
@@ -190,15 +208,11 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster are not valid here; use another ONCEBUS_APP_ID",
 			t.Manifest, m.Cluster, t.Cluster)
 	}
-	m.limitToTasks(t)
-	for _, want := range t.manifestTopics() {
-		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == want.Name })
-		if at < 0 {
-			m.Topics, changed = append(m.Topics, want), true
-			continue
-		}
-		mistakes = append(mistakes, m.Topics[at].compare(want, ChangelogName(t.App, want.Name))...)
+	changed, contradictions, err := m.reconcileTopics(t)
+	if err != nil {
+		return false, err
 	}
+	mistakes = append(mistakes, contradictions...)
 	for _, route := range withShadows(routes) {
 		at := slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == route.Namespace })
 		if at < 0 {

@@ -1,11 +1,15 @@
 package app
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/wire"
 )
 
 // markInterval is the time between two marks of a busy partition. After a kill and the
@@ -38,6 +42,9 @@ type heldMark struct {
 	// held is the id of the hold of which the row is committed, pendingHeld that of one in
 	// the open transaction. refuses is the id of the hold under which no record may be routed.
 	held, pendingHeld, refuses string
+	// fronts are the highest event times of the routed records, openFronts those with the open
+	// transaction. Those of an owner before are not known.
+	fronts, openFronts []wire.Front
 }
 
 // NewMarks returns the marks of a worker without partitions.
@@ -87,13 +94,55 @@ func (m *Marks) Revoke(gone map[string][]int32) {
 	}
 }
 
-// Routed notes that the open transaction has the records of a partition up to last.
-func (m *Marks) Routed(id TaskID, last *kgo.Record) {
+// IDs returns the partitions, in no order.
+func (m *Marks) IDs() []TaskID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.held[id]; h != nil {
-		h.open, h.openEpoch = last.Offset+1, last.LeaderEpoch
+	return slices.Collect(maps.Keys(m.held))
+}
+
+// Routed notes that the open transaction has the records of a partition up to last, with their
+// highest event times.
+func (m *Marks) Routed(id TaskID, last *kgo.Record, fronts []wire.Front) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.held[id]
+	if h == nil {
+		return
 	}
+	h.open, h.openEpoch = last.Offset+1, last.LeaderEpoch
+	for _, f := range fronts {
+		at := slices.IndexFunc(h.openFronts, func(o wire.Front) bool { return o.NamespaceID == f.NamespaceID })
+		if at < 0 {
+			h.openFronts = append(h.openFronts, f)
+			continue
+		}
+		h.openFronts[at].At = max(h.openFronts[at].At, f.At)
+	}
+}
+
+// AddFronts adds to what was observed of inputs the highest event times of the partitions that
+// the worker still has, as of the open transaction. It drops what was observed of others: their
+// records may be routed again.
+func (m *Marks) AddFronts(inputs []wire.InputProgress) []wire.InputProgress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := map[uint16]string{}
+	for id := range m.held {
+		names[m.rt.TopicNumbers[id.Topic]] = id.Topic
+	}
+	added := slices.Clone(inputs)
+	for i := range added {
+		in := &added[i]
+		in.Read = slices.Clone(in.Read)
+		in.Read = slices.DeleteFunc(in.Read, func(r wire.ReadProgress) bool {
+			return m.held[TaskID{Topic: names[in.Topic], Partition: r.Partition}] == nil
+		})
+		for n := range in.Read {
+			in.Read[n].Fronts = slices.Clone(m.held[TaskID{Topic: names[in.Topic], Partition: in.Read[n].Partition}].openFronts)
+		}
+	}
+	return added
 }
 
 // Behind reports whether a clean stop has marks to write.
@@ -177,9 +226,18 @@ func (m *Marks) Positions(topic string) map[int32]int64 {
 	return positions
 }
 
-// AddOffsets adds the offsets of pending marks to a commit that lacks them, and with
-// progress those of the outcomes topics. A commit without an offset is not fenced by the
-// group (A7).
+// Skipped notes that the open transaction goes on after a batch of a partition that it skips.
+func (m *Marks) Skipped(id TaskID, next int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.held[id]; h != nil {
+		h.open, h.openEpoch = next, -1
+	}
+}
+
+// AddOffsets adds the offsets of pending marks to a commit that lacks them, and with progress
+// those of the outcomes topics, or of one partition if there is no other. A commit without an
+// offset is not fenced by the group (A7).
 func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +255,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 		case h.pending != nil:
 			next = h.pending.Offset
 		case h.pendingHeld != "":
-		case !progress || m.rt.Outcomes[id.Topic] == nil:
+		case !progress || m.rt.Outcomes[id.Topic] == nil && len(req.Topics) > 0:
 			continue
 		}
 		topic := kmsg.NewTxnOffsetCommitRequestTopic()
@@ -221,6 +279,7 @@ func (m *Marks) End(committed bool, now time.Time) {
 			if h.open > h.position {
 				h.position, h.epoch = h.open, h.openEpoch
 			}
+			h.fronts = append(h.fronts[:0], h.openFronts...)
 			if h.pending != nil {
 				h.mark, h.at = *h.pending, now
 			}
@@ -229,5 +288,6 @@ func (m *Marks) End(committed bool, now time.Time) {
 			}
 		}
 		h.open, h.openEpoch, h.pending, h.pendingHeld = -1, -1, nil, ""
+		h.openFronts = append(h.openFronts[:0], h.fronts...)
 	}
 }

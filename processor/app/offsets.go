@@ -3,10 +3,12 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -83,28 +85,47 @@ func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, parti
 // Bounds are the first offset of a partition and its end.
 type Bounds struct{ Start, End int64 }
 
-// ListBounds lists the bounds of partitions.
-func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32]kgo.Offset) (map[TaskID]Bounds, error) {
+// ListMax bounds how long offsets are listed. The client asks a broker that does not answer, or has
+// lost a leadership, again for half a minute; those of the others are there meanwhile.
+const ListMax = 5 * time.Second
+
+// ListBounds lists the bounds of partitions. Of one without a leader they are not known: unlisted
+// has why.
+func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32]kgo.Offset) (bounds map[TaskID]Bounds, unlisted map[TaskID]error, err error) {
 	topics := slices.Collect(maps.Keys(of))
-	starts, err := admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list the starts of %v: %w", topics, err)
+	list := func(offsets func(context.Context, ...string) (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
+		ctx, cancel := context.WithTimeout(ctx, ListMax)
+		defer cancel()
+		return offsets(ctx, topics...)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list the ends of %v: %w", topics, err)
+	starts, startErr := list(admin.ListStartOffsets)
+	if startErr != nil && len(starts) == 0 {
+		return nil, nil, fmt.Errorf("list the starts of %v: %w", topics, startErr)
 	}
-	all := map[TaskID]Bounds{}
+	ends, endErr := list(admin.ListEndOffsets)
+	if endErr != nil && len(ends) == 0 {
+		return nil, nil, fmt.Errorf("list the ends of %v: %w", topics, endErr)
+	}
+	bounds, unlisted = map[TaskID]Bounds{}, map[TaskID]error{}
 	for topic, partitions := range of {
+		if err := cmp.Or(starts[topic][-1].Err, ends[topic][-1].Err); err != nil { // of all of its partitions
+			return nil, nil, fmt.Errorf("list the offsets of %s: %w", topic, kafka.Denied(err, "Describe", kafka.ResourceTopic, topic))
+		}
 		for partition := range partitions {
 			id := TaskID{topic, partition}
 			start, known := starts.Lookup(topic, partition)
 			end, knownEnd := ends.Lookup(topic, partition)
-			if err := cmp.Or(start.Err, end.Err); err != nil || !known || !knownEnd {
-				return nil, fmt.Errorf("list the offsets of %v: %w", id, cmp.Or(err, error(kerr.UnknownTopicOrPartition)))
+			if known && knownEnd && start.Err == nil && end.Err == nil {
+				bounds[id] = Bounds{start.Offset, end.Offset}
+				continue
 			}
-			all[id] = Bounds{start.Offset, end.Offset}
+			why := cmp.Or(start.Err, end.Err, startErr, endErr, error(kerr.UnknownTopicOrPartition))
+			why = fmt.Errorf("list the offsets of %v: %w", id, why)
+			if _, ok := errors.AsType[*kerr.Error](why); ok && !kerr.IsRetriable(why) {
+				return nil, nil, why
+			}
+			unlisted[id] = why
 		}
 	}
-	return all, nil
+	return bounds, unlisted, nil
 }

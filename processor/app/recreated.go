@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -54,10 +55,10 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 		if entry.ID == id {
 			return kafka.OperatorErrorf("topic %s was not recreated: the manifest has its id", topic)
 		}
-		starts, err := listStarts(ctx, s.Admin, StartEarliest, []string{topic})
-		entry.ID, entry.Starts = id, starts[topic]
+		err := t.listStarts(ctx, s.Admin, StartEarliest, []string{topic})
+		entry.ID, entry.Starts = id, t.starts[topic]
 		entry.Generation++
-		return err
+		return cmp.Or(err, t.unlisted[topic])
 	}
 	var names []string
 	for _, entry := range m.Topics {

@@ -53,7 +53,7 @@ func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 		return nil, err
 	}
 	inputs := slices.Concat(t.Routed, t.Prepartitioned)
-	t.starts, err = listStarts(ctx, s.Admin, s.cfg.Start, inputs)
+	err = t.listStarts(ctx, s.Admin, s.cfg.Start, inputs)
 	return t, err
 }
 

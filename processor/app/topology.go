@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -72,6 +73,8 @@ type Topology struct {
 	former []string
 	// starts has, by partition, the first offset to read of each input topic if it is new.
 	starts map[string][]int64
+	// unlisted has the input topics of which starts lacks a partition, and why.
+	unlisted map[string]error
 }
 
 // ChangelogName returns the changelog of a topic whose partitions are tasks.
@@ -251,31 +254,34 @@ func TopicIDText(id [16]byte) string {
 	return hex.EncodeToString(id[:])
 }
 
-// listStarts returns the first offset to read of each partition of input topics: the end
+// listStarts sets the first offset to read of each partition of input topics: the end
 // with ONCEBUS_START=latest, else the start. The manifest stores those of new topics: all
 // workers and restarts then start at the same offsets, and records that are deleted before
-// they are read do not go unnoticed.
-func listStarts(ctx context.Context, admin *kadm.Client, start string, inputs []string) (map[string][]int64, error) {
+// they are read do not go unnoticed. A partition without a leader keeps back only a topic that is
+// new (unlisted).
+func (t *Topology) listStarts(ctx context.Context, admin *kadm.Client, start string, inputs []string) error {
 	list := admin.ListStartOffsets
 	if start == StartLatest {
 		list = admin.ListEndOffsets
 	}
 	listed, err := list(ctx, inputs...)
-	if err != nil {
-		return nil, fmt.Errorf("list the offsets of the input topics: %w", err)
+	if err != nil && len(listed) == 0 {
+		return fmt.Errorf("list the offsets of the input topics: %w", err)
 	}
-	starts := map[string][]int64{}
+	t.starts, t.unlisted = map[string][]int64{}, map[string]error{}
 	for _, topic := range inputs {
-		starts[topic] = []int64{}
-		for partition := range int32(len(listed[topic])) {
-			o := listed[topic][partition]
-			if o.Err != nil {
-				return nil, fmt.Errorf("list the offsets of %s/%d: %w", topic, partition, o.Err)
+		starts := []int64{}
+		for partition := range t.Topics[topic].Partitions {
+			o, ok := listed.Lookup(topic, partition)
+			if !ok || o.Err != nil {
+				t.unlisted[topic] = fmt.Errorf("list the offsets of %s/%d: %w", topic, partition, cmp.Or(o.Err, err, error(kerr.LeaderNotAvailable)))
+				break
 			}
-			starts[topic] = append(starts[topic], o.Offset)
+			starts = append(starts, o.Offset)
 		}
+		t.starts[topic] = starts
 	}
-	return starts, nil
+	return nil
 }
 
 // checkNames returns an error for a topic of the routes with an internal topic's name.

@@ -100,7 +100,7 @@ func (c *Counted) Grace() Advice {
 	if within < 0 {
 		return Advice{Value: time.Duration(graceSteps[len(graceSteps)-1]) * time.Millisecond, Reason: "the longest step; many events are later than a year"}
 	}
-	reason := Percent(graceShare) + " of the events are at most " + Duration(within) + " behind stream time"
+	reason := Percent(graceShare) + " of the events are at most " + Duration(within) + " behind the newest one before them in their partition"
 	if within == 0 {
 		reason = Percent(graceShare) + " of the events are in order"
 	}

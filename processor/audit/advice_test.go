@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +21,14 @@ func folded(t *testing.T, delays map[time.Duration]int, late ...time.Duration) *
 	for delay, n := range delays {
 		for range n {
 			key++
-			f.stream = 0 // each pair is in order
+			f.fronts = []int64{math.MinInt64} // each pair is in order
 			add(key, start)
 			add(key, start+delay.Milliseconds())
 		}
 	}
 	for _, l := range late {
 		key++
-		f.stream = start
+		f.fronts = []int64{start}
 		add(key, start-l.Milliseconds())
 	}
 	c, err := f.Finish(nil)
@@ -90,6 +91,28 @@ func TestGraceIsTheLeastStepWithNearlyAllEvents(t *testing.T) {
 				t.Errorf("%+v of %d late by %v, want %v", a, v.n, v.late, v.want)
 			}
 		})
+	}
+}
+
+// TestGraceIsOfEachPartitionsOwnOrder: one partition is a day ahead of the other, and their records
+// alternate. Each is in order, so the route needs no more than the default.
+func TestGraceIsOfEachPartitionsOwnOrder(t *testing.T) {
+	t.Parallel()
+	f := NewFold(FoldOptions{KeysMax: 1 << 10, Now: testNow})
+	for n := range int64(100) {
+		for partition, ahead := range []int64{0, day.Milliseconds()} {
+			e, k := Event{Partition: int32(partition), Offset: n}, Key{Digest: digestOf(uint64(2*n) + uint64(partition)), Time: testNow - 3*day.Milliseconds() + ahead + n}
+			if err := f.Add(&e, &k); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, err := f.Finish(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := c.Grace(); a.Value != 10*time.Minute || a.Covers != 1 {
+		t.Errorf("%+v, want the default for all events", a)
 	}
 }
 

@@ -36,8 +36,8 @@ type Step struct {
 	Deviation float64  // standard error of Share
 }
 
-// Late is the number of events that are up to so many ms behind stream time; 0 of those in
-// order, and -1 has no bound.
+// Late is the number of events that are up to so many ms behind the newest one before them in their
+// partition; 0 of those in order, and -1 has no bound.
 type Late struct {
 	UpTo   int64
 	Events uint64

@@ -79,10 +79,10 @@ func newCounts() *counts {
 	return &counts{delays: make([]count, len(Steps)+1), hours: map[int64]*count{}}
 }
 
-// at returns the i-th count of a list, which it extends.
-func at(list *[]count, i int32) *count {
+// at returns the i-th element of a list, which it extends.
+func at[T any](list *[]T, i int32) *T {
 	for int(i) >= len(*list) {
-		*list = append(*list, count{})
+		*list = append(*list, *new(T))
 	}
 	return &(*list)[i]
 }

@@ -21,8 +21,8 @@ type Fold struct {
 	dir     string
 
 	events, keyed, missing, invalid, future uint64
-	onDisk                                  uint64 // keys that are on disk alone
-	stream                                  int64  // highest event time so far
+	onDisk                                  uint64  // keys that are on disk alone
+	fronts                                  []int64 // highest event times so far, by partition
 	lateness                                []uint64
 	partitions, senders                     []count // keyed events; only n is used
 	hours                                   map[int64]uint64
@@ -105,7 +105,7 @@ func (f *Fold) Add(e *Event, k *Key) error {
 	at(&f.senders, e.Sender).n++
 	hour := f.hourOf(k.Time)
 	f.hours[hour]++
-	f.late(k.Time)
+	f.late(e.Partition, k.Time)
 	level := levelOf(&k.Digest)
 	if level < f.level {
 		return nil
@@ -128,14 +128,16 @@ func (f *Fold) Add(e *Event, k *Key) error {
 	return nil
 }
 
-// late counts how far an event is behind stream time: in order, by step, beyond the last.
-func (f *Fold) late(eventTime int64) {
-	if f.keyed == 1 || eventTime >= f.stream {
-		f.stream = eventTime
+// late counts how far an event is behind those before it in its partition: in order, by step, beyond
+// the last. Others tell nothing: the time of an app waits for the partition that is read least far.
+func (f *Fold) late(partition int32, eventTime int64) {
+	front := at(&f.fronts, partition)
+	if f.partitions[partition].n == 1 || eventTime >= *front {
+		*front = eventTime
 		f.lateness[0]++
 		return
 	}
-	f.lateness[1+stepOf(f.stream-eventTime)]++
+	f.lateness[1+stepOf(*front-eventTime)]++
 }
 
 // hourOf returns the hour of an event, as hours since 1970.

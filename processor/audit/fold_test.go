@@ -101,12 +101,12 @@ type plain struct {
 	partitions, senders                     map[int32][2]uint64
 	hours                                   map[int64][2]uint64
 	late                                    map[int64]uint64
-	stream                                  int64
+	fronts                                  map[int32]int64
 }
 
 func newPlain() *plain {
 	return &plain{first: map[dedup.Digest]record{}, copies: map[dedup.Digest]uint64{}, delays: map[int64]uint64{}, partitions: map[int32][2]uint64{},
-		senders: map[int32][2]uint64{}, hours: map[int64][2]uint64{}, late: map[int64]uint64{}}
+		senders: map[int32][2]uint64{}, hours: map[int64][2]uint64{}, late: map[int64]uint64{}, fronts: map[int32]int64{}}
 }
 
 // bound returns the least step that is as long as a delay, by looking at each.
@@ -152,10 +152,10 @@ func (p *plain) add(r record) {
 	p.partitions[r.e.Partition] = count(p.partitions[r.e.Partition])
 	p.senders[r.e.Sender] = count(p.senders[r.e.Sender])
 	p.hours[r.k.Time/3_600_000] = count(p.hours[r.k.Time/3_600_000])
-	if p.keyed > 1 && r.k.Time < p.stream {
-		p.late[bound(p.stream-r.k.Time)]++
+	if front, has := p.fronts[r.e.Partition]; has && r.k.Time < front {
+		p.late[bound(front-r.k.Time)]++
 	} else {
-		p.stream = r.k.Time
+		p.fronts[r.e.Partition] = r.k.Time
 		p.late[0]++
 	}
 }

@@ -216,6 +216,11 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 		return nil, err
 	}
 	t := app.Topology
+	if before != nil {
+		if err := kafka.SameCluster(t.Cluster, before.rt.Topology.Cluster); err != nil {
+			return nil, err
+		}
+	}
 	t.BatchMax = f.cfg.BatchBytesMax()
 	if missing := app.MissingTopics(); len(missing) > 0 {
 		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.App, errMissing)
@@ -289,7 +294,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	f.at.Store(at)
 	helpersCtx, stop := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
-	helpers.Go(func() { f.probe(helpersCtx, reader, stop) })
+	helpers.Go(func() { f.probe(helpersCtx, reader, at.rt.Topology.Cluster, stop) })
 	helpers.Go(func() { f.renew(helpersCtx, reader, at, stop) })
 	helpers.Go(func() {
 		f.holds.Follow(helpersCtx, reader, at.rt.Topology, probeInterval, func(err error) { f.log.Debug("read the manifest topic failed, retrying", "error", err) })
@@ -316,15 +321,22 @@ func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 }
 
 // probe pings the brokers and sets what Ready returns. It calls stop when the
-// credentials have been refused for too long.
-func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop context.CancelCauseFunc) {
+// credentials have been refused for too long, or the brokers are of another cluster.
+func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, cluster string, stop context.CancelCauseFunc) {
 	patience := security.Patience{Limit: f.patience}
 	for {
 		probeCtx, cancel := context.WithTimeout(ctx, probeTimeout)
 		err := client.Ping(probeCtx)
+		var moved error
+		if err == nil {
+			moved = kafka.CheckCluster(probeCtx, client, cluster)
+		}
 		cancel()
 		switch {
 		case ctx.Err() != nil:
+			return
+		case moved != nil:
+			stop(moved)
 			return
 		case err == nil:
 			patience.Since = time.Time{}

@@ -26,7 +26,7 @@ type Erasure struct {
 	// Key is the key that has the rows; without a row the first one of the target.
 	Key rules.Derived
 	// Rows has the rows that decide on the key: its own and, as far as they are of the
-	// same event, those of adjacent buckets, of collisions and of former claims.
+	// same event, those of earlier windows, of adjacent buckets, of collisions and of former claims.
 	Rows []RowErasure
 	// FreeAfter is the last attempt of a key that is free already; 0 without one.
 	FreeAfter uint32
@@ -180,7 +180,7 @@ func (t *taskScan) read(ctx context.Context, i *Inspector) (err error) {
 }
 
 func (t *taskScan) wants(row *dedup.Row) (bool, error) {
-	if _, known := t.rows[row.Digest]; known || t.digests[row.Digest] {
+	if _, known := t.rows[row.Digest]; known || t.digests[row.Key()] {
 		return true, nil
 	}
 	if len(t.keys) == 0 || !row.HasResult {
@@ -256,7 +256,7 @@ func isOf(row *dedup.Row, d *rules.Derived) bool {
 	if d.Fingerprint != 0 && !row.Agrees(d.Fingerprint) {
 		return false
 	}
-	if slices.Contains(digestsOf(d), row.Digest) {
+	if slices.Contains(digestsOf(d), row.Key()) {
 		ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
 		adjacent := d.HasAdjacent && row.Digest != d.Digest && row.Digest != dedup.CollisionDigest(d.Digest, d.Fingerprint)
 		return !adjacent || ev.IsAdjacent(row, d.Route.AdjacentStep())

@@ -326,7 +326,7 @@ func TestTLSConnectionsAreBounded(t *testing.T) {
 	writeCertificate(t, dir, cert, key)
 	i := b.serve(func(c *Config) {
 		patient(c)
-		c.ReadTimeout, c.MaxConnections = 2*time.Second, 1
+		c.ReadTimeout, c.MaxConnections = 10*time.Second, 1
 		c.TLSCertFile, c.TLSKeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	})
 	i.url = "https://" + i.addr

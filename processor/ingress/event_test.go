@@ -113,7 +113,7 @@ func TestNoRoute(t *testing.T) {
     window: 1h
     output: buys
     dead_letter: dead
-    http: {path: /trades, signature: {scheme: none}}
+    http: {path: /trades, signature: {scheme: none}, timeout: 50s, on_kafka_unavailable: wait}
   - name: sells
     topics: [trades.raw]
     match: {field: side, in: [sell]}
@@ -121,7 +121,7 @@ func TestNoRoute(t *testing.T) {
     window: 1h
     output: sells
     dead_letter: dead
-    http: {path: /trades, signature: {scheme: none}, responses: {unique: {status: 201}}}
+    http: {path: /trades, signature: {scheme: none}, timeout: 50s, on_kafka_unavailable: wait, responses: {unique: {status: 201}}}
   - name: rest
     topics: [trades.raw]
     match: {field: side, in: [none]}
@@ -252,9 +252,9 @@ func TestRetryOfAnUncheckedEventIsNotCalledSafe(t *testing.T) {
 // TestTimeoutOfARouteThatFailsOpen has the type by HTTP too.
 func TestTimeoutOfARouteThatFailsOpen(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, strings.Replace(withHTTP("timeout: 1s"), "\n    output:", "\n    on_state_failure: fail_open\n    output:", 1))
+	b := newBench(t, strings.Replace(withHTTP("timeout: 3s"), "\n    output:", "\n    on_state_failure: fail_open\n    output:", 1))
 	i := b.serve(nil)
-	b.stop()
+	b.stopJudging(i)
 	got := i.post("/signals", event("a"))
 	got.header(t, "no verdict", "Retry-After", "").problem(t, "no verdict", "verdict-timeout-unchecked", 504)
 	if len(got.Header.Get("Oncebus-Key")) != 64 {
@@ -268,15 +268,9 @@ func TestTimeouts(t *testing.T) {
 		choice, problem string
 		status          int
 	}{{"504", "verdict-timeout", 504}, {"202", "", 202}} {
-		b := newBench(t, withHTTP("timeout: 1s", "on_timeout: "+c.choice))
+		b := newBench(t, withHTTP("timeout: 3s", "on_timeout: "+c.choice))
 		i := b.serve(nil)
-		for status := 0; status != 202; { // the first verdict may take longer than that
-			status = i.post("/signals", event("before")).StatusCode
-			if status == http.StatusConflict {
-				break
-			}
-		}
-		b.stop()
+		b.stopJudging(i)
 		got := i.post("/signals", event("a")).header(t, c.choice, "Oncebus-Verdict", "")
 		if len(got.Header.Get("Oncebus-Key")) != 64 {
 			t.Errorf("no key: %v", got.Header)

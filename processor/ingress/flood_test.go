@@ -67,7 +67,7 @@ func (i *instance) holdOpen(client, token, path string, n, sent, in int) {
 // requests, before their bodies arrive, on every path; senders are answered meanwhile.
 func TestStrangersLeaveRoomForSenders(t *testing.T) {
 	t.Parallel()
-	i := newBench(t, floodRoutes).serveFlood(nil)
+	i := newBench(t, floodRoutes).serveFlood(patient)
 	i.holdOpen("192.0.2.1", "", "/signals", 30, 0, 12)
 	i.post("/others", event("a"), from("192.0.2.1", "")...).header(t, "the stranger", "Retry-After", "1").problem(t, "the stranger", "busy", 503)
 	for n := range 20 {
@@ -133,7 +133,7 @@ func TestRouteLeavesRoomForOthers(t *testing.T) {
 func TestMaxRequestsOfARoute(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(floodRoutes, "scheme: bearer, secret: A}", "scheme: bearer, secret: A}\n      max_requests: 2", 1))
-	i := b.serveFlood(nil)
+	i := b.serveFlood(patient)
 	i.holdOpen("192.0.2.1", "token-of-sender-a", "/signals", 1, 0, 1)
 	i.post("/signals", event("a"), from("192.0.2.2", "token-of-sender-a")...).want(t, "an unverified one does not count", 202)
 	b.stop()

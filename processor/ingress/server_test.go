@@ -76,10 +76,11 @@ func TestDrain(t *testing.T) {
 func TestDrainEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 50s"))
-	i := b.serve(func(c *Config) { c.Drain = 100 * time.Millisecond })
+	i := b.serve(func(c *Config) { c.Drain = 2 * time.Second })
 	b.stopJudging(i)
+	arrive := b.arrivals("app-repartition")
 	waiting := i.later("/signals", event("a"))
-	b.wait("a request to be in flight", func() bool { return i.Requests() == 1 })
+	arrive(event("a"), 1) // else the answer would be that Kafka has not acknowledged it
 	i.stop()
 	(<-waiting).problem(t, "waiting", "verdict-timeout", 504)
 	if i.Requests() != 0 {

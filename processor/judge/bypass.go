@@ -38,11 +38,11 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 	if ev.route.Mode == rules.ClaimMode {
 		return t.storeForwardedClaim(j, ev, c)
 	}
-	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, c.window, c.streamTime)
-	if verdict != dedup.Unique && verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {
-		return nil
+	verdict, row, err := t.decidePlain(c)
+	if err != nil || verdict != dedup.Unique && verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {
+		return err
 	}
-	t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
+	t.putFirst(j.Emitter, c, &row)
 	t.shadow(j, ev, c, true)
 	return nil
 }

@@ -44,7 +44,8 @@ func (t *State) wholeDue() bool {
 	w := &t.written
 	return t.Blind || w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||
 		t.Open.Floor != t.Committed.Floor || t.Open.Incomplete != t.Committed.Incomplete || t.Open.Generation != t.Committed.Generation ||
-		t.Open.Set != t.Committed.Set || !slices.Equal(t.Open.Known, t.Committed.Known) || t.Open.Closed != t.Committed.Closed
+		t.Open.Set != t.Committed.Set || !slices.Equal(t.Open.Known, t.Committed.Known) || t.Open.Closed != t.Committed.Closed ||
+		!t.Open.SameSources(&t.Committed)
 }
 
 // floorSlack is the bytes of a whole checkpoint that a new floor may always cost.

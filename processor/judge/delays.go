@@ -81,6 +81,14 @@ func (h *delayHistograms) Describe(descs chan<- *prometheus.Desc) { descs <- h.d
 
 // Collect implements prometheus.Collector.
 func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
+	for _, m := range h.histograms() {
+		metrics <- m
+	}
+}
+
+// histograms returns the histograms of all routes. Collect sends them without the lock: a slow
+// scrape would else keep tasks from publishing their delays.
+func (h *delayHistograms) histograms() (all []prometheus.Metric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, one := range h.all {
@@ -91,7 +99,8 @@ func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
 			}
 		}
 		if total > 0 {
-			metrics <- prometheus.MustNewConstHistogram(h.desc, total, float64(one.sum)/1000, buckets, name)
+			all = append(all, prometheus.MustNewConstHistogram(h.desc, total, float64(one.sum)/1000, buckets, name))
 		}
 	}
+	return all
 }

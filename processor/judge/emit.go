@@ -429,8 +429,9 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-// applyLatePolicy gives the reason: the change of the window, stream time, or, for an event
-// that both leave in time, the stored row whose window it comes before.
+// applyLatePolicy gives the reason: the change of the window, stream time, how far the event's
+// own source had come, or, for an event that all of them leave in time, the stored row whose
+// window it comes before.
 func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
 	route := ev.route
@@ -439,6 +440,8 @@ func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: the window has changed to %v, and its rows are complete for events from %d on", c.event.Time, route.Window, c.window.LateBefore)
 	case c.window.Late(c.event.Time, c.streamTime):
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", c.event.Time, c.streamTime, route.Window, route.Grace)
+	case c.window.Late(c.event.Time, c.front):
+		ev.reason = fmt.Sprintf("event time %d cannot be judged: its source had come to %d, window %v, grace %v", c.event.Time, c.front, route.Window, route.Grace)
 	default:
 		ev.reason = fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", c.event.Time, c.prior.First, route.Window)
 	}

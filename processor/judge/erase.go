@@ -12,7 +12,7 @@ import (
 // Erase frees the rows that a request names, in the open transaction, and returns how many.
 // A row that has gone, is free, or is of a later event or attempt stays as it is: so a request
 // may be read again, or late. The next event of a freed key is unique, in claim mode a
-// further attempt. A freed row has no result and no request.
+// further attempt. A freed row has no result and no request, and keeps its link.
 func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err error) {
 	var route *app.Route
 	for _, r := range t.App.Routes {
@@ -45,7 +45,7 @@ func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, e
 	if route.Mode == rules.ClaimMode {
 		return true, t.eraseClaim(j, route, &row)
 	}
-	freed := dedup.Row{Digest: row.Digest, First: row.First, At: row.At, NamespaceID: row.NamespaceID, Status: dedup.Freed}
+	freed := dedup.Row{Digest: row.Digest, First: row.First, At: row.At, NamespaceID: row.NamespaceID, Status: dedup.Freed, Earlier: row.Earlier, Link: row.Link, Before: row.Before}
 	t.put(j.Emitter, &change{row: &freed, replaced: &row})
 	return true, nil
 }

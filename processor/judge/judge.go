@@ -287,11 +287,14 @@ type candidate struct {
 	clamped    bool         // its event time, which then moves no stream time
 	window     dedup.Window // by which the task judges its namespace
 	streamTime int64        // of its namespace, ms
+	front      int64        // of its source, ms, if it is later: no event of the source is behind it by more than the grace
 	prior      dedup.Row
 	hasPrior   bool
 	// replaced is the prior row if it stands: the event's own row replaces it. nil
 	// for a new key.
 	replaced *dedup.Row
+	// descent is its way down the rows of its key; nil for an event that the latest decides.
+	descent *dedup.Descent
 	// collided is the row of the other event that has the event's key, in a route that
 	// forwards collisions.
 	collided *dedup.Row
@@ -374,9 +377,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	route := ev.route
 	c := &j.current.candidate
 	*c = candidate{streamTime: t.streamTime(route.NamespaceID), window: t.window(route)}
-	verdict, admitted := c.window.Admit(eventTime, c.streamTime, ev.brokerTime)
+	c.front = max(c.streamTime, t.front(ev))
+	verdict, admitted := c.window.Admit(eventTime, c.front, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
-	c.digest, c.clamped = digest, admitted != eventTime
+	c.digest, c.clamped, c.event.Linked = digest, admitted != eventTime, t.links(route)
 	if ev.HasAdjacent {
 		c.event.Shift = ev.Shift + eventTime - admitted // eventTime may have been clamped
 	}
@@ -405,7 +409,8 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	}
 	// A late event of claim mode may repeat one whose claim is stored. DecideClaim dispatches
 	// none but that of an expired lease. A late event behind the window of a retained row,
-	// which only a changed window has, would be another operation.
+	// which a changed window has, or a source that is ahead of stream time, would be another
+	// operation.
 	if verdict == dedup.Late && (c.replaced == nil || c.window.Over(c.replaced.First, admitted)) {
 		j.applyLatePolicy(ev, c)
 		return nil
@@ -422,13 +427,13 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	if err != nil {
 		return err
 	}
-	if next := dedup.NextStreamTime(c.streamTime, eventTime, admitted); next != dedup.NoStreamTime {
-		if err := t.moveStreamTime(j.Emitter, route, next); err != nil {
+	if !c.clamped && verdict != dedup.Late {
+		if err := t.advance(j.Emitter, ev, admitted); err != nil {
 			return err
 		}
 	}
 	if admitted > t.streamTime(route.NamespaceID) {
-		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time
+		t.Open.SetAhead(route.NamespaceID, admitted) // its source is not read least far, or it was clamped
 	}
 	if turn != turnForwarded {
 		t.countLookup(j, ev, c)
@@ -439,7 +444,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 // decide judges an event of plain deduplication.
 func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	route := ev.route
-	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, c.window, c.streamTime)
+	verdict, row, err := t.decidePlain(c)
+	if err != nil {
+		return err
+	}
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
 		if t.overLimit(route, c) {
@@ -452,7 +460,7 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			ev.turn.addKey()
-			t.put(j.Emitter, &change{row: &row, replaced: c.replaced})
+			t.putFirst(j.Emitter, c, &row)
 			t.shadow(j, ev, c, true)
 		}
 		j.conclude(ev)

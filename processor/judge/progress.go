@@ -13,14 +13,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// WriteProgress produces a progress record to every partition of the repartition topic.
+// WriteProgress produces a progress record to every chosen partition of the repartition topic.
 // It follows the outcomes of the transactions before, and so does what it says of them.
-func (r *Router) WriteProgress(e *Emitter, p *wire.Progress) {
+func (r *Router) WriteProgress(e *Emitter, p *wire.Progress, chosen func(partition int32) bool) {
 	env := wire.Envelope{IsProgress: true}
 	key := env.Append(nil)
-	value := p.Append(nil)
+	value := p.AppendRecord(nil)
 	topic := r.App.Topology.Repartition
 	for partition := range r.App.Topology.Topics[topic].Partitions {
+		if !chosen(partition) {
+			continue
+		}
 		out := e.NewRecord()
 		out.Topic, out.Partition, out.Key, out.Value = topic, partition, key, value
 		e.produce(out, dedup.Position{})
@@ -33,10 +36,16 @@ func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	if t.Blind || !t.App.WritesProgress {
-		return nil // Blind: the task applies it after the restore
+	if t.Blind {
+		return nil // the task applies it after the restore
 	}
 	stored := rec.Timestamp.UnixMilli()
+	if err := t.readInputs(j.Emitter, record.Inputs, stored); err != nil {
+		return err
+	}
+	if !t.App.WritesProgress || record.IsEmpty() && len(record.Inputs) > 0 {
+		return nil
+	}
 	if t.followsStep(stored) {
 		t.Open.Progress, t.Open.SteppedAt, t.SteppedAt = wire.Progress{}, stored, 0
 	}

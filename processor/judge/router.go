@@ -19,11 +19,15 @@ import (
 type Router struct {
 	App  *app.App
 	Keys *Keys
+	// Fronts has the highest event time by namespace of the records of the last Process.
+	Fronts []wire.Front
+	now    int64 // broker time, read once for the records of a Process, ms
 }
 
 // Process routes the records of one partition into the open transaction. The error is about a
 // record of an earlier generation's repartition topic, or a PendingSchemaError.
 func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
+	r.Fronts, r.now = r.Fronts[:0], r.App.Clock.Now()
 	if len(records) == 0 {
 		return nil
 	}
@@ -66,6 +70,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 		env.Sender = e.producerID(route, rec)
 	}
 	env.Tenant = e.tenantOf(derived)
+	r.reach(route, derived.Time)
 	if misfit := r.send(e, rec, env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: originalOf(rec, from),
@@ -74,6 +79,20 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 		}
 		e.byPolicy(&ev, rules.DeadLetter)
 	}
+}
+
+// reach notes the time of an event. One from the future moves no front.
+func (r *Router) reach(route *app.Route, at int64) {
+	if at > r.now+route.Span.Skew {
+		return
+	}
+	for i := range r.Fronts {
+		if f := &r.Fronts[i]; f.NamespaceID == route.NamespaceID {
+			f.At = max(f.At, at)
+			return
+		}
+	}
+	r.Fronts = append(r.Fronts, wire.Front{NamespaceID: route.NamespaceID, At: at})
 }
 
 // send produces a record with its envelope to a partition of the repartition topic, or

@@ -10,6 +10,9 @@ func (t *State) joinSet() {
 		return
 	}
 	t.App.GoOver(&t.Open)
+	for _, route := range t.App.Routes {
+		t.OpenCounts.Advance(route.NamespaceID, t.streamTime(route.NamespaceID)) // a shorter window ends keys
+	}
 	if before > 0 { // else a task without a transaction, or of an app that was at level 1
 		t.Log.Info("task judges by a newer route set", "set", set, "before", before)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	now        int64                      // the broker's clock, ms
 	progressAt int64                      // when the last progress record was written, ms
 	nextRoutes *rules.Routes              // from the next start on
+	announced  int64                      // when it last was, in this life; 0 for never
 	hasSets    bool                       // the app is at level 2: sets are those that it had
 	sets       []*rules.Routes
 
@@ -145,6 +147,7 @@ func (w *world) start() {
 	w.judging = &judge.Judging{Emitter: w.emitter, Keys: judge.NewKeys(w.routes.NewDeriver(nil), w.metrics), Shadows: judge.NewShadows(w.app, nil)}
 	w.tasks = map[app.TaskID]*scriptTask{}
 	w.lives++
+	w.announced = 0
 }
 
 // restart ends the life of the process and begins another; rebuild deletes its
@@ -320,9 +323,53 @@ func (w *world) produce(r *kgo.Record) {
 			route(w.router, w.emitter, []*kgo.Record{r})
 		}
 		w.commit()
+		w.announce()
 	}
 	if !w.held {
 		w.run()
+	}
+}
+
+// announce writes that all inputs are read to their ends, as a router does that has no backlog. A
+// namespace with one source follows that alone: a minute after the last time it is counted again.
+func (w *world) announce() {
+	var p wire.Progress
+	sources := 0
+	for _, topic := range w.app.Topology.Routed {
+		if w.app.Outcomes[topic] != nil {
+			continue
+		}
+		in := wire.InputProgress{Topic: w.app.TopicNumbers[topic], Partitions: 1, CountedAt: w.now}
+		for at := range w.logOf {
+			var partition int
+			if name, number, _ := strings.Cut(at, "/"); name == topic {
+				partition, _ = strconv.Atoi(number)
+				in.Partitions = max(in.Partitions, partition+1)
+			}
+		}
+		for partition := range in.Partitions {
+			in.Read = append(in.Read, wire.ReadProgress{Partition: int32(partition), To: w.now})
+		}
+		sources += in.Partitions
+		p.Inputs = append(p.Inputs, in)
+	}
+	once := w.announced != 0 && sources == 1
+	if once && w.now-w.announced < 60_000 && w.now >= w.announced {
+		return
+	}
+	slices.SortFunc(p.Inputs, func(a, b wire.InputProgress) int { return int(a.Topic) - int(b.Topic) })
+	w.announced = w.now
+	if once {
+		for i := range p.Inputs {
+			p.Inputs[i].Read = nil
+		}
+		w.router.WriteProgress(w.emitter, &p, everyPartition)
+		w.commit()
+		return
+	}
+	for range 2 { // the second one says it of what the first one found
+		w.router.WriteProgress(w.emitter, &p, everyPartition)
+		w.commit()
 	}
 }
 
@@ -332,7 +379,7 @@ func (w *world) writeHeartbeats() {
 	now := w.now
 	for at := w.progressAt + 30_000; w.progressAt != 0 && at < now; at += 30_000 {
 		w.now = at
-		w.router.WriteProgress(w.emitter, &wire.Progress{})
+		w.router.WriteProgress(w.emitter, &wire.Progress{}, everyPartition)
 		w.commit()
 	}
 	w.now = now
@@ -363,7 +410,7 @@ func (w *world) writeProgress(readTo, executor int64, partitions, unread int) {
 			p.Executors = append(p.Executors, wire.ExecutorProgress{Route: route.Name, Passed: []wire.Passed{{To: executor}}})
 		}
 	}
-	w.router.WriteProgress(w.emitter, &p)
+	w.router.WriteProgress(w.emitter, &p, everyPartition)
 	w.commit()
 	if !w.held {
 		w.run()
@@ -476,3 +523,6 @@ func (w *world) commit() {
 	}
 	w.emitter.Reset()
 }
+
+// everyPartition lets every partition get a progress record.
+func everyPartition(int32) bool { return true }

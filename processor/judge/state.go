@@ -53,6 +53,14 @@ type State struct {
 	lines [lineKinds]app.SampledLine
 	// sweepRefused reports that a sweep cannot write a row.
 	sweepRefused bool
+	// owned has the namespace ids whose sources the open transaction has copied, so that it may
+	// change them.
+	owned [256]bool
+	// counted has the namespace ids whose stream time the open transaction has moved to the least of the
+	// sources while their counts held. Else an old count may have kept it back, and not a source.
+	counted [256]bool
+	// placed has the place of each namespace's sources in the open checkpoint plus 1; 0 without any.
+	placed [256]int16
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
 	SweepAfter int64
 	// JoinsMax replaces the constant of that name in tests; 0 for the constant.
@@ -68,6 +76,7 @@ func (t *State) JoinTransaction() {
 		t.Open.Closed = 0 // the switch for which it was closed is aborted
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
 		t.joinSet()
+		t.joinSources()
 		if t.SteppedAt > max(t.Open.SteppedAt, t.Open.ProgressAt) {
 			t.Open.SteppedAt = t.SteppedAt
 		}

@@ -85,6 +85,7 @@ func TestDecompressesAllCodecs(t *testing.T) {
 				if used := d.budget.Used(); used < int64(size) || used > int64(size)+int64(size)/4+(256<<10)+headersOf(data) {
 					t.Errorf("%s of %d bytes uses %d of the budget", c.name, size, used)
 				}
+				runtime.KeepAlive(got) // else the collector may have freed it before Used
 			}
 			d := &decompressor{budget: NewBudget(1 << 30), batchMax: size - 1}
 			if got, err := d.Decompress(c.data, c.codec); !errors.Is(err, kgo.ErrMaxDecompress) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -84,6 +86,15 @@ func offsetsOf(topic *kmsg.OffsetFetchResponseGroupTopic) map[int32]GroupOffset 
 		offsets[p.Partition] = offset
 	}
 	return offsets
+}
+
+// Partitions returns the partitions of offsets.
+func Partitions(offsets map[string]map[int32]kgo.Offset) map[string][]int32 {
+	all := map[string][]int32{}
+	for topic, partitions := range offsets {
+		all[topic] = slices.Collect(maps.Keys(partitions))
+	}
+	return all
 }
 
 // Epochs returns the leader epochs of offsets that have one.

@@ -264,7 +264,8 @@ func (p *part) add(rec *kgo.Record) error {
 		if err != nil {
 			return err
 		}
-		to := p.app.PartitionAmong(&row.Digest, p.to)
+		key := row.Key()
+		to := p.app.PartitionAmong(&key, p.to)
 		p.rows[to]++
 		if wire.IsPack(rec) {
 			pack := &p.packs[to]

@@ -169,21 +169,26 @@ func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...strin
 		ids = append(ids, app.GroupName(m.cfg.AppID, stage))
 	}
 	for {
-		groups, err := m.conn.Admin.DescribeGroups(ctx, ids...)
+		groups, err := app.DescribeGroups(ctx, m.conn.Admin, ids...)
 		if err != nil {
 			return err
 		}
-		read := ""
+		reads := ""
 		for _, topic := range groups.AssignedPartitions().Topics() {
 			if slices.Contains(names, topic) {
-				read = topic
+				reads = "a process still reads " + topic
 			}
 		}
-		if read == "" {
+		for name, group := range groups {
+			if app.Rebalances(&group) {
+				reads = "group " + name + " rebalances, and does not say what its processes read"
+			}
+		}
+		if reads == "" {
 			return nil
 		}
 		if err := kafka.Pause(ctx, leadPoll); err != nil {
-			return fmt.Errorf("a process still reads %s: %w", read, err)
+			return fmt.Errorf("%s: %w", reads, err)
 		}
 	}
 }

@@ -103,8 +103,7 @@ var list = []mutant{
 		hazards: []string{"B6", "B8", "A8"},
 		does:    "a task survives a revocation, and is used again when the partition returns",
 		edits: []edit{
-			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return gone[id] })\n", ""},
-			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return !assignment[id] })\n", ""},
+			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return slices.Contains(partitions[id.Topic], id.Partition) })\n", ""},
 			{"processor/tasks.go", "			s.closeTasks(func(id app.TaskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.Topic: {a.id.Partition}})
 			continue
 		}
@@ -118,7 +117,7 @@ var list = []mutant{
 		does:    "after End returned (false, nil) a task continues from its former state, although the broker may have committed",
 		edits: []edit{{"processor/transaction.go", "		x.series.aborted.Inc()\n		x.afterAbort()\n", `		x.series.aborted.Inc()
 		if x.tasks != nil {
-			x.tasks.closeUnassigned(x.member.assigned())
+			x.tasks.closeUnassigned(x.member.assigned)
 			for _, t := range x.tasks.sorted() {
 				if t.state == running {
 					t.Discard()
@@ -169,7 +168,7 @@ var list = []mutant{
 		name:    "timeouts-keep-the-size",
 		hazards: []string{"C12"},
 		does:    "a transaction that timed out is repeated with as many records",
-		edits: []edit{{"processor/transaction.go",
+		edits: []edit{{"processor/bound.go",
 			"	b.set(max(1, min(n, b.records)/timeoutShrink))",
 			"	b.set(b.records)"}},
 		aims:     inProcessor("^TestBoundFollowsTimeouts$"),

@@ -99,7 +99,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, seedList, windowList, shadowList, setList, clusterList, claimChangeList, executorList, providerList, formatList, tenantList, answerList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, seedList, windowList, shadowList, setList, clusterList, claimChangeList, executorList, providerList, formatList, tenantList, answerList, sourceList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is

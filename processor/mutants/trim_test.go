@@ -21,7 +21,7 @@ var trimList = []mutant{
 		name:     "fence-without-clamped-rows",
 		hazards:  []string{"T11"},
 		does:     "a fence takes stream time for the latest first seen time, although a clamped event is ahead of it",
-		edits:    []edit{{"processor/judge/judge.go", "		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time\n", ""}},
+		edits:    []edit{{"processor/judge/judge.go", "		t.Open.SetAhead(route.NamespaceID, admitted) // its source is not read least far, or it was clamped\n", ""}},
 		aims:     inProcessor("^TestClampedRowStaysInTheChangelog$"),
 		notInSim: purgeOutsideSim,
 	},

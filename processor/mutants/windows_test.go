@@ -4,7 +4,8 @@ package mutants
 
 const noWindowInSim = "in most of its seeds few events come at the edges of a changed window"
 
-// windowList has the defects of windows that change while the app runs.
+// windowList has the defects of windows that change while the app runs, and of keys with several
+// windows.
 var windowList = []mutant{
 	{
 		name:     "window-without-since",
@@ -69,5 +70,35 @@ var windowList = []mutant{
 		edits:    []edit{{"processor/judge/judge.go", "(c.replaced == nil || c.window.Over(c.replaced.First, admitted))", "c.replaced == nil"}},
 		aims:     []suite{judgeSuite.aimed("^TestScripts$/^window_changes_claims$")},
 		notInSim: noWindowInSim,
+	},
+	{
+		name:    "earlier-window-forgotten",
+		hazards: []string{"T24"},
+		does:    "the row of a window is lost when the key gets a later one",
+		edits:   []edit{{"processor/judge/earlier.go", "		t.put(e, &change{row: &earlier})\n", "		_ = earlier\n"}},
+		aims:    []suite{judgeSuite.aimed("^TestScripts$/^earlier$")},
+	},
+	{
+		name:    "window-before-not-linked",
+		hazards: []string{"T24"},
+		does:    "the row above one of an earlier window does not lead to it",
+		edits:   []edit{{"processor/judge/earlier.go", "		t.put(e, &change{row: &above, replaced: c.descent.Above})\n", "		_ = above\n"}},
+		aims:    []suite{judgeSuite.aimed("^TestScripts$/^earlier$")},
+	},
+	{
+		name:     "first-before-an-unlinked-row",
+		hazards:  []string{"T25"},
+		does:     "before a row that may have replaced another one an event is unique",
+		edits:    []edit{{"dedup/earlier.go", "	return ev.Time < r.First && r.Link != LinkUnknown && !w.Covers", "	return ev.Time < r.First && !w.Covers"}},
+		aims:     []suite{dedupSuite.aimed("^TestUnlinkedRowMakesEarlierEventsLate$"), judgeSuite.aimed("^TestScripts$/^seeds$")},
+		notInSim: "few of its events are before the rows of seeds",
+	},
+	{
+		name:     "earlier-window-left-behind",
+		hazards:  []string{"T26"},
+		does:     "a move puts the row of an earlier window where no event of its key comes",
+		edits:    []edit{{"processor/move/copier.go", "		key := row.Key()\n", "		key := row.Digest\n"}},
+		aims:     []suite{processorSuite.aimed("^TestEarlierWindowsMoveAndAreForgotten$")},
+		notInSim: "its apps do not move",
 	},
 }

@@ -44,6 +44,9 @@ type scenario struct {
 	number map[int32]int64  // of transactions
 	floor  map[int32]int64  // of the next checkpoint
 	homes  map[string]int32 // of ids in another partition than partitionOf
+	// sources are those of the route signals by partition of the repartition topic; empty until
+	// it follows some.
+	sources map[int32]*sourceTimes
 
 	// Of the next checkpoint.
 	bypassed   map[uint8]int64 // of partition 0
@@ -179,7 +182,11 @@ func (w *scenario) forwarded(s Sent, verdict string, stamp, at int64) {
 	r := w.repartition(s, stamp)
 	namespaceID := w.namespaceID(s.Route)
 	w.emit(s, s.Route, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID))
-	row := binary.AppendVarint([]byte{1, 0, namespaceID, 0}, base+at)
+	var flags byte
+	if w.sources[r.Partition] != nil { // at level 2: there is no window before
+		flags = 16
+	}
+	row := binary.AppendVarint([]byte{1, flags, namespaceID, 0}, base+at)
 	for _, n := range []uint64{uint64(w.cfg.Topics[s.Topic]), uint64(s.Partition), uint64(s.Offset)} {
 		row = binary.AppendUvarint(row, n)
 	}
@@ -203,10 +210,14 @@ func (w *scenario) seen(r *Record, namespaceID uint8, at int64) {
 }
 
 // judged is an event that was judged as of the event time at. A clamped one moves
-// no stream time.
+// no stream time, and one with sources only its own one: the caller states stream time.
 func (w *scenario) judged(r *Record, s Sent, at int64) {
 	w.next[r.Partition] = r.Offset + 1
-	if cmp.Or(s.Time, s.Timestamp) == at {
+	switch {
+	case cmp.Or(s.Time, s.Timestamp) != at:
+	case s.Route == "signals" && w.sources[r.Partition] != nil:
+		w.sources[r.Partition].event(position{w.cfg.Topics[s.Topic], s.Partition, s.Offset}, at)
+	default:
 		w.seen(r, w.namespaceID(s.Route), at)
 	}
 }
@@ -264,12 +275,16 @@ func (w *scenario) commit(partition int32) {
 		w.packed[partition] = nil
 	}
 	w.number[partition]++
-	b := []byte{3, 0}
+	var flags byte
 	if w.floor[partition] > 0 {
-		b[1] = flagFloor
+		flags = flagFloor
 	}
 	if partition == 0 {
-		b[1] |= w.bypassFlags()
+		flags |= w.bypassFlags()
+	}
+	b := []byte{3, flags}
+	if w.sources[partition] != nil {
+		b = append(binary.AppendUvarint([]byte{7}, uint64(flags)|flagSources), 1) // of route set 1
 	}
 	b = binary.AppendVarint(b, w.next[partition])
 	b = append(binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition]), 0)
@@ -278,6 +293,9 @@ func (w *scenario) commit(partition int32) {
 	}
 	if w.floor[partition] > 0 {
 		b = append(binary.AppendUvarint(b, uint64(w.floor[partition])), 0)
+	}
+	if s := w.sources[partition]; s != nil {
+		b = appendSourceTimes(b, s)
 	}
 	for namespaceID := range uint8(4) {
 		if at, ok := w.times[partition][namespaceID]; ok {

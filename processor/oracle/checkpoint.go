@@ -19,13 +19,15 @@ type checkpoint struct {
 	seen       [256]bool
 	counts     counts
 	senders    []routeSenders
-	// set is the number of the route set by which the task judged, 0 before version 7; known are
+	// set is the number of the route set by which the task judged, 0 if it has none; known are
 	// the namespaces whose window changed.
 	set    int64
 	known  []knownSince
 	closed int64 // the switch for which the task is closed; 0 for none
 	// shadows are the counts of other key rules, as they are encoded.
 	shadows string
+	// sources are those of the namespaces that follow some, ascending.
+	sources []sourceTimes
 
 	// Only the comparison of a local store with the changelog needs these.
 	flags                   uint64
@@ -48,9 +50,9 @@ type offsetRange struct{ from, to int64 }
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
 // Further ones of version 7.
-const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows, flagTenants = 256, 512, 1024, 2048, 4096, 8192
+const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows, flagTenants, flagSources = 256, 512, 1024, 2048, 4096, 8192, 16384
 
-// openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, from version 7 on a uvarint, after which the set follows | next, leader epoch, sequence, varints |
+// openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, in version 7 a uvarint, after which the set follows | next, leader epoch, sequence, varints |
 // rows ever written, uvarint | generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
@@ -60,7 +62,7 @@ const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows, flagTenants =
 // began, and the last step of broker time, varints, and what progress records said | in version
 // 6: the duplicates by sender | by a flag the counts of shadows | by a flag the accounts of
 // tenants: number of routes, uvarint, and for each the length of its name 1, the name, and the
-// length, uvarint, of its accounts and these | for each namespace that has one:
+// length, uvarint, of its accounts and these | by a flag the sources | for each namespace that has one:
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
@@ -69,8 +71,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	}
 	version, f := b[0], fields{rest: b[1:]}
 	flags := f.flagsOf(&c, version)
-	c.flags, c.next, c.epoch = flags, f.signed(), f.signed()
-	c.sequence = f.signed()
+	c.flags, c.next, c.epoch, c.sequence = flags, f.signed(), f.signed(), f.signed()
 	f.unsigned(math.MaxInt64)
 	if flags&flagGeneration != 0 {
 		c.generation = int64(f.unsigned(math.MaxInt64))
@@ -117,6 +118,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		c.shadows = f.shadows()
 	}
 	f.skipTenants(flags)
+	c.sources = f.sources(flags)
 	for len(f.rest) > 0 {
 		namespaceID := f.byte()
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
@@ -138,12 +140,12 @@ func (f *fields) skipTenants(flags uint64) {
 	}
 }
 
-// flagsOf reads the flags, and what version 7 has after them.
+// flagsOf reads the flags, and what comes after them in version 7.
 func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 	if version < 7 {
 		return uint64(f.byte())
 	}
-	flags := f.unsigned(1 << 14)
+	flags := f.unsigned(1 << 15)
 	c.set = int64(f.unsigned(math.MaxInt64))
 	if flags&flagClosed != 0 {
 		c.closed = int64(f.unsigned(math.MaxInt64))

@@ -38,6 +38,11 @@ type Claims struct {
 	// manifest. "" if it was not read: then a lost outcome is not found.
 	Outcomes       string
 	OutcomesNumber uint16
+
+	// Sources are the numbers of the topics from which the namespace gets events, as in Config. A task
+	// follows them from the first transaction on whose checkpoint has sources. With GoesOn stream time goes on without events.
+	Sources []uint16
+	GoesOn  bool
 }
 
 // A claim is the state of one key. The statuses are the product's; a
@@ -69,7 +74,11 @@ type claimFold struct {
 	keys map[digest]*claim
 	last int64 // stream time
 	seen bool
-	want []string // records that must be emitted
+	// sources are those that it follows; nil while it follows the highest event time. It begins to
+	// follow them before it judges followsFrom, an input offset.
+	sources     *sourceTimes
+	followsFrom int64
+	want        []string // records that must be emitted
 
 	leases   []leaseTimes // by next
 	bypassed []bypassedRange
@@ -96,12 +105,12 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 		wrong = append(wrong, err.Error())
 	}
 	repartition := allUnwrapped(live[c.Repartition])
-	bypassed, steps := c.bypasses(live[c.Changelog]), stepsOf(repartition)
+	bypassed, begins, steps := c.bypasses(live[c.Changelog]), c.sourcesBegin(live[c.Changelog]), stepsOf(repartition)
 	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
 	for _, r := range repartition {
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition], bypassed: bypassed[r.Partition], showsStep: steps[r.Partition]}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, followsFrom: begins[r.Partition], leases: leases[r.Partition], bypassed: bypassed[r.Partition], showsStep: steps[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
@@ -114,7 +123,7 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	var want, got []string
 	rows := map[digest]string{}
 	for partition, f := range folds {
-		want = append(want, f.want...)
+		want, wrong = append(want, f.want...), append(wrong, f.unfollowed(partition)...)
 		for d, k := range f.keys {
 			if home, ok := homes[d]; ok {
 				wrong = append(wrong, fmt.Sprintf("key %x is claimed in partitions %d and %d", d, min(home, partition), max(home, partition)))
@@ -215,6 +224,7 @@ func (f *claimFold) dead(r *Record, verdict string) {
 
 // take judges one record of the repartition topic.
 func (f *claimFold) take(r *Record) error {
+	f.beginSources(r.Offset)
 	if isProgress(r) {
 		// It is written without input, so one may follow what was processed.
 		if n := len(f.leases); n > 0 && r.Offset >= f.leases[n-1].next {
@@ -280,17 +290,11 @@ func (f *claimFold) event(r *Record, e *envelope) {
 		f.dead(r, "invalid")
 		f.reply(key, "invalid", "", 0, content(nil, nil))
 		return
-	case f.seen && time < f.last-f.Window-f.Grace:
+	case f.tooOld(e, f.last, f.seen, f.sources):
 		f.late(r, e)
 		return
 	}
-	defer func() {
-		f.last, f.seen = max(f.last, time), true
-		f.answerEvicted()
-	}()
-	if !f.seen {
-		f.last = time
-	}
+	defer f.moveTime(e, r.Timestamp)
 	d, collided := f.keyOf(e)
 	k, verdict, attempt := f.keys[d], "unique", uint64(1)
 	if f.isRetained(k) {
@@ -325,19 +329,24 @@ func (f *claimFold) covers(k *claim, time int64) bool {
 	return time >= k.first-f.Window && time <= k.first+f.Window
 }
 
-// late judges an event too far behind stream time. It is a duplicate if the claim of its
-// key is still stored.
+// late judges an event too far behind stream time or its source. It is a duplicate if the claim of
+// its key is still stored. After the window of that claim, in a source that is ahead of others, it
+// is another operation, and its reply says nothing of the claim.
 func (f *claimFold) late(r *Record, e *envelope) {
 	d, _ := f.keyOf(e)
 	k := f.keys[d]
 	status, attempt := "", uint64(0)
 	if f.isRetained(k) && k.status != "freed" {
-		if f.covers(k, e.time) {
+		switch {
+		case f.covers(k, e.time):
 			f.counts["late duplicates"]++
 			f.duplicate(r, k, e)
 			return
+		case e.time < k.first:
+			status, attempt = k.shown(), k.attempt
+		default:
+			f.counts["late after the window"]++
 		}
-		status, attempt = k.shown(), k.attempt
 	}
 	f.counts["late"]++
 	f.dead(r, "late")

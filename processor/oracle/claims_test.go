@@ -18,6 +18,7 @@ type claimLog struct {
 
 	after int64 // event time of the next event, ms after the first one
 	id    byte  // of its key
+	from  int32 // partition of its source
 }
 
 func (l *claimLog) add(topic string, key, value string, headers ...string) {
@@ -40,7 +41,7 @@ func (l *claimLog) route(key, value string, flags uint64, rest []byte) {
 		event = append(binary.AppendVarint(nil, l.after), l.id)
 		event = append(event, make([]byte, 47)...)
 	}
-	l.add("repartition", string(envelopeBytes(flags|flagRecordKey, "ops", position{0, 0, l.n}, 1000, event, rest, []byte(key))), value)
+	l.add("repartition", string(envelopeBytes(flags|flagRecordKey, "ops", position{0, l.from, l.n}, 1000, event, rest, []byte(key))), value)
 }
 
 func (l *claimLog) event(key string) {
@@ -378,7 +379,7 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 		t.Fatal(report, ids(t, violations))
 	}
 	w = claimStory()
-	w.append(Record{Topic: w.cfg.Repartition, Key: []byte{envelopeVersion, flagProgress}})
+	w.append(Record{Topic: w.cfg.Repartition, Key: []byte{envelopeVersion, flagProgress}, Value: []byte{0, 0}})
 	if _, violations := Check(w.cfg, w.end()); len(violations) > 0 {
 		t.Fatal("a progress record after the last checkpoint:", ids(t, violations))
 	}

@@ -5,11 +5,12 @@ package oracle
 // can arrive, and emits none of it again.
 
 // A bypassedRange is a range of input offsets whose events were forwarded unchecked. They were
-// judged by the stream time of the checkpoint.
+// judged by the stream time and the sources of the checkpoint.
 type bypassedRange struct {
 	offsetRange
-	last int64
-	seen bool
+	last    int64
+	seen    bool
+	sources *sourceTimes
 }
 
 // bypasses reads the bypassed ranges of each partition from its checkpoints.
@@ -33,7 +34,7 @@ func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
 				from = max(from, before[len(before)-1].to)
 			}
 			if from < to {
-				all[r.Partition] = append(before, bypassedRange{offsetRange{from, to}, cp.times[id], cp.seen[id]})
+				all[r.Partition] = append(before, bypassedRange{offsetRange{from, to}, cp.times[id], cp.seen[id], cp.sourcesOf(id)})
 			}
 		}
 	}
@@ -59,7 +60,7 @@ func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 		f.dead(r, "invalid")
 		f.reply(key, "invalid", "", 0, null)
 		return
-	case b.seen && e.time < b.last-f.Window-f.Grace:
+	case f.tooOld(e, b.last, b.seen, b.sources):
 		f.counts["late"]++
 		f.dead(r, "late")
 		f.reply(key, "late", "", 0, null)
@@ -68,15 +69,11 @@ func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 	f.counts["bypassed"]++
 	f.emit("dispatch %s: bypassed, attempt , %s", r.Key, content(r.Value, r.Headers))
 	f.reply(key, "bypassed", "bypassed", 0, null)
-	if f.seen && e.time < f.last-f.Window-f.Grace {
+	if f.tooOld(e, f.last, f.seen, f.sources) {
 		return // late by now
 	}
 	f.storeForwarded(e)
-	if !f.seen {
-		f.last = e.time
-	}
-	f.last, f.seen = max(f.last, e.time), true
-	f.answerEvicted()
+	f.moveTime(e, r.Timestamp)
 }
 
 // storeForwarded stores an event that was forwarded unchecked.

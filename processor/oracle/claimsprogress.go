@@ -1,9 +1,6 @@
 package oracle
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // claimsProgress is what a task knows of the outcomes, by the progress records that it
 // read. Times are ms of the broker's clock.
@@ -22,11 +19,15 @@ func followsStep(before, now int64) bool {
 	return before != 0 && (now > before+60_000 || now < before-1000)
 }
 
-// stepsOf returns by partition the times of the progress records that follow a step.
+// stepsOf returns by partition the times of the progress records that follow a step. Those of
+// inputs alone show none.
 func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 	steps, last := map[int32]map[int64]bool{}, map[int32]int64{}
 	for _, r := range repartition {
 		if !isProgress(r) {
+			continue
+		}
+		if p, err := openProgress(r.Value); err != nil || p.ofInputs() {
 			continue
 		}
 		if followsStep(last[r.Partition], r.Timestamp) {
@@ -42,9 +43,21 @@ func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 
 // progress reads a progress record: topics, uvarint, and for each: number, uvarint |
 // counted at, varint | partitions, uvarint, and for each: 0 for unknown, or one more than
-// the zigzag difference of the time to counted at. The executors follow. The broker
-// stored it later than any time in it.
+// the zigzag difference of the time to counted at. The executors follow, and the inputs. The
+// broker stored it later than any time in it.
 func (f *claimFold) progress(r *Record) error {
+	p, err := openProgress(r.Value)
+	if err != nil {
+		return err
+	}
+	if f.sources != nil {
+		f.sources.progress(p.inputs, r.Timestamp, f.Skew, f.GoesOn)
+		f.last, f.seen = f.sources.follow(r.Timestamp, f.last, f.seen)
+		f.answerEvicted()
+	}
+	if p.ofInputs() {
+		return nil
+	}
 	if followsStep(f.known.last, r.Timestamp) {
 		f.known = claimsProgress{stepped: r.Timestamp}
 	}
@@ -57,9 +70,6 @@ func (f *claimFold) progress(r *Record) error {
 		f.known.readOutcomes(&b, r.Timestamp)
 	}
 	f.readExecutors(&b, r.Timestamp)
-	if b.bad {
-		return fmt.Errorf("is not a progress record: %x", r.Value)
-	}
 	f.counts["progress records"]++
 	for _, k := range f.keys {
 		if k.status == "in_progress" && k.startID == "" && f.leaseIsOver(k, r) {

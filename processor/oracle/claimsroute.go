@@ -1,18 +1,90 @@
 package oracle
 
+import (
+	"fmt"
+	"math"
+)
+
 // For routes in claim mode that share the app, Check follows the events through the
 // router, the stream time and the rows in the stores, and compares the readings of
 // the topics. CheckClaims checks the content.
 
 // moveStreamTime moves the stream time to that of an event of claim mode.
 func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
-	switch {
-	case e.time > add(present, c.Skew), f.lateness(c.NamespaceID, c.Window, c.Grace, e.time) != "":
-		return // not judged
-	case !f.seen[c.NamespaceID] || e.time > f.times[c.NamespaceID]:
-		f.times[c.NamespaceID] = e.time
+	if e.time > add(present, c.Skew) || f.lateness(e, c.NamespaceID, c.Window, c.Grace) != "" {
+		return // not judged, or a duplicate that is behind stream time
 	}
-	f.seen[c.NamespaceID] = true
+	f.moveTime(e, c.NamespaceID, present)
+}
+
+// sourcesBegin returns by partition the input offset at which the first transaction began whose
+// checkpoint has sources of the namespace; math.MaxInt64 if all that was judged is of others.
+func (c *Claims) sourcesBegin(changelog []Record) map[int32]int64 {
+	all, chains := map[int32]int64{}, map[int32]chain{}
+	if len(c.Sources) == 0 {
+		return all
+	}
+	for i := range changelog {
+		r := &changelog[i]
+		number, ok := numberOf(r.Key)
+		if begins, known := all[r.Partition]; !ok || known && begins != math.MaxInt64 {
+			continue
+		}
+		at := chains[r.Partition]
+		next := at.newest.next
+		if at.add(number, r.Value) != nil {
+			continue // leases reports the error
+		}
+		chains[r.Partition] = at
+		switch {
+		case at.newest.sourcesOf(c.NamespaceID) != nil:
+			all[r.Partition] = next
+		case at.newest.next > 0:
+			all[r.Partition] = math.MaxInt64
+		}
+	}
+	return all
+}
+
+// beginSources begins to follow the sources, before an input offset is judged. Nothing is known of
+// them but that events have come to stream time.
+func (f *claimFold) beginSources(offset int64) {
+	if len(f.Sources) == 0 || f.sources != nil || offset < f.followsFrom {
+		return
+	}
+	highest := int64(never)
+	if f.seen {
+		highest = f.last
+	}
+	f.sources = newSourceTimes(f.NamespaceID, f.Sources, highest)
+}
+
+// unfollowed finds a partition of which no checkpoint has sources.
+func (f *claimFold) unfollowed(partition int32) []string {
+	if len(f.Sources) == 0 || f.followsFrom != math.MaxInt64 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s/%d: no checkpoint has the sources of the namespace", f.Changelog, partition)}
+}
+
+// tooOld reports whether an event is behind stream time, or behind what its own source had come
+// to, by more than window and grace.
+func (c *Claims) tooOld(e *envelope, last int64, seen bool, sources *sourceTimes) bool {
+	latest := e.time + c.Window + c.Grace
+	return seen && last > latest || sources.front(e.source()) > latest
+}
+
+// moveTime moves the stream time after an event that was judged, and answers those whose claims
+// it evicts. It was stored at a broker time.
+func (f *claimFold) moveTime(e *envelope, now int64) {
+	switch {
+	case f.sources != nil:
+		f.sources.event(e.source(), e.time)
+		f.last, f.seen = f.sources.follow(now, f.last, f.seen)
+	case !f.seen || e.time > f.last:
+		f.last, f.seen = e.time, true
+	}
+	f.answerEvicted()
 }
 
 // ofClaims reports whether a row of the changelog is one of claim mode.

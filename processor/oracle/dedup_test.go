@@ -3,6 +3,7 @@ package oracle
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"math"
@@ -27,7 +28,7 @@ func TestTheRulesAgree(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		r := Route{
-			NamespaceID: uint8(1 + rng.IntN(3)), Window: rng.Int64N(50), Grace: rng.Int64N(10), Skew: rng.Int64N(10),
+			NamespaceID: uint8(1 + rng.IntN(3)), Window: rng.Int64N(50), Grace: rng.Int64N([]int64{10, 300}[rng.IntN(2)]), Skew: rng.Int64N(10),
 			Output: "out", DeadLetter: "dead", Duplicates: To, DuplicatesTo: "duplicates",
 		}
 		if rng.IntN(10) == 0 {
@@ -43,12 +44,53 @@ func TestTheRulesAgree(t *testing.T) {
 	}
 }
 
+// decideLinked decides as package judge does. It returns the row that decides, and the rows to
+// store in their order.
+func decideLinked(rows map[digest]dedup.Row, ev dedup.Event, w dedup.Window, streamTime int64) (verdict dedup.Verdict, prior dedup.Row, stores []dedup.Row) {
+	prior, found := rows[ev.Digest]
+	var d *dedup.Descent
+	for found && ev.GoesBelow(&prior, w, streamTime) {
+		if d == nil {
+			d = new(dedup.Descent)
+		}
+		d.Pass(new(prior))
+		next, linked := prior.Below(w, streamTime)
+		if found = linked; linked {
+			prior, found = rows[next]
+		}
+	}
+	if d != nil {
+		verdict, row := dedup.DecideBelow(ev, d, prior, found, w, streamTime)
+		return verdict, prior, []dedup.Row{row, d.Above.Above(row.First)}
+	}
+	verdict, row := dedup.Decide(ev, prior, found, w, streamTime)
+	if verdict == dedup.AfterWindow && ev.Linked {
+		return verdict, prior, []dedup.Row{prior.AsEarlier(), row}
+	}
+	return verdict, prior, []dedup.Row{row}
+}
+
+// compareRows compares the rows that the fold writes with those to store, and stores them.
+func compareRows(t *testing.T, event string, rows map[digest]dedup.Row, wrote []placed, stores []dedup.Row) {
+	t.Helper()
+	if len(wrote) != len(stores) {
+		t.Fatalf("%s: %d rows, dedup writes %d", event, len(wrote), len(stores))
+	}
+	for i, row := range stores {
+		rows[row.Digest] = row
+		if want := row.AppendValue(nil); wrote[i].digest != row.Digest || !bytes.Equal(wrote[i].row.value(nil), want) {
+			t.Fatalf("%s: row %d is %x=%x, dedup writes %x=%x", event, i, wrote[i].digest, wrote[i].row.value(nil), row.Digest, want)
+		}
+	}
+}
+
 func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 	t.Helper()
 	span := dedup.Window{Size: r.Window, Grace: r.Grace, Skew: r.Skew, ClampFuture: r.Future == Clamp}
 	f, counter := newFold(), dedup.NewKeyCounter(span)
 	rows, streamTime := map[digest]dedup.Row{}, dedup.NoStreamTime
 	changes := r.LiveKeys == 0 && r.Window < 1000
+	f.linked = rng.IntN(3) > 0
 	present := []int64{0, base, math.MaxInt64 - 100, math.MinInt64 + 100}[rng.IntN(4)]
 	for n := range 400 {
 		present = add(present, rng.Int64N(8)-1)
@@ -61,25 +103,28 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		}
 		e := envelope{digest: digest{byte(rng.IntN(4))}, time: at, from: position{uint16(rng.IntN(9)), rng.Int32N(9), int64(n)}}
 		j := f.judge(&e, &r, present)
+		var made []placed
 		if j.wrote {
-			f.store(&e, &r, &j)
+			made = f.store(&e, &r, &j)
 		}
 
 		verdict, eventTime := span.Admit(at, streamTime, present)
 		prior, held := rows[e.digest]
-		var row dedup.Row
+		var stores []dedup.Row
 		if verdict == dedup.Unique {
-			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.NamespaceID}
-			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
+			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.NamespaceID, Linked: f.linked}
 			stands := held && span.Decides(&prior, streamTime)
+			main := prior
+			verdict, prior, stores = decideLinked(rows, ev, span, streamTime)
+			latest := slices.ContainsFunc(stores, func(row dedup.Row) bool { return !row.Earlier && row.First == eventTime })
 			switch wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; {
 			case wrote && !stands && r.LiveKeys > 0 && counter.Live() >= uint64(r.LiveKeys):
 				verdict = dedup.Limited
-			case wrote && stands && prior.First != row.First:
-				counter.Remove(prior.First)
-				counter.Add(row.First)
+			case wrote && latest && stands:
+				counter.Remove(main.First)
+				counter.Add(eventTime)
 			case wrote && !stands:
-				counter.Add(row.First)
+				counter.Add(eventTime)
 			}
 			streamTime = dedup.NextStreamTime(streamTime, at, eventTime)
 			counter.Advance(span, streamTime)
@@ -96,10 +141,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; wrote != j.wrote {
 			t.Fatalf("run %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
 		} else if wrote {
-			rows[e.digest] = row
-			if want := row.AppendValue(nil); !bytes.Equal(j.row.value(nil), want) {
-				t.Fatalf("run %d, event %d: row %x, dedup writes %x", seed, n, j.row.value(nil), want)
-			}
+			compareRows(t, fmt.Sprintf("run %d, event %d", seed, n), rows, made, stores)
 		}
 		if verdict == dedup.Duplicate && j.first.first != prior.First {
 			t.Fatalf("run %d, event %d: first seen at %d, dedup %d", seed, n, j.first.first, prior.First)

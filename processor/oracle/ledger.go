@@ -191,6 +191,10 @@ type Range interface {
 	Judged(at Position) bool
 	// StreamTime returns that of a task and namespace id at the ends; false for none.
 	StreamTime(task Position, space uint8) (int64, bool)
+	// Reached returns how far the source of an event had come in a task at the ends: the highest
+	// time of the events from its partition and of a namespace id, or, if the task does not follow
+	// the partition any more, from all that it followed; false for none.
+	Reached(task Position, space uint8, event Position) (int64, bool)
 	// LateBefore returns the event time before which events of a task and namespace id are late
 	// at the ends because their window has changed; false for none.
 	LateBefore(task Position, space uint8) (int64, bool)

@@ -19,8 +19,8 @@ type page struct {
 	outcomes  []LedgerOutcome
 	replies   []LedgerReply
 	stream    int64
-	// lateBefore is that of a changed window; 0 for none.
-	lateBefore int64
+	// lateBefore is that of a changed window, and front what the sources have come to; 0 for none.
+	lateBefore, front int64
 	// ends of the range: below them inputs were judged; 0 for all.
 	from, to int64
 }
@@ -45,8 +45,9 @@ func (p *page) InRange(at Position) bool { return at.Topic == 0 && at.Offset >= 
 func (p *page) Judged(at Position) bool {
 	return p.InRange(at) && (p.to == 0 || at.Offset < p.to)
 }
-func (p *page) StreamTime(Position, uint8) (int64, bool) { return p.stream, true }
-func (p *page) LateBefore(Position, uint8) (int64, bool) { return p.lateBefore, p.lateBefore != 0 }
+func (p *page) StreamTime(Position, uint8) (int64, bool)        { return p.stream, true }
+func (p *page) Reached(Position, uint8, Position) (int64, bool) { return p.front, p.front != 0 }
+func (p *page) LateBefore(Position, uint8) (int64, bool)        { return p.lateBefore, p.lateBefore != 0 }
 
 func keyed(route int32, id string) [16]byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", route, id))
@@ -102,6 +103,14 @@ func (p *page) first(route int32, id string, time int64) Position {
 	return at
 }
 
+// earlier judges an event unique that lies before the window of its key's row.
+func (p *page) earlier(route int32, id string, time int64) {
+	at := p.send(route, id, time)
+	p.store(route, id, time, at, 0)
+	p.log[len(p.log)-1].Rows[0].Earlier = true
+	p.emit(route, id, time, at, 0)
+}
+
 // again judges an event a duplicate.
 func (p *page) again(route int32, id string, time int64) {
 	if at := p.send(route, id, time); route == plain {
@@ -135,6 +144,11 @@ func (p *page) lives(name string, n int) {
 	p.outcomes = append(p.outcomes, LedgerOutcome{Digest: digest, Attempt: 1, Content: 7})
 	p.store(claiming, name+" result", p.stream, at, 1) // completed
 	p.replies = append(p.replies, LedgerReply{Where: "replies/0/0", Route: claiming, Digests: [][16]byte{digest}, Attempt: 1, Content: 7})
+	earlier := name + " earlier"
+	p.first(plain, earlier, p.stream+3*hour)
+	p.earlier(plain, earlier, p.stream)
+	p.again(plain, earlier, p.stream+5)
+	p.again(plain, earlier, p.stream+3*hour)
 	erased := name + " erased"
 	p.first(plain, erased, p.stream)
 	p.log = append(p.log, ChangelogItem{Next: -1, Rows: []LedgerRow{{Digest: keyed(plain, erased), First: p.stream, Freed: true}}})
@@ -221,6 +235,17 @@ func TestLedgerFindsWhatIsPlanted(t *testing.T) {
 			p.send(dropping, "x", p.stream+hour+1)
 			return "K2 " + input(p)
 		},
+		"an event of an earlier window comes out twice": func(p *page) string {
+			p.first(plain, "x", p.stream+3*hour)
+			p.earlier(plain, "x", p.stream)
+			p.emit(plain, "x", p.stream, Position{}, 0)
+			return "K1 out"
+		},
+		"an event within the window of a later one is taken for one of an earlier window": func(p *page) string {
+			p.first(plain, "x", p.stream+hour)
+			p.earlier(plain, "x", p.stream)
+			return "K1 " + row(p)
+		},
 		"a duplicate is missing in its topic": func(p *page) string {
 			p.first(plain, "x", p.stream)
 			p.send(plain, "x", p.stream+5)
@@ -297,6 +322,24 @@ func TestLedgerFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
+// TestLedgerProvesALateEventByItsSource: an event before stream time is late if its own source had
+// come much further, and its duplicates are none the less duplicates.
+func TestLedgerProvesALateEventByItsSource(t *testing.T) {
+	for seed := range uint64(50) {
+		for _, front := range []int64{hour + hour/6, hour + hour/6 + 1} {
+			p := newPage()
+			p.front = p.stream + front
+			p.lives("a", 10)
+			at := p.send(plain, "x", p.stream)
+			p.about(plain, "x", "late", "its source had come to", at, p.stream)
+			found := p.audit(NewLedger(p.cfg), rand.New(rand.NewPCG(seed, 12)))
+			if proved := front > hour+hour/6; proved != (len(found) == 0) || !proved && (len(found) != 1 || !strings.HasPrefix(found[0], "K2 raw")) {
+				t.Fatalf("run %d: the source was %d ms later: found %q", seed, front, found)
+			}
+		}
+	}
+}
+
 // TestLedgerGoesOnFromItsState: a range ends anywhere, with records of it still to follow.
 func TestLedgerGoesOnFromItsState(t *testing.T) {
 	for seed := range uint64(100) {
@@ -325,8 +368,12 @@ func TestLedgerGoesOnFromItsState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.open != l.Report().Carried || l.formers != len(l.former) {
-			t.Fatalf("run %d: %d records wait of %d, %d former times of %d keys", seed, l.open, l.Report().Carried, l.formers, len(l.former))
+		formers := 0
+		for _, firsts := range l.former {
+			formers += len(firsts)
+		}
+		if l.open != l.Report().Carried || l.formers != formers {
+			t.Fatalf("run %d: %d records wait of %d, %d former times of %d", seed, l.open, l.Report().Carried, l.formers, formers)
 		}
 		next := &page{cfg: all.cfg, stream: all.stream, from: int64(cut), inputs: all.inputs[cut:], log: all.log[rows:], emissions: all.emissions[outs:]}
 		for i := range next.log {
@@ -404,9 +451,18 @@ func TestLedgerBoundsWhatWaits(t *testing.T) {
 
 // TestLedgerReadsTheRowsOfTheOracle: packs and single rows.
 func TestLedgerReadsRowsAndPacks(t *testing.T) {
+	earlier := ofEarlier(digest(bytes16("a")), row{first: 12000, at: position{3, 2, 78}, namespaceID: 4, link: beforeKnown, before: 9})
+	item := ReadChangelog(&Record{Topic: "log", Offset: 8, Key: earlier.digest[:], Value: earlier.row.value(nil)}, Position{})
+	if item.Wrong != "" || len(item.Rows) != 1 || !item.Rows[0].Earlier || item.Rows[0].Digest != digest(bytes16("a")) || item.Rows[0].First != 12000 {
+		t.Errorf("%+v", item)
+	}
+	earlier.row.again = true
+	if item := ReadChangelog(&Record{Key: earlier.digest[:], Value: earlier.row.value(nil)}, Position{}); item.Wrong != "" || len(item.Rows) > 0 {
+		t.Errorf("a row that was stored before: %+v", item)
+	}
 	want := row{first: 12345, at: position{3, 2, 77}, namespaceID: 4}
 	single := &Record{Topic: "log", Offset: 9, Key: bytes16("a"), Value: want.value(nil)}
-	item := ReadChangelog(single, Position{})
+	item = ReadChangelog(single, Position{})
 	if item.Wrong != "" || len(item.Rows) != 1 || item.Rows[0].First != 12345 || item.Rows[0].At != (Position{3, 2, 77}) || item.Rows[0].Where != "log/0/9" {
 		t.Errorf("%+v", item)
 	}

@@ -63,14 +63,14 @@ func (l *Ledger) closeInputs() {
 	}
 	for _, in := range l.unproved {
 		if !l.isLate(in) {
-			l.find("K2", in.Route, l.text(in.At), "was judged late, with event time %d, but neither stream time nor a later event of its key makes it so", in.Time)
+			l.find("K2", in.Route, l.text(in.At), "was judged late, with event time %d, but neither stream time nor its own source nor a later event of its key makes it so", in.Time)
 		}
 	}
 	l.unproved = nil
 }
 
-// isLate reports whether an event could be late: for the stream time at the end of the range,
-// or for the newest event of its key.
+// isLate reports whether an event could be late: for the stream time at the end of the range, for
+// what its own source had come to, or for the newest event of its key.
 func (l *Ledger) isLate(in *openInput) bool {
 	return l.isBehind(in) || slices.ContainsFunc(in.Digests, func(d digest) bool {
 		k, ok := l.keys[d]
@@ -81,9 +81,11 @@ func (l *Ledger) isLate(in *openInput) bool {
 // isBehind reports whether an event is late by its time alone, for the end of the range.
 func (l *Ledger) isBehind(in *openInput) bool {
 	route := &l.cfg.Routes[in.Route]
+	span := add(route.Window, route.Grace)
 	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
+	front, follows := l.reach.Reached(in.Task, route.NamespaceID, in.At)
 	before, changed := l.reach.LateBefore(in.Task, route.NamespaceID)
-	return running && in.Time < add(time, -add(route.Window, route.Grace)) || changed && in.Time < before
+	return running && in.Time < add(time, -span) || follows && in.Time < add(front, -span) || changed && in.Time < before
 }
 
 // closeInput decides an event that was judged and has no row.

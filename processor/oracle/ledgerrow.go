@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -13,6 +14,9 @@ type LedgerRow struct {
 	First   int64
 	At      Position
 	Attempt uint32
+	// Earlier reports that the row is of a window before the latest of its key, which Digest is
+	// that of.
+	Earlier bool
 	// Certain reports that the output of the row's transaction is below the ends of the range.
 	Certain bool
 	// Soft reports that the output may have been before the range.
@@ -22,8 +26,19 @@ type LedgerRow struct {
 	Where string
 }
 
+// readLink reads what a row with these flags says of the other windows of its key, see row.flags.
+// A row of an earlier window gets the digest of the key.
+func (r *LedgerRow) readLink(f *fields, flags byte) {
+	if flags&32 != 0 {
+		f.unsigned(math.MaxUint64)
+	}
+	if flags&64 != 0 {
+		r.Digest, r.Earlier = ofEarlier(r.Digest, row{first: r.First}).digest, true
+	}
+}
+
 // rowsOfRecord calls each with the rows of a changelog record. It skips rows that a sweep
-// wrote again, and counts of seeds.
+// wrote again, those that tell of no other event than before, and counts of seeds.
 func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if isCheckpoint(r) || isSeedCounts(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
 		return nil
@@ -43,10 +58,13 @@ func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if flags&2 != 0 {
 		row.Attempt = uint32(f.unsigned(1 << 32))
 	}
+	row.readLink(&f, flags&^32) // nothing behind it is read
 	if f.bad {
 		return fmt.Errorf("is no row: %x", r.Value)
 	}
-	each(&row)
+	if flags&128 == 0 {
+		each(&row)
+	}
 	return nil
 }
 
@@ -54,25 +72,26 @@ func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 func eachOfPack(value []byte, each func(*LedgerRow)) error {
 	f := fields{rest: value}
 	version := f.byte()
-	var row LedgerRow
+	var last LedgerRow
 	for n := 0; len(f.rest) > 0 && !f.bad; n++ {
-		row.Digest = digest(f.bytes(len(digest{})))
+		last.Digest = digest(f.bytes(len(digest{})))
 		flags := f.byte()
-		if flags > 7 || n == 0 && flags&6 != 6 {
+		if flags > 127 || flags&24 == 24 || n == 0 && flags&6 != 6 {
 			f.bad = true
 		}
 		if flags&4 != 0 {
-			row.Space = f.byte()
+			last.Space = f.byte()
 		}
 		if flags&2 != 0 {
-			row.At.Topic, row.At.Partition = uint16(f.unsigned(1<<16)), int32(f.unsigned(1<<31))
+			last.At.Topic, last.At.Partition = uint16(f.unsigned(1<<16)), int32(f.unsigned(1<<31))
 		}
-		row.First += f.signed()
-		row.At.Offset += f.signed()
+		last.First += f.signed()
+		last.At.Offset += f.signed()
 		if flags&1 != 0 {
 			f.bytes(8)
 		}
-		if !f.bad {
+		row := last
+		if row.readLink(&f, flags>>3<<4); !f.bad && flags&64 == 0 {
 			each(&row)
 		}
 	}
@@ -158,6 +177,10 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	if !s.known {
 		return // of a route that the file has no more
 	}
+	if row.Earlier {
+		l.earlier(task, row, s)
+		return
+	}
 	before, known := l.keys[row.Digest]
 	now := keyState{row.First, hashOf(row.At, row.Space), row.Attempt}
 	if known && (row.Freed || before.first != row.First) {
@@ -183,6 +206,28 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	}
 	if l.joins(row.Digest) {
 		l.join(row, s, !known || before.at != now.at)
+	}
+}
+
+// earlier takes a row of an earlier window of a key. Its event was judged after a later one, whose
+// row stays the newest.
+func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
+	if row.Freed {
+		return
+	}
+	if l.follows(row.Digest) {
+		l.former[row.Digest] = append(l.former[row.Digest], row.First)
+		l.formers++
+	}
+	if row.Base {
+		return
+	}
+	if latest, known := l.keys[row.Digest]; known && covers(latest.first, row.First, s.longest) {
+		task.repeats = append(task.repeats, repeat{*row, latest.first})
+	}
+	l.rowCount++
+	if l.joins(row.Digest) {
+		l.join(row, s, true)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // ledgerVersion is the first byte of an encoded ledger.
-const ledgerVersion = 1
+const ledgerVersion = 2
 
 // AppendState appends what the next range needs: the keys that can still decide an event, and
 // the records whose counterpart follows. horizons are by namespace id the first seen time
@@ -33,7 +33,11 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(l.former)))
 	for d, firsts := range l.former {
-		dst = binary.AppendVarint(append(dst, d[:]...), slices.Max(firsts))
+		firsts = slices.DeleteFunc(firsts, func(first int64) bool { return first < lowest })
+		dst = binary.AppendUvarint(append(dst, d[:]...), uint64(len(firsts)))
+		for _, first := range firsts {
+			dst = binary.AppendVarint(dst, first)
+		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(l.results)))
 	for d, o := range l.results {
@@ -99,7 +103,10 @@ func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))
-		l.former[d] = []int64{f.signed()}
+		for firsts := f.unsigned(1 << 40); firsts > 0 && !f.bad; firsts-- {
+			l.former[d] = append(l.former[d], f.signed())
+			l.formers++
+		}
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))
@@ -140,7 +147,6 @@ func (l *Ledger) restoreCarried(f *fields) {
 		at := f.position()
 		l.tasks[at] = &ledgerTask{next: int64(f.unsigned(1 << 63)), set: int64(f.unsigned(1 << 63)), known: f.known()}
 	}
-	l.formers = len(l.former)
 	l.recount()
 }
 

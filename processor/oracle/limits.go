@@ -40,10 +40,10 @@ func (f *fold) liveKeys(r *Route, streamTime int64, running bool) (n int64) {
 	return n
 }
 
-// store stores the row of a judgement, and counts it for a limit.
-func (f *fold) store(e *envelope, r *Route, j *judgement) {
-	f.rows[e.digest] = j.row
-	if r.LiveKeys == 0 {
+// count counts the row of a judgement for a limit. That of an earlier window is of a key that
+// counts already.
+func (f *fold) count(r *Route, j *judgement) {
+	if r.LiveKeys == 0 || j.row.earlier {
 		return
 	}
 	k := f.keysOf(r)

@@ -75,6 +75,12 @@ type Config struct {
 	Partitions int32             // of both
 	Topics     map[string]uint16 // input topics by name: their number in the manifest
 	Routes     []Route
+	// Sources has, by namespace id, the numbers of the topics from which its routes get events. The
+	// stream time of such a namespace follows the partitions of these topics. That of any other
+	// one is the highest event time.
+	Sources map[uint8][]uint16
+	// GoesOn has the namespace ids of Sources whose stream time goes on without events.
+	GoesOn map[uint8]bool
 	// Sets are the route sets of an app at level 2 whose windows changed, and take the place of
 	// the windows of Routes. The checkpoints say when a task went over to which. Routes with
 	// LiveKeys must keep their windows: how many keys count depends on restores.

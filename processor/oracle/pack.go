@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -14,9 +15,9 @@ func isPack(r *Record) bool {
 // rowsOfPack returns the rows of a pack as the records that they would be by themselves: with
 // the pack's offset and headers, the digest as key, and the row as value. A pack is:
 // version 1 | for each row: digest 16 | flags 1 | [namespace id 1] | [topic, partition
-// uvarint] | first, offset varint, as differences to the row before | [fingerprint 8].
-// Flags: 1 a fingerprint, 2 topic and partition, 4 a namespace id. What is left out is as in
-// the row before.
+// uvarint] | first, offset varint, as differences to the row before | [fingerprint 8] | [link].
+// Flags: 1 a fingerprint, 2 topic and partition, 4 a namespace id, 8 and more half of row.flags.
+// What is left out of the first two is as in the row before.
 func rowsOfPack(r *Record) (rows []*Record, err error) {
 	f := fields{rest: r.Value}
 	version := f.byte()
@@ -24,7 +25,7 @@ func rowsOfPack(r *Record) (rows []*Record, err error) {
 	for len(f.rest) > 0 && !f.bad {
 		key := f.bytes(len(digest{}))
 		flags := f.byte()
-		if flags > 7 || len(rows) == 0 && flags&6 != 6 {
+		if flags > 127 || flags&24 == 24 || len(rows) == 0 && flags&6 != 6 {
 			f.bad = true
 		}
 		if flags&4 != 0 {
@@ -36,9 +37,12 @@ func rowsOfPack(r *Record) (rows []*Record, err error) {
 		last.first += f.signed()
 		last.at.offset += f.signed()
 		value := last.value(nil)
+		value[1] |= flags&1 | flags>>3<<4
 		if flags&1 != 0 {
-			value[1] |= 1
 			value = append(value, f.bytes(8)...)
+		}
+		if flags&16 != 0 {
+			value = binary.AppendUvarint(value, f.unsigned(math.MaxUint64))
 		}
 		f.bad = f.bad || last.at.offset < 0
 		rows = append(rows, &Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp, Headers: r.Headers, Key: key, Value: value})

@@ -20,7 +20,7 @@ type chain struct {
 const flagsOfSmall = 255 &^ flagCounts
 
 // Marks of a partial checkpoint.
-const markFences, markClaims, markProgress, markSenders, markShadows, markTenants = 1, 2, 4, 8, 16, 32
+const markFences, markClaims, markProgress, markSenders, markShadows, markTenants, markSources = 1, 2, 4, 8, 16, 32, 64
 
 // numberOf returns the number of the checkpoint with a key: 0 for a whole one, with the key
 // "checkpoint", else the 4 bytes after "checkpoint/", big-endian. It returns false for
@@ -65,7 +65,7 @@ func (c *chain) add(number uint32, value []byte) error {
 // checkpoint of what is not relative | if marked: the newest claim, progress record and step,
 // varints | if marked: length, uvarint, and progress | if marked: length, uvarint, and changes of
 // the senders | if marked: the counts of shadows | if marked: length, uvarint, and changes of the
-// tenants | number of changed stream times,
+// tenants | if marked: length, uvarint, and changes of the sources | number of changed stream times,
 // uvarint, and for each: namespace id, difference, varint | changes of the counts.
 func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	if len(b) < 3 || b[0] != 5 {
@@ -100,6 +100,12 @@ func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	}
 	if marks&markTenants != 0 {
 		f.bytes(int(f.unsigned(1 << 31)))
+	}
+	if c.sources = before.sources; marks&markSources != 0 {
+		var ok bool
+		if c.sources, ok = changeSources(before.sources, f.bytes(int(f.unsigned(1<<31)))); !ok {
+			return c, fmt.Errorf("has changes of sources that do not fit: %x", b)
+		}
 	}
 	c.times, c.seen, c.counts = before.times, before.seen, before.counts.clone()
 	for n := f.unsigned(257); n > 0 && !f.bad; n-- {

@@ -23,29 +23,42 @@ type row struct {
 	first       int64
 	at          position
 	namespaceID uint8
+	earlier     bool  // of an earlier window of its key
+	again       bool  // stored before, with another digest or link
+	link        uint8 // beforeUnknown and so on
+	before      int64 // when the window before was first seen, with beforeKnown
 }
 
-// value is the row in the changelog: version | no flags | namespace id |
-// status "seen" | first | topic | partition | offset.
+// value is the row in the changelog: version | flags | namespace id |
+// status "seen" | first | topic | partition | offset | link.
 func (r *row) value(dst []byte) []byte {
-	dst = append(dst, 1, 0, r.namespaceID, 0)
+	dst = append(dst, 1, r.flags(), r.namespaceID, 0)
 	dst = binary.AppendVarint(dst, r.first)
 	dst = binary.AppendUvarint(dst, uint64(r.at.topic))
 	dst = binary.AppendUvarint(dst, uint64(r.at.partition))
-	return binary.AppendUvarint(dst, uint64(r.at.offset))
+	return r.appendLink(binary.AppendUvarint(dst, uint64(r.at.offset)))
 }
 
 // A fold is the state of one partition of the repartition topic after some of
 // its records.
 type fold struct {
-	rows  map[digest]row
-	times [256]int64 // stream time by namespace id
-	seen  [256]bool  // the namespace has a stream time
-	live  map[uint8]*liveKeys
-	spans spans
+	rows map[digest]row
+	// windows are the rows of a key, the latest first, down to one that says nothing of the window
+	// before. linked reports that the task is at level 2: only of others and of seeds are such rows.
+	windows map[digest][]row
+	linked  bool
+	times   [256]int64 // stream time by namespace id
+	seen    [256]bool  // the namespace has a stream time
+	// sources are those that the stream time of a namespace follows; it follows the highest event
+	// time without any.
+	sources map[uint8]*sourceTimes
+	live    map[uint8]*liveKeys
+	spans   spans
 }
 
-func newFold() *fold { return &fold{rows: map[digest]row{}, live: map[uint8]*liveKeys{}} }
+func newFold() *fold {
+	return &fold{rows: map[digest]row{}, windows: map[digest][]row{}, sources: map[uint8]*sourceTimes{}, live: map[uint8]*liveKeys{}}
+}
 
 // A judgement is the verdict on a record and its consequences.
 type judgement struct {
@@ -57,6 +70,7 @@ type judgement struct {
 	wrote   bool
 	// replaces is the row that counts until row replaces it; nil for a new key.
 	replaces *row
+	above    int   // how many windows of the key are later than an earlier one
 	live     int64 // keys, of an event beyond a limit
 }
 
@@ -69,13 +83,17 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	if j := f.judgeByTime(e, r, present); j != nil {
 		return *j
 	}
-	if clamped := e.time != own; !clamped && (!running || e.time > last) { // a clamped event moves nothing
-		f.times[r.NamespaceID], f.seen[r.NamespaceID] = e.time, true
+	if e.time == own { // a clamped event moves nothing
+		f.moveTime(e, r.NamespaceID, present)
 	}
 	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}
 	prior, known := f.rows[e.digest]
+	counts := func(prior *row) bool { return !f.absent(prior, window, grace, last, running) }
+	if f.linked {
+		next.link = beforeNone
+	}
 	switch {
-	case !known || f.absent(&prior, window, grace, last, running):
+	case !known || !counts(&prior):
 		if r.LiveKeys > 0 {
 			if n := f.liveKeys(r, last, running); n >= r.LiveKeys {
 				return judgement{verdict: "limited", topic: r.to(r.OnLimit), live: n}
@@ -83,13 +101,20 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 		}
 		return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true}
 	case e.time < add(prior.first, -window):
-		return judgement{verdict: "late", topic: r.to(r.Late),
-			reason: fmt.Sprintf("event time %d cannot be judged: the first event under the key has time %d, window %v", e.time, prior.first, ms(window))}
+		return f.judgeEarlier(e, r, next, counts, window)
 	case e.time > add(prior.first, window):
+		if f.linked {
+			next.link, next.before = beforeKnown, prior.first
+		}
 		return judgement{verdict: "after_window", topic: r.Output, row: next, wrote: true, replaces: &prior}
 	}
-	return judgement{verdict: "duplicate", first: &prior, topic: r.to(cmp.Or(r.Duplicates, Drop)),
-		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-prior.first), ms(window))}
+	return r.duplicate(e, prior, window)
+}
+
+// duplicate is the judgement on an event in the window of a row.
+func (r *Route) duplicate(e *envelope, first row, window int64) judgement {
+	return judgement{verdict: "duplicate", first: &first, topic: r.to(cmp.Or(r.Duplicates, Drop)),
+		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-first.first), ms(window))}
 }
 
 // judgeByTime judges an event from the future, or too old; nil for any other. It sets
@@ -102,7 +127,7 @@ func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
 		}
 		e.time = latest
 	}
-	if reason := f.lateness(r.NamespaceID, r.Window, r.Grace, e.time); reason != "" {
+	if reason := f.lateness(e, r.NamespaceID, r.Window, r.Grace); reason != "" {
 		return &judgement{verdict: "late", topic: r.to(r.Late), reason: reason}
 	}
 	return nil

@@ -87,8 +87,9 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	}
 	c.state(t)
 	c.finalState(t)
+	c.unfollowed(t)
 	// A progress record is written without input, so one may follow the last checkpoint.
-	left := slices.DeleteFunc(slices.Clone(t.input[t.cursor:]), func(r *Record) bool { return len(c.cfg.Claims) > 0 && isProgress(r) })
+	left := slices.DeleteFunc(slices.Clone(t.input[t.cursor:]), isProgress)
 	if len(left) > 0 {
 		c.add("K9", "%s: %d records from this one on are beyond the last checkpoint: not processed; record key %s", at(left[0]), len(left), brief(left[0].Key))
 	}
@@ -114,7 +115,11 @@ func (c *check) swept(t *task, r *Record) {
 // judge judges the next record with the fold, and stores the expected record and row.
 func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.report.Routed++
-	if len(c.cfg.Claims) > 0 && (isOutcome(r) || isProgress(r)) {
+	if isProgress(r) {
+		c.progress(t, r)
+		return
+	}
+	if len(c.cfg.Claims) > 0 && isOutcome(r) {
 		return
 	}
 	e, err := openEnvelope(r, c.cfg.RepartitionNumber)
@@ -194,8 +199,9 @@ func (c *check) stored(t *task, r *Record, e *envelope, route *Route, j *judgeme
 		c.add("K1", "%s: dedup key %x was in partition %d before: two tasks judge it; record key %s", at(r), e.key, home, brief(r.Key))
 	}
 	c.homes[e.digest] = t.partition
-	t.fold.store(e, route, j)
-	t.made = append(t.made, madeRow{e.digest, j.row, r})
+	for _, p := range t.fold.store(e, route, j) {
+		t.made = append(t.made, madeRow{p.digest, p.row, r})
+	}
 }
 
 // transaction checks one checkpoint and all records since the previous one.
@@ -224,6 +230,8 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	before := t.cursor
 	t.fold.adopt(c.cfg.Sets, cp.set)
+	t.fold.linked = t.fold.linked || cp.set > 0 // of an app at level 2, which it keeps
+	c.followSources(t, &cp)
 	for ; t.cursor < len(t.input) && t.input[t.cursor].Offset < cp.next; t.cursor++ {
 		c.judge(t, t.input[t.cursor], false)
 	}
@@ -242,6 +250,7 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	c.rows(t, r, &cp)
 	c.streamTimes(t, r, &cp)
+	c.followed(t, r, &cp)
 	c.windows(t, r, &cp)
 	c.duplicates(t, r, &cp)
 	c.seeds(t, r, &cp)

@@ -82,15 +82,19 @@ func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, boo
 	return NamespaceWindow{}, false
 }
 
-// lateness returns why an event is late by its time alone; "" if it is not.
-func (f *fold) lateness(namespaceID uint8, window, grace, time int64) string {
+// lateness returns why an event is late by its time alone; "" if it is not. It may be behind stream
+// time, or behind what its own source had come to.
+func (f *fold) lateness(e *envelope, namespaceID uint8, window, grace int64) string {
 	window, grace = f.spans.windowOf(namespaceID, window, grace)
-	last, running := f.times[namespaceID], f.seen[namespaceID]
+	time, last, running := e.time, f.times[namespaceID], f.seen[namespaceID]
 	if k, ok := f.spans.known[namespaceID]; ok && time < k.lateBefore {
 		return fmt.Sprintf("event time %d cannot be judged: the window has changed to %v, and its rows are complete for events from %d on", time, ms(window), k.lateBefore)
 	}
 	if running && time < add(last, -add(window, grace)) {
 		return fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", time, last, ms(window), ms(grace))
+	}
+	if front := f.sources[namespaceID].front(e.source()); front != never && time < add(front, -add(window, grace)) {
+		return fmt.Sprintf("event time %d cannot be judged: its source had come to %d, window %v, grace %v", time, front, ms(window), ms(grace))
 	}
 	return ""
 }

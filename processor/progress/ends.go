@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
@@ -33,20 +34,58 @@ func partitionsOf(ctx context.Context, client *kgo.Client, topic string) (partit
 	return len(resp.Topics[0].Partitions), resp.Topics[0].TopicID, nil
 }
 
-// endsOf returns the high watermarks of a topic's partitions.
+// endsOf returns the high watermarks of a topic's partitions; with an error, those that could be
+// read.
 func endsOf(ctx context.Context, client *kgo.Client, topic string) (map[int32]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, app.ListMax)
+	defer cancel()
 	listed, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
 	if err != nil {
-		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+		err = fmt.Errorf("list the ends of %s: %w", topic, err)
 	}
 	ends := map[int32]int64{}
 	for partition, o := range listed[topic] {
 		if o.Err != nil {
-			return nil, fmt.Errorf("list the end of %s/%d: %w", topic, partition, o.Err)
+			err = fmt.Errorf("list the end of %s/%d: %w", topic, partition, o.Err)
+			continue
 		}
 		ends[partition] = o.Offset
 	}
-	return ends, nil
+	return ends, err
+}
+
+// reachedEnd has two of the ends that were observed of a partition: the first one that the worker
+// has not reached, and the newest.
+type reachedEnd struct {
+	tail          tail
+	first, newest observedEnd
+}
+
+// observedEnd is the high watermark of a partition, observed after a broker time.
+type observedEnd struct{ at, end int64 }
+
+// newReachedEnd returns the first end that was observed of a partition.
+func newReachedEnd(client *kgo.Client, topic string, id [16]byte, partition int32, observed observedEnd) *reachedEnd {
+	return &reachedEnd{tail: tail{reader: kafka.NewReader(client, topic, id, partition), position: -1}, first: observed}
+}
+
+// advance sets readTo to the time of the newest end that a worker at a position has
+// reached, if it has reached one. A partition's records stored before a broker time are below a
+// high watermark that is observed after it.
+func (p *reachedEnd) advance(ctx context.Context, position int64, newest observedEnd, readTo *int64) error {
+	p.newest = newest
+	if p.first.end > newest.end {
+		p.first = newest // the log was cut
+	}
+	for _, observed := range []observedEnd{p.first, p.newest} {
+		reached, err := p.tail.reaches(ctx, position, observed.end)
+		if err != nil || !reached {
+			return err
+		}
+		*readTo = observed.at
+		p.first = p.newest
+	}
+	return nil
 }
 
 // A tail follows a reader of a partition over control records and aborted records, at

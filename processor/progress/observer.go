@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ import (
 const (
 	// Interval is that of an Observer, except in tests.
 	Interval = time.Second
+	// firstInterval is that until a worker has its first partitions. No stream time moves before it
+	// has looked at its inputs.
+	firstInterval = 50 * time.Millisecond
 	// clocksMargin is how much the estimate of broker time may be ahead of the clock of
 	// the broker that stores an outcome, in ms.
 	clocksMargin = 1000
@@ -37,31 +41,41 @@ type Observer struct {
 	// DispatchMax is how long after its verdict an event may be stored in the output: the
 	// transaction timeout.
 	DispatchMax time.Duration
-	// Interval is the time between two observations while claims are open.
-	Interval time.Duration
+	// Interval is the time between two observations while claims are open, InputsInterval that
+	// between two looks at inputs which got records; without one nothing is said of inputs.
+	Interval, InputsInterval time.Duration
+	// Lag gets the lag of the inputs after each look at them; it may be nil.
+	Lag func([]InputLag)
 
 	steps     uint64 // of broker time, when the observations below were made
 	outcomes  map[string]*outcomesTopic
 	executors map[string]*executor // by route
+	inputs    inputs
 	warned    time.Time
 
-	mu    sync.Mutex
-	fresh *wire.Progress // not written yet
+	mu       sync.Mutex
+	fresh    *wire.Progress // not written yet
+	returned map[app.TaskID]time.Time
 }
 
 // Run observes until ctx is done, and calls wake for every observation to write.
 func (o *Observer) Run(ctx context.Context, wake func()) {
-	if !o.App.WritesProgress || len(o.App.Outcomes) == 0 {
-		return
-	}
 	o.forget()
-	ticks := time.NewTicker(o.Interval)
+	interval := o.Interval
+	if o.InputsInterval > 0 {
+		interval = min(interval, o.InputsInterval)
+	}
+	ticks := time.NewTicker(min(interval, firstInterval))
 	defer ticks.Stop()
-	for {
+	for waits := true; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
+		}
+		if waits && o.isAssigned() {
+			ticks.Reset(interval)
+			waits = false
 		}
 		p, err := o.observe(ctx)
 		switch {
@@ -69,19 +83,38 @@ func (o *Observer) Run(ctx context.Context, wake func()) {
 			return
 		case err != nil:
 			o.warn(err)
-		case !p.IsEmpty():
+		}
+		if !p.IsEmpty() || len(p.Inputs) > 0 {
 			o.mu.Lock()
-			o.fresh = &p
+			o.fresh = newerOf(o.fresh, &p)
 			o.mu.Unlock()
 			wake()
 		}
 	}
 }
 
+// isAssigned reports whether the worker has a partition. One that has only outcomes never looks at
+// an input.
+func (o *Observer) isAssigned() bool {
+	return slices.ContainsFunc(o.App.Topology.Routed, func(topic string) bool { return len(o.Positions(topic)) > 0 })
+}
+
+// newerOf returns an observation with what it lacks of the one before, which is not written yet.
+func newerOf(before, p *wire.Progress) *wire.Progress {
+	if before != nil && p.IsEmpty() {
+		p.Outcomes, p.Executors = before.Outcomes, before.Executors
+	}
+	if before != nil && len(p.Inputs) == 0 {
+		p.Inputs = before.Inputs
+	}
+	return p
+}
+
 // forget drops all observations.
 func (o *Observer) forget() {
 	o.steps = o.App.Clock.Steps()
 	o.outcomes, o.executors = map[string]*outcomesTopic{}, map[string]*executor{}
+	o.inputs = inputs{partitions: map[app.TaskID]*inputPartition{}, lags: map[app.TaskID]int64{}}
 	o.mu.Lock()
 	o.fresh = nil
 	o.mu.Unlock()
@@ -91,8 +124,25 @@ func (o *Observer) forget() {
 func (o *Observer) warn(err error) {
 	if time.Since(o.warned) >= warnInterval {
 		o.warned = time.Now()
-		o.Log.Warn("progress of outcomes and executors not observed: no lease ends until it is", "error", err)
+		o.Log.Warn("progress of inputs, outcomes and executors not observed: until it is, no lease ends, and stream time waits", "error", err)
 	}
+}
+
+// Returned notes that a partition of an input, which had no leader, has one again.
+func (o *Observer) Returned(id app.TaskID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.returned == nil {
+		o.returned = map[app.TaskID]time.Time{}
+	}
+	o.returned[id] = time.Now()
+}
+
+// returnedAt returns when a partition got a leader again; zero if it had one.
+func (o *Observer) returnedAt(id app.TaskID) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.returned[id]
 }
 
 // Due reports whether an observation waits to be written.
@@ -111,12 +161,23 @@ func (o *Observer) Take() *wire.Progress {
 	return p
 }
 
-// observe returns what is known of the partitions that the worker has. With an error it
-// returns nothing: the next observation includes all of it.
+// observe returns what is known of the partitions that the worker has. What an error keeps out
+// the next observation includes.
 func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 	if o.App.Clock.Steps() != o.steps {
 		o.forget() // their times are not of the broker's clock as it is now
 	}
+	inputs, failed := o.inputs.observe(ctx, o)
+	if o.App.WritesProgress {
+		p, err = o.observeOutcomes(ctx)
+	}
+	p.Inputs = inputs
+	return p, errors.Join(failed, err)
+}
+
+// observeOutcomes returns what is known of outcomes and executors. With an error it returns
+// nothing.
+func (o *Observer) observeOutcomes(ctx context.Context) (p wire.Progress, err error) {
 	held := map[string]map[int32]int64{}
 	for topic := range o.App.Outcomes {
 		if positions := o.Positions(topic); len(positions) > 0 {
@@ -132,7 +193,7 @@ func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 	for topic, positions := range held {
 		known := o.outcomes[topic]
 		if known == nil {
-			known = &outcomesTopic{partitions: map[int32]*outcomesPartition{}}
+			known = &outcomesTopic{partitions: map[int32]*reachedEnd{}}
 			o.outcomes[topic] = known
 		}
 		observed, err := known.observe(ctx, o, topic, positions)

@@ -9,17 +9,7 @@ import (
 )
 
 // outcomesTopic is what an observer knows of an outcomes topic.
-type outcomesTopic struct{ partitions map[int32]*outcomesPartition }
-
-// An outcomesPartition has two of the ends that were observed: the first one that the
-// worker has not reached, and the newest.
-type outcomesPartition struct {
-	tail          tail
-	first, newest observedEnd
-}
-
-// observedEnd is the high watermark of a partition, observed after a broker time.
-type observedEnd struct{ at, end int64 }
+type outcomesTopic struct{ partitions map[int32]*reachedEnd }
 
 // observe returns how far the worker has read the partitions of a topic. A partition's
 // outcomes stored before a broker time are below a high watermark that is observed after
@@ -45,27 +35,12 @@ func (t *outcomesTopic) observe(ctx context.Context, o *Observer, topic string, 
 		}
 		known := t.partitions[partition]
 		if known == nil {
-			known = &outcomesPartition{tail: tail{reader: kafka.NewReader(o.Client, topic, id, partition), position: -1}, first: observedEnd{now, end}}
+			known = newReachedEnd(o.Client, topic, id, partition, observedEnd{now, end})
 			t.partitions[partition] = known
 		}
-		known.newest = observedEnd{now, end}
-		if err := known.advance(ctx, position, &p.ReadTo[partition]); err != nil {
+		if err := known.advance(ctx, position, observedEnd{now, end}, &p.ReadTo[partition]); err != nil {
 			return wire.OutcomesProgress{}, err
 		}
 	}
 	return p, nil
-}
-
-// advance sets readTo to the time of the newest end that a worker at a position has
-// reached, if it has reached one.
-func (p *outcomesPartition) advance(ctx context.Context, position int64, readTo *int64) error {
-	for _, observed := range []observedEnd{p.first, p.newest} {
-		reached, err := p.tail.reaches(ctx, position, observed.end)
-		if err != nil || !reached {
-			return err
-		}
-		*readTo = observed.at
-		p.first = p.newest
-	}
-	return nil
 }

@@ -29,7 +29,8 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	all.LoadSenders(a, c.Senders)
 	all.LoadTenants(a, c.Tenants)
 	for _, h := range all.Hits {
-		if (!c.Counted || c.Sequence == 0) && c.StreamTimes.Has[h.NamespaceID] {
+		// A namespace may have rows before it has a stream time.
+		if _, rows := c.Latest(h.NamespaceID); rows && (!c.Counted || c.Sequence == 0) {
 			recount[h.NamespaceID] = true
 		}
 	}
@@ -54,7 +55,7 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 	}
 	return eachRow(ctx, store, step, func(row *dedup.Row) error {
 		one := all.Of(row.NamespaceID, row.Status)
-		if one == nil || !recount[row.NamespaceID] || !c.Window(row.NamespaceID, one.Window).Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
+		if one == nil || row.Earlier || !recount[row.NamespaceID] || !c.Window(row.NamespaceID, one.Window).Retains(row.First, c.StreamTimes.Of(row.NamespaceID)) {
 			return nil
 		}
 		one.Add(row.First)

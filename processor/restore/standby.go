@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,14 +39,15 @@ var errUndecided = errors.New("local state and changelog do not fit together")
 type Standbys struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	closed  bool
-	running map[app.TaskID]*standby
+	mu       sync.Mutex // not locked while a standby ends: its store may close for long
+	closed   bool
+	running  map[app.TaskID]*standby
+	stopping map[app.TaskID]*standby // have to end before the same tasks are followed again
 }
 
 // NewStandbys returns none.
 func NewStandbys(log *slog.Logger) *Standbys {
-	return &Standbys{log: log, running: map[app.TaskID]*standby{}}
+	return &Standbys{log: log, running: map[app.TaskID]*standby{}, stopping: map[app.TaskID]*standby{}}
 }
 
 // StandbyState is one standby, for people and scripts.
@@ -59,32 +61,53 @@ type StandbyState struct {
 
 // Follow makes these tasks the ones that are followed, each with what its restores read from. It
 // starts standbys again that have ended, or began with another source, and waits for the end of
-// those that are no longer wanted.
+// those that are no longer wanted, unless ctx is done before: Close waits for them then.
 func (s *Standbys) Follow(ctx context.Context, wanted map[app.TaskID]*Source) {
+	s.mu.Lock()
+	ending := s.stop(wanted)
+	s.mu.Unlock()
+	for _, b := range ending {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	for id, b := range s.running {
-		if b.Finished() || b.r.src != wanted[id] {
-			b.Stop()
-			delete(s.running, id)
-		}
-	}
+	maps.DeleteFunc(s.stopping, func(_ app.TaskID, b *standby) bool { return b.Finished() })
 	for id, src := range wanted {
-		if s.running[id] == nil {
+		if s.running[id] == nil && s.stopping[id] == nil {
 			s.running[id] = s.start(ctx, src, id)
 		}
 	}
 }
 
+// stop cancels the standbys that have ended or are not wanted, and returns all whose end has to be
+// awaited, also those of other calls. s.mu is locked.
+func (s *Standbys) stop(wanted map[app.TaskID]*Source) []*standby {
+	for id, b := range s.running {
+		if b.Finished() || b.r.src != wanted[id] {
+			b.cancel()
+			delete(s.running, id)
+			s.stopping[id] = b
+		}
+	}
+	return slices.Collect(maps.Values(s.stopping))
+}
+
 // Close stops all standbys and closes their stores.
 func (s *Standbys) Close() {
-	s.Follow(context.Background(), nil)
 	s.mu.Lock()
-	s.closed = true
+	s.closed = true // at once with the stop: a Follow that waits now starts nothing
+	ending := s.stop(nil)
 	s.mu.Unlock()
+	for _, b := range ending {
+		b.Stop()
+	}
 }
 
 // State returns the standbys that run, in the order of their tasks.

@@ -1,10 +1,18 @@
 package restore
 
 import (
+	"context"
+	"log/slog"
 	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
+	"oncebus/state"
 )
 
 // TestStandbyEvictsByItsOwnRouteSetOnly: a task that judges by another route set may have a
@@ -32,4 +40,139 @@ func TestStandbyEvictsByItsOwnRouteSetOnly(t *testing.T) {
 	if _, ok := evictable(&Source{}, &wire.Fold{}); ok {
 		t.Error("evicts without a checkpoint")
 	}
+}
+
+// slowStandbys has a standby of task whose store closes when closes is closed. A standby of source
+// waits for space on the disk, and ends at once.
+type slowStandbys struct {
+	*Standbys
+
+	task   app.TaskID
+	source *Source
+	closes chan struct{}
+}
+
+// inSlowStandbys runs a test in a bubble, where Wait returns once everything else waits.
+func inSlowStandbys(t *testing.T, test func(*testing.T, *slowStandbys)) {
+	t.Helper()
+	log, metrics := slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())
+	stores, err := NewStores(Config{Dir: t.TempDir(), App: "app", State: state.DefaultConfig(), Openings: 1}, prometheus.NewRegistry(), metrics, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	synctest.Test(t, func(t *testing.T) {
+		stores.Disk.resumed = make(chan struct{})
+		s := &slowStandbys{
+			Standbys: NewStandbys(log), task: app.TaskID{Topic: "app-repartition"}, closes: make(chan struct{}),
+			source: &Source{App: &app.App{Topology: &app.Topology{App: "app"}}, Leaders: kafka.NewLeaders(client), Stores: stores, Metrics: metrics},
+		}
+		b := &standby{r: &Restore{src: &Source{}}}
+		b.start(t.Context(), func() {}, func(ctx context.Context) {
+			<-ctx.Done()
+			<-s.closes
+		})
+		s.running[s.task] = b
+		test(t, s)
+	})
+	if err := stores.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// during calls change, which has to wait until the slow store closes, and meanwhile when it does.
+func (s *slowStandbys) during(t *testing.T, change, meanwhile func()) {
+	t.Helper()
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		change()
+	}()
+	synctest.Wait()
+	select {
+	case <-changed:
+		t.Error("does not wait for the store")
+	default:
+	}
+	if s.mu.TryLock() {
+		s.mu.Unlock()
+		meanwhile()
+	} else {
+		t.Error("the standbys are locked while a store closes")
+	}
+	close(s.closes)
+	<-changed
+}
+
+// TestStateWaitsForNoStore: a store closes slowly, since the disk is slow. The state of the process can
+// be read meanwhile, and by it the live page.
+func TestStateWaitsForNoStore(t *testing.T) {
+	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
+		s.during(t, func() { s.Follow(t.Context(), nil) }, func() {
+			if following := s.State(); len(following) > 0 {
+				t.Errorf("follows %v, want none", following)
+			}
+		})
+	})
+}
+
+// TestStoreOpensAgainAfterItsClose: the task of a standby that ends is wanted again, of another source,
+// by two calls. A directory that another store has would look damaged.
+func TestStoreOpensAgainAfterItsClose(t *testing.T) {
+	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
+		follow := func() { s.Follow(t.Context(), map[app.TaskID]*Source{s.task: s.source}) }
+		s.during(t, follow, func() {
+			go follow()
+			synctest.Wait()
+			if following := s.State(); len(following) > 0 {
+				t.Errorf("follows %v before the store has closed", following)
+			}
+		})
+		synctest.Wait()
+		if following := s.State(); len(following) != 1 {
+			t.Errorf("follows %v, want the task again", following)
+		}
+		s.Close()
+	})
+}
+
+// TestNoStandbyStartsDuringAClose: the process stops while it chooses the tasks that it follows. A
+// standby that started then would keep its store open, and the stop would report a failure.
+func TestNoStandbyStartsDuringAClose(t *testing.T) {
+	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
+		s.during(t, s.Close, func() {
+			go s.Follow(t.Context(), map[app.TaskID]*Source{{Topic: "app-repartition", Partition: 1}: s.source})
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !s.closed {
+				t.Error("Follow would start a standby if it came before Close again")
+			}
+		})
+		synctest.Wait()
+		if following := s.State(); len(following) > 0 {
+			t.Errorf("follows %v after Close, want none", following)
+			s.Follow(t.Context(), nil)
+			for _, b := range s.running {
+				b.Stop()
+			}
+		}
+	})
+}
+
+// TestCloseWaitsForAnInterruptedFollow: the process stops while a standby ends that is not wanted. The
+// choice of tasks ends at once, and Close waits until that store has closed too.
+func TestCloseWaitsForAnInterruptedFollow(t *testing.T) {
+	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if s.Follow(ended, nil); len(s.State()) > 0 {
+			t.Error("follows a task that is not wanted")
+		}
+		s.during(t, s.Close, func() {})
+	})
 }

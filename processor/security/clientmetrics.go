@@ -1,7 +1,10 @@
 package security
 
 import (
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +21,8 @@ const (
 // ClientMetrics registers the metrics of one kind of Kafka clients, and returns the option
 // that such a client needs. All clients of a kind share the series: so a client that
 // replaces another one goes on counting, and the number of series depends on kinds and
-// brokers, not on workers and topics. The hooks run for each request and each batch.
+// brokers, not on workers and topics. The hooks run for each request and each batch, and
+// those that count what is buffered for each produced record.
 func ClientMetrics(reg prometheus.Registerer, kind string) kgo.Opt {
 	return kgo.WithHooks(newClientHooks(reg, kind))
 }
@@ -37,8 +41,8 @@ func newClientHooks(reg prometheus.Registerer, kind string) *clientHooks {
 	}
 	h.Metrics.OnNewClient(nil) // makes the vectors; only the gauges that vectors leaves out need a client
 	reg.MustRegister(h.throttled,
-		h.sum("oncebus_kafka_buffered_produce_records", "Records that the clients have buffered and brokers have not acknowledged.", (*kgo.Client).BufferedProduceRecords),
-		h.sum("oncebus_kafka_buffered_produce_bytes", "Size of the records that the clients have buffered and brokers have not acknowledged.", (*kgo.Client).BufferedProduceBytes),
+		difference("oncebus_kafka_buffered_produce_records", "Records that the clients have buffered and brokers have not acknowledged.", &h.buffered.records, &h.unbuffered.records),
+		difference("oncebus_kafka_buffered_produce_bytes", "Size of the keys, values and headers of the records that the clients have buffered and brokers have not acknowledged.", &h.buffered.bytes, &h.unbuffered.bytes),
 		h.sum("oncebus_kafka_buffered_fetch_records", "Records that the clients have fetched and the process has not polled.", (*kgo.Client).BufferedFetchRecords),
 		h.sum("oncebus_kafka_buffered_fetch_bytes", "Size of the records that the clients have fetched and the process has not polled.", (*kgo.Client).BufferedFetchBytes))
 	return h
@@ -63,6 +67,11 @@ type clientHooks struct {
 	*kprom.Metrics
 	throttled *prometheus.CounterVec
 
+	// What the clients have buffered to produce, and what of it they have no longer. The figures of a
+	// client itself are behind a lock that it holds while it asks for a producer id: without a
+	// coordinator for ever.
+	buffered, unbuffered tally
+
 	mu      sync.Mutex
 	clients map[*kgo.Client]bool // that are open
 }
@@ -86,12 +95,51 @@ func (h *clientHooks) OnBrokerThrottle(broker kgo.BrokerMetadata, interval time.
 	h.throttled.WithLabelValues(kgo.NodeName(broker.NodeID)).Add(interval.Seconds())
 }
 
-// sum returns a gauge with the sum of a figure of the open clients.
+// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered.
+func (h *clientHooks) OnProduceRecordBuffered(r *kgo.Record) {
+	h.buffered.add(r)
+}
+
+// OnProduceRecordUnbuffered implements kgo.HookProduceRecordUnbuffered. The client calls it for
+// each record that it gave to OnProduceRecordBuffered, before the record's promise.
+func (h *clientHooks) OnProduceRecordUnbuffered(r *kgo.Record, _ error) {
+	h.unbuffered.add(r)
+}
+
+// A tally counts records and their bytes. It has cache lines of its own: other goroutines buffer
+// records than finish them, and two that count in one line cost each record five times as much.
+type tally struct {
+	_              [128]byte
+	records, bytes atomic.Int64
+	_              [112]byte
+}
+
+// add counts a record, with its size as kgo.MaxBufferedBytes counts it.
+func (t *tally) add(r *kgo.Record) {
+	size := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	t.records.Add(1)
+	t.bytes.Add(int64(size))
+}
+
+// difference returns a gauge of what was added to one count and not yet to the other.
+func difference(name, help string, added, removed *atomic.Int64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		gone := removed.Load() // first: what is removed was added before
+		return float64(added.Load() - gone)
+	})
+}
+
+// sum returns a gauge with the sum of a figure of the open clients. of must not wait: a scrape
+// would wait with it.
 func (h *clientHooks) sum(name, help string, of func(*kgo.Client) int64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		for client := range h.clients {
+		open := slices.Collect(maps.Keys(h.clients)) // a client that waits keeps no other one from opening
+		h.mu.Unlock()
+		for _, client := range open {
 			sum += float64(of(client))
 		}
 		return sum

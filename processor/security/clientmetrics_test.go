@@ -1,12 +1,16 @@
 package security
 
 import (
+	"bytes"
+	"runtime/pprof"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestClientMetricsOutliveTheirClients: a worker replaces its client after an error, and several
@@ -60,7 +64,11 @@ func TestClientMetricsOutliveTheirClients(t *testing.T) {
 	first.Close()
 	third := connect(counted, kgo.ConsumeTopics("a"), kgo.ManualFlushing())
 	produce(connect(other), "d")
-	third.Produce(t.Context(), &kgo.Record{Topic: "d", Value: []byte("buffered")}, nil)
+	ended := make(chan struct{}, 2)
+	end := func(*kgo.Record, error) { ended <- struct{}{} }
+	third.Produce(t.Context(), &kgo.Record{Topic: "d", Key: []byte("key"), Value: []byte("buffered"), Headers: []kgo.RecordHeader{{Key: "header", Value: []byte("one")}}}, end)
+	third.Produce(t.Context(), &kgo.Record{Value: []byte("refused: it names no topic")}, end)
+	<-ended
 	for polled := 0; polled == 0; {
 		fetches := third.PollFetches(t.Context())
 		if err := fetches.Err(); err != nil {
@@ -74,7 +82,7 @@ func TestClientMetricsOutliveTheirClients(t *testing.T) {
 		"oncebus_kafka_produce_batches_total":    3,
 		"oncebus_kafka_fetch_records_total":      1,
 		"oncebus_kafka_buffered_produce_records": 1, // of the third client
-		"oncebus_kafka_buffered_produce_bytes":   float64(len("buffered")),
+		"oncebus_kafka_buffered_produce_bytes":   float64(third.BufferedProduceBytes()),
 		"oncebus_kafka_buffered_fetch_records":   0,
 	} {
 		if got[name] != want {
@@ -97,9 +105,67 @@ func TestClientMetricsOutliveTheirClients(t *testing.T) {
 	}
 	second.Close()
 	third.Close()
-	if got = figures(); got["oncebus_kafka_buffered_produce_records"] != 0 || got["oncebus_kafka_produce_records_total"] != 15 {
+	<-ended
+	if got = figures(); got["oncebus_kafka_buffered_produce_records"] != 0 || got["oncebus_kafka_buffered_produce_bytes"] != 0 || got["oncebus_kafka_produce_records_total"] != 15 {
 		t.Errorf("after all clients closed, %v records are buffered and %v produced, want 0 and 15",
 			got["oncebus_kafka_buffered_produce_records"], got["oncebus_kafka_produce_records_total"])
+	}
+}
+
+// TestScrapeWaitsForNoProducerID scrapes while a client asks for its producer id, which lasts for ever
+// without a coordinator. The client has its own figures locked meanwhile. A scrape that read them would
+// wait, and so would each client of the process that opens or closes.
+func TestScrapeWaitsForNoProducerID(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	cluster.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		asked <- struct{}{}
+		cluster.SleepControl(func() { <-answer })
+		return nil, nil, false
+	})
+	reg := prometheus.NewRegistry()
+	client, err := kgo.NewClient(ClientMetrics(reg, "dedup"), kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	begun, scraped := make(chan error, 1), make(chan error, 1)
+	go func() { begun <- client.BeginTransaction() }()
+	<-asked
+	go func() {
+		_, err := reg.Gather()
+		scraped <- err
+	}()
+	for stacks := new(bytes.Buffer); len(scraped) == 0; stacks.Reset() {
+		if err := pprof.Lookup("goroutine").WriteTo(stacks, 1); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(stacks.String(), "kgo.(*Client).BufferedProduce") {
+			t.Error("the scrape waits for the client")
+			break
+		}
+	}
+	close(answer)
+	if err := <-scraped; err != nil {
+		t.Error(err)
+	}
+	if err := <-begun; err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkProducedRecord is what the hooks cost for each produced record, also without memory.
+func BenchmarkProducedRecord(b *testing.B) {
+	hooks := newClientHooks(prometheus.NewRegistry(), "dedup")
+	r := &kgo.Record{Key: make([]byte, 32), Value: make([]byte, 512), Headers: make([]kgo.RecordHeader, 4)}
+	b.ReportAllocs()
+	for b.Loop() {
+		hooks.OnProduceRecordBuffered(r)
+		hooks.OnProduceRecordUnbuffered(r, nil)
 	}
 }
 

@@ -1,6 +1,7 @@
 package selfaudit
 
 import (
+	"oncebus/dedup"
 	"oncebus/processor/app"
 	"oncebus/processor/oracle"
 )
@@ -51,6 +52,26 @@ func (s *span) Judged(at oracle.Position) bool {
 func (s *span) StreamTime(task oracle.Position, space uint8) (int64, bool) {
 	c, ok := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	return c.StreamTimes.At[space], ok && c.StreamTimes.Has[space]
+}
+
+// Reached returns how far the source of an event had come in a task at the end of the range: a
+// partition of an input, or the ingress, whose events have the position of the task's topic. For a
+// source that the task does not follow any more it is how far all of them had come.
+func (s *span) Reached(task oracle.Position, space uint8, event oracle.Position) (int64, bool) {
+	c := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
+	i, follows := c.SourcesOf(space)
+	if !follows {
+		return 0, false
+	}
+	sources := &c.Sources[i]
+	at := sources.Highest
+	if event.Topic == task.Topic {
+		at = sources.Ingress
+	}
+	if n, known := sources.Of(event.Topic, event.Partition); known {
+		at = sources.Front[n]
+	}
+	return at, at != dedup.NoStreamTime
 }
 
 // LateBefore returns the event time before which a task's events are late at the end of the range,

@@ -95,7 +95,7 @@ func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving,
 			done, last = done+p-last, p
 			watch(done, total)
 		}
-		err := s.live(ctx, c.SliceKeys, position, func(row *dedup.Row) error { return w.Add(&portable.Row{Row: *row, Task: i}) })
+		err := s.live(ctx, c.SliceKeys, position, func(row *dedup.Row) error { return w.Add(&portable.Row{Row: row.Unlinked(), Task: i}) })
 		if err != nil {
 			return nil, err
 		}

@@ -59,9 +59,10 @@ func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, erro
 	return s, nil
 }
 
-// lives reports whether a row decides on its key as of the snapshot.
+// lives reports whether a row decides on its key as of the snapshot. That of an earlier window
+// decides on late copies alone, and is not taken along.
 func (s *snapshot) lives(row *dedup.Row) bool {
-	return row.Status != dedup.Freed && row.First >= s.horizons[row.NamespaceID]
+	return !row.Earlier && row.Status != dedup.Freed && row.First >= s.horizons[row.NamespaceID]
 }
 
 // slices returns in how many parts the rows of the snapshot are read, so that the keys of a

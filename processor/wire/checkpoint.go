@@ -50,6 +50,10 @@ type Checkpoint struct {
 	Rows, FloorRows int64
 	// StreamTimes has the stream time of each namespace id that has one, in ms.
 	StreamTimes streamTimes
+	// Sources has how far the sources of each namespace have been read, ascending, for a task of
+	// the repartition topic. Checkpoints share them: they are never changed. Only an app at level 2
+	// has them.
+	Sources []Sources
 	// Counts are the encoded key counts of the task, if Counted is set.
 	Counts  string
 	Counted bool
@@ -146,21 +150,6 @@ func (c *Checkpoint) endingAt(offset int64) int {
 	return at
 }
 
-// streamTimes has the highest event time by namespace id. Each namespace has its
-// own, so that one route's backlog does not make the events of another late.
-type streamTimes struct {
-	At  [256]int64
-	Has [256]bool
-}
-
-// Of returns the stream time of a namespace id in ms, or dedup.NoStreamTime.
-func (s *streamTimes) Of(namespaceID uint8) int64 {
-	if !s.Has[namespaceID] {
-		return dedup.NoStreamTime
-	}
-	return s.At[namespaceID]
-}
-
 // ErrCheckpoint is wrapped by every error of a checkpoint that cannot be decoded.
 var ErrCheckpoint = errors.New("corrupt checkpoint")
 
@@ -182,7 +171,8 @@ const (
 	flagClosed          = flagGeneration << 4
 	flagShadows         = flagGeneration << 5
 	flagTenants         = flagGeneration << 6
-	checkpointFlagsSets = flagTenants<<1 - 1
+	flagSources         = flagGeneration << 7
+	checkpointFlagsSets = flagSources<<1 - 1
 )
 
 // Append appends the encoding of c:
@@ -195,7 +185,7 @@ const (
 //	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
-//	[senders: with senders only] | [shadows] | [tenants] |
+//	[senders: with senders only] | [shadows] | [tenants] | [sources] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
@@ -250,13 +240,10 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst = appendShadows(dst, c.Shadows)
 	}
 	dst = c.appendTenants(dst, flags)
-	for namespaceID, has := range c.StreamTimes.Has {
-		if has {
-			dst = append(dst, byte(namespaceID))
-			dst = binary.AppendVarint(dst, c.StreamTimes.At[namespaceID])
-		}
+	if flags&flagSources != 0 {
+		dst = appendSources(dst, c.Sources)
 	}
-	return dst
+	return c.StreamTimes.append(dst)
 }
 
 func (c *Checkpoint) appendKnown(dst []byte) []byte {
@@ -349,6 +336,9 @@ func (c *Checkpoint) flagsSets() (flags uint64) {
 	}
 	if len(c.Tenants) > 0 {
 		flags |= flagTenants
+	}
+	if len(c.Sources) > 0 {
+		flags |= flagSources
 	}
 	return flags
 }
@@ -463,6 +453,11 @@ func (c *Checkpoint) decodeVersioned(r *dedup.Cursor, version byte, flags uint64
 	}
 	if flags&flagTenants != 0 {
 		c.Tenants = decodeTenants(r)
+	}
+	if flags&flagSources != 0 {
+		if c.Sources = decodeSources(r); len(c.Sources) == 0 {
+			r.Fail()
+		}
 	}
 }
 

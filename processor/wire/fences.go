@@ -31,10 +31,21 @@ type FirstSeen struct {
 // oldest fence stays until it is due.
 const fencesMax, fencedMax = 16, 512
 
-// SetAhead notes a row whose first seen time may lie after the stream time of its
-// namespace, as that of a clamped event does. c must not share Ahead with another
-// checkpoint.
+// reached returns the latest event time that moved the stream time of a namespace or one of its
+// sources; dedup.NoStreamTime for none. No row is later but those of Ahead.
+func (c *Checkpoint) reached(namespaceID uint8) int64 {
+	if at, has := c.SourcesOf(namespaceID); has {
+		return max(c.Sources[at].Highest, c.StreamTimes.Of(namespaceID))
+	}
+	return c.StreamTimes.Of(namespaceID)
+}
+
+// SetAhead notes a row of which no other time of the namespace says that it was first seen so
+// late, as that of a clamped event. c must not share Ahead with another checkpoint.
 func (c *Checkpoint) SetAhead(namespaceID uint8, first int64) {
+	if first <= c.reached(namespaceID) {
+		return
+	}
 	at := slices.IndexFunc(c.Ahead, func(a FirstSeen) bool { return a.NamespaceID >= namespaceID })
 	switch {
 	case at < 0:
@@ -46,10 +57,10 @@ func (c *Checkpoint) SetAhead(namespaceID uint8, first int64) {
 	}
 }
 
-// DropAhead removes the entries of Ahead that stream time has reached. c must not share
+// DropAhead removes the entries of Ahead that the namespaces have reached. c must not share
 // Ahead with another checkpoint.
 func (c *Checkpoint) DropAhead() {
-	c.Ahead = slices.DeleteFunc(c.Ahead, func(a FirstSeen) bool { return a.At <= c.StreamTimes.Of(a.NamespaceID) })
+	c.Ahead = slices.DeleteFunc(c.Ahead, func(a FirstSeen) bool { return a.At <= c.reached(a.NamespaceID) })
 	if len(c.Ahead) == 0 {
 		c.Ahead = nil
 	}
@@ -58,12 +69,13 @@ func (c *Checkpoint) DropAhead() {
 // Latest returns the latest first seen time of the rows of a namespace id; false for a
 // namespace id without rows.
 func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
+	latest := c.reached(namespaceID)
 	for _, a := range c.Ahead {
 		if a.NamespaceID == namespaceID {
-			return max(a.At, c.StreamTimes.Of(namespaceID)), true
+			latest = max(latest, a.At)
 		}
 	}
-	return c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID]
+	return latest, latest != dedup.NoStreamTime
 }
 
 // FencedTimes returns, by namespace id, the time in the newest fence that has one, and whether

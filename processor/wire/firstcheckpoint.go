@@ -19,6 +19,9 @@ func FirstOf(closed []Checkpoint) Checkpoint {
 		for _, a := range c.Ahead {
 			first.SetAhead(a.NamespaceID, a.At)
 		}
+		for n := range c.Sources {
+			first.SetAhead(c.Sources[n].NamespaceID, c.Sources[n].Highest)
+		}
 		for _, k := range c.Known {
 			first.AddKnown(k)
 		}

@@ -21,8 +21,9 @@ func TestFirstCheckpointKnowsWhatAnyOldTaskKnew(t *testing.T) {
 	closed[1].StreamTimes.Has[1], closed[1].StreamTimes.At[1] = true, 60
 	closed[0].StreamTimes.Has[3], closed[0].StreamTimes.At[3] = true, -9 // before 1970
 	closed[1].StreamTimes.Has[2], closed[1].StreamTimes.At[2] = true, 15
+	closed[1].Sources = []Sources{{NamespaceID: 1, Highest: 85}, {NamespaceID: 6, Highest: 33}} // the rows of sources that were read further
 	want := Checkpoint{Epoch: -1, Counted: true, Set: 4, ClaimedAt: 60, SteppedAt: 70,
-		Ahead: []FirstSeen{{1, 90}, {4, -5}}, Known: []KnownSince{{1, 20, 30}, {2, 5, 6}, {5, 1, 2}}}
+		Ahead: []FirstSeen{{1, 90}, {4, -5}, {6, 33}}, Known: []KnownSince{{1, 20, 30}, {2, 5, 6}, {5, 1, 2}}}
 	want.StreamTimes.Has[1], want.StreamTimes.At[1] = true, 80
 	want.StreamTimes.Has[2], want.StreamTimes.At[2] = true, 15
 	want.StreamTimes.Has[3], want.StreamTimes.At[3] = true, -9

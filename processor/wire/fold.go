@@ -94,6 +94,12 @@ func (f *Fold) apply(p *partial) error {
 	if c.Tenants = before.Tenants; len(p.tenants) > 0 {
 		c.applyTenants(p.tenants, &r)
 	}
+	if c.Sources = before.Sources; len(p.sources) > 0 {
+		sources := dedup.NewCursor(p.sources)
+		if c.Sources = applyChangedSources(&sources, before.Sources); !sources.Done() {
+			r.Fail()
+		}
+	}
 	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
 		id := r.Byte()
 		c.StreamTimes.At[id] += r.Varint()

@@ -7,7 +7,9 @@ package wire
 //
 //   - Level 1: the routes file of each process decides. Checkpoints name no route set.
 //   - Level 2: the manifest topic has numbered route sets, and checkpoints name the set by
-//     which their task judges. Envelopes may be seeds, stream times, queries, or those of shadows.
+//     which their task judges, and how far its sources were read: a backlog makes no event late.
+//     Rows may be of earlier windows of their keys. Envelopes may be seeds, stream times, queries,
+//     or those of shadows.
 const (
 	LevelOldest = 1
 	LevelNewest = 2

@@ -51,16 +51,18 @@ const (
 	markSenders
 	markShadows
 	markTenants
-	partialMarks = markFences | markClaims | markProgress | markSenders | markShadows | markTenants
+	markSources
+	partialMarks = markSources<<1 - 1
 )
 
 // AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
 // of the transaction before. senders are the changes of the counts of senders, tenants those of
-// the accounts of tenants. The caller appends the changes of the other counts.
+// the accounts of tenants. Both have the same sources of the same namespaces. The caller appends
+// the changes of the other counts.
 //
-//	version 1 | marks 1 | length uvarint | c without stream times, counts and claims, and
+//	version 1 | marks 1 | length uvarint | c without stream times, sources, counts and claims, and
 //	without fences unless they changed | [claimed at, progress at, stepped at varints] |
-//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | [length uvarint, changes of the tenants] | changed stream times uvarint | for each: namespace id 1,
+//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | [length uvarint, changes of the tenants] | [length uvarint, changes of the sources] | changed stream times uvarint | for each: namespace id 1,
 //	difference to the time before varint | changes of the counts
 func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tenants []byte) []byte {
 	small, marks := *c, byte(0)
@@ -68,7 +70,7 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	small.Progress, small.ClaimedAt, small.ProgressAt, small.SteppedAt = Progress{}, 0, 0, 0
 	small.Senders = nil
 	small.Set, small.Known = 0, nil // they only change with a whole one
-	small.Shadows, small.Tenants = nil, nil
+	small.Shadows, small.Tenants, small.Sources = nil, nil, nil
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
 	} else {
@@ -89,6 +91,7 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	if len(tenants) > 0 {
 		marks |= markTenants
 	}
+	at := len(dst) + 1 // of the marks
 	dst = append(dst, partialVersion, marks)
 	dst = appendSized(dst, small.Append)
 	if marks&markClaims != 0 {
@@ -108,6 +111,15 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	}
 	if marks&markTenants != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(tenants))), tenants...)
+	}
+	var changed bool
+	sources := appendSized(dst, func(dst []byte) []byte {
+		dst, changed = appendChangedSources(dst, c.Sources, before.Sources)
+		return dst
+	})
+	if changed {
+		dst = sources
+		dst[at] |= markSources
 	}
 	return c.appendStreamTimes(dst, before)
 }
@@ -153,6 +165,7 @@ type partial struct {
 	// senders are the changes of the counts of senders, empty for none.
 	senders []byte
 	tenants []byte       // likewise of the accounts of tenants
+	sources []byte       // likewise of the sources
 	rest    dedup.Cursor // the changed stream times, and the changes of the counts
 }
 
@@ -171,7 +184,7 @@ func decodePartial(b []byte) (p partial, err error) {
 	if p.small, err = DecodeCheckpoint(small); err != nil {
 		return p, err
 	}
-	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() || p.small.Senders != nil || p.small.Tenants != nil {
+	if p.small.Counted || p.small.StreamTimes != (streamTimes{}) || p.small.hasClaims() || p.small.Senders != nil || p.small.Tenants != nil || p.small.Sources != nil {
 		return p, errPartial(b)
 	}
 	if p.marks&markClaims != 0 {
@@ -184,24 +197,29 @@ func decodePartial(b []byte) (p partial, err error) {
 			r.Fail()
 		}
 	}
-	if p.marks&markSenders != 0 {
-		if p.senders = r.Bytes(int(r.Uvarint(uint64(r.Left())))); len(p.senders) == 0 {
-			r.Fail()
-		}
-	}
+	p.senders = p.changes(&r, markSenders)
 	if p.marks&markShadows != 0 {
 		p.small.Shadows = decodeShadows(&r)
 	}
-	if p.marks&markTenants != 0 {
-		if p.tenants = r.Bytes(int(r.Uvarint(uint64(r.Left())))); len(p.tenants) == 0 {
-			r.Fail()
-		}
-	}
+	p.tenants = p.changes(&r, markTenants)
+	p.sources = p.changes(&r, markSources)
 	if r.Bad() {
 		return p, errPartial(b)
 	}
 	p.rest = r
 	return p, nil
+}
+
+// changes reads the changes that a mark announces: their length, uvarint, which is not 0, and these.
+func (p *partial) changes(r *dedup.Cursor, mark byte) []byte {
+	if p.marks&mark == 0 {
+		return nil
+	}
+	changes := r.Bytes(int(r.Uvarint(uint64(r.Left()))))
+	if len(changes) == 0 {
+		r.Fail()
+	}
+	return changes
 }
 
 func errPartial(b []byte) error {

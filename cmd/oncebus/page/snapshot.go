@@ -1,6 +1,10 @@
 package page
 
-import "time"
+import (
+	"time"
+
+	"oncebus/processor/app"
+)
 
 // Snapshot is what a process knows about itself at one time. Its JSON names are an
 // interface: 'oncebus top -o json', /snapshot and the page have them. Rates are those of
@@ -17,13 +21,19 @@ type Snapshot struct {
 	// BrokerUp is absent in a process without tasks, whose Reason says it.
 	BrokerUp *bool `json:"broker_up,omitempty"`
 
-	Events  Events   `json:"events"`
-	Routes  []Route  `json:"routes"`
-	Lag     Lag      `json:"lag"`
-	Tasks   []Task   `json:"tasks"`
-	Commits []Commit `json:"commits"`
-	Disk    *Disk    `json:"disk,omitempty"`
-	HTTP    *HTTP    `json:"http,omitempty"`
+	Events Events  `json:"events"`
+	Routes []Route `json:"routes"`
+	Lag    Lag     `json:"lag"`
+	// Inputs is absent in a process that routes no input.
+	Inputs *Inputs `json:"inputs,omitempty"`
+	// Hold is the hold in force; absent without one.
+	Hold *Hold `json:"hold,omitempty"`
+	// TimeHeld are the namespaces whose stream time an input keeps back, as /state has them.
+	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
+	Tasks    []Task         `json:"tasks"`
+	Commits  []Commit       `json:"commits"`
+	Disk     *Disk          `json:"disk,omitempty"`
+	HTTP     *HTTP          `json:"http,omitempty"`
 	// Senders are those with the most duplicates, first the one with most, and "other" for
 	// the rest of each route; absent if no route says what identifies a sender.
 	Senders []Sender `json:"senders,omitempty"`
@@ -79,6 +89,20 @@ type Lag struct {
 	Records float64 `json:"records"`
 	Seconds float64 `json:"seconds"`
 	Unknown int     `json:"unknown"`
+}
+
+// Inputs sums the records that wait in the inputs which the process routes, also in a hold.
+// Unknown counts the partitions of which the number is not known.
+type Inputs struct {
+	Records float64 `json:"records"`
+	Unknown int     `json:"unknown"`
+}
+
+// Hold stops the inputs of the app, see app.Hold.
+type Hold struct {
+	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"`
+	Since  time.Time `json:"since"` // of its row, in broker time
 }
 
 // Task is one task of the process.

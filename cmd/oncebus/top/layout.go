@@ -171,7 +171,13 @@ func summary(s *page.Snapshot) []line {
 	lines = append(lines, line{},
 		line{{"events  ", faint}, {rate(s.Events.PerSecond) + "/s", bold}, {fmt.Sprintf("  %s in all    ", count(s.Events.Total)), plain},
 			{"duplicates  ", faint}, {percent(s.Events.DuplicateShare), bold}, {fmt.Sprintf("  %s in all", count(s.Events.Duplicates)), plain}},
-		line{{"lag     ", faint}, {count(s.Lag.Records) + " records", bold}, {"  oldest waits " + duration(s.Lag.Seconds), plain}})
+		lagLine(s))
+	if s.Hold != nil {
+		lines = append(lines, line{{"hold    ", faint}, {s.Hold.Text(), warn}})
+	}
+	if held := s.HeldText(); held != "" {
+		lines = append(lines, line{{"time    ", faint}, {held, warn}})
+	}
 	var last line
 	for _, c := range s.Commits {
 		if c.Stage == "dedup" {
@@ -185,6 +191,19 @@ func summary(s *page.Snapshot) []line {
 		last = append(last, piece{"    http  ", faint}, piece{rate(s.HTTP.PerSecond) + "/s, p99 " + duration(s.HTTP.P99), plain})
 	}
 	return append(lines, last)
+}
+
+// lagLine has what waits in the tasks, and before them in the inputs.
+func lagLine(s *page.Snapshot) line {
+	l := line{{"lag     ", faint}, {count(s.Lag.Records) + " records", bold}, {"  oldest waits " + duration(s.Lag.Seconds), plain}}
+	if s.Inputs == nil {
+		return l
+	}
+	l = append(l, piece{"    inputs  ", faint}, piece{count(s.Inputs.Records) + " records", bold})
+	if s.Inputs.Unknown > 0 {
+		l = append(l, piece{fmt.Sprintf("  unknown partitions: %d", s.Inputs.Unknown), warn})
+	}
+	return l
 }
 
 // routes has the table of routes with their verdicts.

@@ -18,6 +18,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/cmd/oncebus/page"
+	"oncebus/processor/app"
 	"oncebus/processor/kafkatest/golden"
 )
 
@@ -31,6 +32,7 @@ func figures(n int) *page.Snapshot {
 		Time: at, Role: page.RoleRun, Version: "v1.2.3", App: "trading", Instance: "worker-1", BrokerUp: &up, Ready: n < 3,
 		Events:  page.Events{Total: 1_234_567, PerSecond: 98.7, Duplicates: 1000, DuplicateShare: 0.1234, Verdicts: []page.Verdict{{Verdict: "unique", Total: 1_233_560}, {Verdict: "missing_key", Total: 7}}},
 		Lag:     page.Lag{Records: 1200, Seconds: 0.25},
+		Inputs:  &page.Inputs{Records: 3400},
 		Commits: []page.Commit{{Stage: "dedup", P50: 0.0014, P99: 0.072}, {Stage: "route", P50: 0.001, P99: 0.002}},
 		Disk:    &page.Disk{StateBytes: 3 << 20, FreeBytes: 47 << 30},
 		Log:     []page.Entry{{Time: at, Level: "WARN", Text: "restore failed, retrying", Count: 3, Advice: "Nothing yet: it is tried again."}},
@@ -96,6 +98,25 @@ func TestScreenFits(t *testing.T) {
 
 func TestScreenOf80x24(t *testing.T) {
 	golden.Assert(t, "80x24.txt", strings.Join(bare(screenOf(80, 24, figures(12)).lines()), "\n")+"\n")
+}
+
+// TestScreenInAHold: the hold with its reason, what waits in the inputs meanwhile, and the input that
+// keeps stream time back.
+func TestScreenInAHold(t *testing.T) {
+	f := figures(1)
+	f.Inputs = &page.Inputs{Records: 5000, Unknown: 1}
+	f.Hold = &page.Hold{Reason: "repair", By: "ada", Since: f.Time}
+	f.TimeHeld = []app.HeldTime{{Namespace: "orders", Source: "orders.raw/3", BehindMS: 5_400_000, Since: f.Time}}
+	text := strings.Join(bare(screenOf(100, 24, f).lines()), "\n")
+	for _, want := range []string{
+		"oldest waits 250 ms    inputs  5,000 records  unknown partitions: 1\n",
+		"hold    held since 2026-11-25 12:00:00 by ada: repair\n",
+		"time    orders.raw/3 keeps stream time of orders back, by 1h30m0s since 2026-11-25 12:00:00\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
 }
 
 func TestKeys(t *testing.T) {

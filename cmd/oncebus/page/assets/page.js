@@ -258,6 +258,7 @@
     setText($("process"), `started ${new Date(s.started).toLocaleString("en-GB")}${s.process.resident_bytes ? ` · ${tenth.format(s.process.cpu)} cores, ${bytes(s.process.resident_bytes)} of memory` : ""} · figures of this process; the app's other processes have pages of their own`);
     showStatus();
     showTiles(s);
+    showWaits(s);
     showTasks(s);
     showVerdicts(s);
     showSenders(s);
@@ -280,6 +281,7 @@
     const lagKnown = s.tasks.length > s.lag.unknown;
     setText($("lag-records"), lagKnown ? count(s.lag.records) : "–");
     setText($("lag-seconds"), lagKnown ? duration(s.lag.seconds) : "–");
+    setText($("inputs"), s.inputs ? `, ${count(s.inputs.records)} in the inputs${s.inputs.unknown ? `, unknown partitions: ${s.inputs.unknown}` : ""}` : "");
     const commit = s.commits.find((c) => c.stage === "dedup") || s.commits[0];
     setText($("commit-p50"), commit && commit.total ? duration(commit.p50_seconds) : "–");
     setText($("commit-p99"), commit && commit.total ? duration(commit.p99_seconds) : "–");
@@ -296,6 +298,14 @@
     setText($("disk-state"), s.disk ? bytes(s.disk.state_bytes) : "–");
     setText($("disk-free"), s.disk ? bytes(s.disk.free_bytes) : "–");
     setLevel($("disk-state").closest(".tile"), s.disk && s.disk.paused ? "bad" : "");
+  };
+
+  const showWaits = (s) => {
+    const day = (at) => new Date(at).toLocaleString("en-GB");
+    $("hold").hidden = !s.hold;
+    if (s.hold) setText($("hold-text"), `Since ${day(s.hold.since)}${s.hold.by ? " by " + s.hold.by : ""}: ${s.hold.reason}. No input is read; oncebus release ends it.`);
+    $("held").hidden = !s.time_held;
+    setText($("held-text"), (s.time_held || []).map((h) => `${h.source} keeps that of ${h.namespace} back by ${duration(h.behind_ms / 1000)}${h.since ? " since " + day(h.since) : ""}.`).join(" "));
   };
 
   const restoreText = (t) => {

@@ -1,0 +1,221 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// inputFacts are those of the inputs, and of the stream times that wait for them.
+type inputFacts struct {
+	hold *Hold
+	// lags are the records of each partition that wait to be routed, or judged if its topic is
+	// prepartitioned; -1 for one without a leader.
+	lags    map[TaskID]int64
+	readers map[TaskID]string // the client that a partition is assigned to
+	held    []HeldTime
+}
+
+// readInputs reads how much waits in the inputs, and why.
+func (f *Facts) readInputs(ctx context.Context, c Conn) error {
+	if f.manifest == nil {
+		return nil
+	}
+	holds := NewHolds()
+	if err := holds.Read(ctx, c.Client, f.topology); err != nil {
+		return err
+	}
+	f.inputs = inputFacts{hold: holds.InForce(), lags: map[TaskID]int64{}, readers: map[TaskID]string{}}
+	if err := f.readLags(ctx, c, StageRoute, f.topology.Routed); err != nil {
+		return err
+	}
+	return f.readLags(ctx, c, StageDedup, f.topology.Prepartitioned)
+}
+
+// readLags reads the lag of topics that a stage reads, and who reads them.
+func (f *Facts) readLags(ctx context.Context, c Conn, stage string, topics []string) error {
+	topics = f.present(topics)
+	if len(topics) == 0 {
+		return nil
+	}
+	partitions := map[string][]int32{}
+	for _, topic := range topics {
+		for p := range f.topology.Topics[topic].Partitions {
+			partitions[topic] = append(partitions[topic], p)
+		}
+	}
+	group := GroupName(f.Config.AppID, stage)
+	committed, err := kafka.CommittedOffsets(ctx, c.Client, group, partitions)
+	if err != nil {
+		return err
+	}
+	leaders := kafka.NewLeaders(c.Client)
+	for topic, numbers := range partitions {
+		id := f.topology.Topics[topic].ID
+		for _, p := range numbers {
+			at := committed[topic][p].At
+			if _, known := committed[topic][p]; !known || at < 0 {
+				at, _ = f.manifest.Start(topic, id, p)
+			}
+			f.inputs.lags[TaskID{topic, p}] = waiting(ctx, leaders.NewReader(topic, id, p), max(0, at))
+		}
+	}
+	f.readReaders(ctx, c, group)
+	return nil
+}
+
+// waiting returns how many offsets wait from a position on; -1 if no leader says. The ends of
+// transactions before the first record do not wait.
+func waiting(ctx context.Context, r *kafka.Reader, at int64) int64 {
+	end, err := r.StableEnd(ctx)
+	if err != nil {
+		return -1
+	}
+	for at < end {
+		next, err := r.SkipUncommitted(ctx, at, end)
+		if err != nil || next == at {
+			break
+		}
+		at = next
+	}
+	return max(0, end-at)
+}
+
+// readReaders reads to which clients the partitions of a group are assigned. Without the right to,
+// or without the group, nothing is known.
+func (f *Facts) readReaders(ctx context.Context, c Conn, group string) {
+	groups, err := c.Admin.DescribeGroups(ctx, group)
+	if err != nil {
+		return
+	}
+	for _, m := range groups[group].Members {
+		assigned, ok := m.Assigned.AsConsumer()
+		if !ok {
+			continue
+		}
+		for _, topic := range assigned.Topics {
+			for _, p := range topic.Partitions {
+				f.inputs.readers[TaskID{topic.Topic, p}] = m.ClientID
+			}
+		}
+	}
+}
+
+// judgeInputs says how much waits in the inputs, and that they are held.
+func (f *Facts) judgeInputs() []Finding {
+	if f.manifest == nil {
+		return nil
+	}
+	records := int64(0)
+	for _, lag := range f.inputs.lags {
+		records += max(0, lag)
+	}
+	text := fmt.Sprintf("records that wait in %d partitions of the inputs: %d", len(f.inputs.lags), records)
+	h := f.inputs.hold
+	if h == nil {
+		return []Finding{{Text: text}}
+	}
+	held := "the inputs are held since " + h.Began().UTC().Format(time.RFC3339)
+	if h.By != "" {
+		held += " by " + h.By
+	}
+	action := "oncebus release ends the hold"
+	if h.Switch != "" || h.Leaving || h.Arriving || h.Left {
+		action = "the change that began the hold ends it: oncebus hold shows how far it is"
+	}
+	return []Finding{{Level: AtRisk, Text: held + ": " + h.Reason + "; " + text, Action: action}}
+}
+
+// readTime reads from the checkpoints which inputs keep stream times back.
+func (f *Facts) readTime(ctx context.Context, c Conn) error {
+	t := f.topology
+	if f.manifest == nil || t.Repartition == "" {
+		return nil
+	}
+	changelog := ChangelogName(t.App, t.Repartition)
+	if len(f.present([]string{changelog})) == 0 {
+		return nil
+	}
+	leaders := kafka.NewLeaders(c.Client)
+	for p := range t.Topics[changelog].Partitions {
+		newest, _, err := LastCheckpoint(ctx, leaders.NewReader(changelog, t.Topics[changelog].ID, p))
+		if err != nil {
+			return fmt.Errorf("read the checkpoint in %s/%d: %w", changelog, p, err)
+		}
+		if newest.IsWhole() {
+			at := newest.Newest()
+			f.addHeldTimes(&at)
+		}
+	}
+	return nil
+}
+
+// addHeldTimes adds what keeps stream times back at a checkpoint. Without a stream time the
+// oldest sample that has an event says from when on rows are kept.
+func (f *Facts) addHeldTimes(at *wire.Checkpoint) {
+	for i := range at.Sources {
+		s := &at.Sources[i]
+		from := at.StreamTimes.Of(s.NamespaceID)
+		for _, sample := range s.Samples {
+			if from != dedup.NoStreamTime {
+				break
+			}
+			from = sample.Highest
+		}
+		held := newHeldTime(s, from, 0, f.topicName)
+		held.Namespace = f.manifest.Namespaces[s.NamespaceID].Name
+		for _, r := range f.Routes.Routes {
+			if r.Namespace == held.Namespace {
+				held.Routes, held.grace = append(held.Routes, r.Name), max(held.grace, r.Span().Grace)
+			}
+		}
+		if len(held.Routes) > 0 && held.Shows() {
+			f.inputs.held = AddHeldTime(f.inputs.held, held)
+		}
+	}
+}
+
+// topicName returns the name of a topic number of the manifest.
+func (f *Facts) topicName(number uint16) string {
+	if int(number) < len(f.manifest.Topics) {
+		return f.manifest.Topics[number].Name
+	}
+	return fmt.Sprintf("topic#%d", number)
+}
+
+// judgeTime finds namespaces whose stream time an input keeps back.
+func (f *Facts) judgeTime() (findings []Finding) {
+	for i := range f.inputs.held {
+		h := &f.inputs.held[i]
+		text, action := f.whyHeld(h)
+		findings = append(findings, Finding{Level: AtRisk, Text: h.Text() + ": " + text + "; rows are kept meanwhile, and no event is late", Action: action})
+	}
+	if len(findings) == 0 && f.manifest != nil && f.topology.Repartition != "" {
+		findings = []Finding{{Text: "no input keeps stream time back by more than the grace"}}
+	}
+	return findings
+}
+
+// whyHeld says why an input keeps stream time back, and the way out.
+func (f *Facts) whyHeld(h *HeldTime) (text, action string) {
+	id, isPartition := parseTaskID(h.Source)
+	lag, known := f.inputs.lags[id]
+	reader := f.inputs.readers[id]
+	switch {
+	case f.inputs.hold != nil:
+		return "the inputs are held", "end the hold"
+	case !isPartition || !known:
+		return "no process has said how many partitions it has", "start a process with the route, or look why those that run do not read the topic: their logs name it"
+	case lag < 0:
+		return "it has no leader", "start the brokers that are down; kafka-topics.sh --describe --unavailable-partitions lists the partitions"
+	case reader == "":
+		return fmt.Sprintf("no process reads it, and it has %d records", lag), "start a process, or wait until the group has given the partition to another one"
+	case lag == 0:
+		return "client " + reader + " has read it to its end", "nothing yet: repeat the command; if it remains, look at the log of that process"
+	}
+	return fmt.Sprintf("it has %d records, and client %s reads it", lag, reader), "repeat the command: in a catch-up the number falls; else look at the log of that process, and restart it"
+}

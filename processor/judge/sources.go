@@ -1,0 +1,192 @@
+package judge
+
+import (
+	"slices"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// joinSources gives each namespace the sources that its routes have, at the beginning of the open
+// transaction. A namespace without a route in force keeps those that it had: its last records may
+// still come. One that follows none has no sources: its task is that of a prepartitioned topic, or
+// all of its events come by HTTP.
+func (t *State) joinSources() {
+	t.owned, t.counted = [256]bool{}, [256]bool{}
+	if len(t.App.Sources) > 0 && t.ID.Topic == t.App.Topology.Repartition {
+		t.addSources()
+	}
+	t.placed = [256]int16{}
+	for at := range t.Open.Sources {
+		t.placed[t.Open.Sources[at].NamespaceID] = int16(at) + 1
+	}
+}
+
+// addSources adds the sources that the open checkpoint lacks.
+func (t *State) addSources() {
+	for id, numbers := range t.App.Sources {
+		at, has := t.Open.SourcesOf(id)
+		if has && t.Open.Sources[at].Has(numbers) {
+			continue
+		}
+		t.Open.Sources = slices.Clone(t.Open.Sources)
+		if has {
+			t.Open.Sources[at] = t.Open.Sources[at].WithTopics(numbers)
+			continue
+		}
+		s := wire.NewSources(id, numbers)
+		s.Highest = t.streamTime(id)
+		t.Open.Sources = slices.Insert(t.Open.Sources, at, s)
+	}
+}
+
+// sourcesOf returns the index of a namespace's sources in the open checkpoint; false for a
+// namespace that follows none.
+func (t *State) sourcesOf(namespaceID uint8) (int, bool) {
+	at := int(t.placed[namespaceID]) - 1
+	return at, at >= 0
+}
+
+// ownSources returns sources that the open transaction may change, by their index.
+func (t *State) ownSources(at int) *wire.Sources {
+	if id := t.Open.Sources[at].NamespaceID; !t.owned[id] {
+		if t.owned == [256]bool{} {
+			t.Open.Sources = slices.Clone(t.Open.Sources)
+		}
+		t.Open.Sources[at] = t.Open.Sources[at].Clone()
+		t.owned[id] = true
+	}
+	return &t.Open.Sources[at]
+}
+
+// front returns the highest event time that an event's source has reached in its own order, as
+// far as this task knows it; dedup.NoStreamTime if it knows nothing.
+func (t *State) front(ev *event) int64 {
+	at, follows := t.sourcesOf(ev.route.NamespaceID)
+	if !follows {
+		return dedup.NoStreamTime
+	}
+	s := &t.Open.Sources[at]
+	if i, ok := s.Of(ev.from.Topic, ev.from.Partition); ok {
+		return s.Front[i]
+	}
+	if ev.isFromIngress() {
+		return s.Ingress
+	}
+	return dedup.NoStreamTime
+}
+
+// isFromIngress reports whether an event of the repartition topic came by HTTP.
+func (ev *event) isFromIngress() bool { return ev.envelope != nil && ev.envelope.FromIngress }
+
+// advance moves the stream time of a route's namespace after an event at a time that it was
+// admitted at. The event may be the last one that kept stream time back, or show that its source
+// has come further.
+func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
+	id := ev.route.NamespaceID
+	at, follows := t.sourcesOf(id)
+	if !follows {
+		return t.moveStreamTime(e, ev.route, max(time, t.streamTime(id)))
+	}
+	s := &t.Open.Sources[at]
+	i, known := s.Of(ev.from.Topic, ev.from.Partition)
+	if !known && s.HasTopic(ev.from.Topic) {
+		s = t.ownSources(at)
+		s.Grow(ev.from.Topic, int(ev.from.Partition)+1, dedup.NoStreamTime)
+		i, known = s.Of(ev.from.Topic, ev.from.Partition)
+	}
+	keptBack := !known // nothing else says whether the source did
+	if known && time > s.Front[i] {
+		s = t.ownSources(at)
+		keptBack = max(s.Front[i], s.Bound[i]) <= t.streamTime(id)
+		s.Front[i] = time
+	}
+	if ev.isFromIngress() && time > s.Ingress {
+		s = t.ownSources(at)
+		s.Ingress = time
+	}
+	if time > s.Highest {
+		s = t.ownSources(at)
+		s.Highest = time
+	}
+	if !keptBack && t.counted[id] {
+		return nil
+	}
+	return t.follow(e, ev.route, at, ev.brokerTime)
+}
+
+// follow moves the stream time of a route's namespace to the least of its sources at a broker time
+// of the log. It never goes back: what was late, or evicted, stays so.
+func (t *Judge) follow(e *Emitter, route *app.Route, at int, now int64) error {
+	s := &t.Open.Sources[at]
+	next := s.Least(now)
+	t.counted[s.NamespaceID] = s.AreCounted(now)
+	if next <= t.streamTime(route.NamespaceID) {
+		return nil
+	}
+	t.ownSources(at).DropSamples(next)
+	return t.moveStreamTime(e, route, next)
+}
+
+// readInputs takes what a progress record says of the inputs, at the broker time at which it
+// was stored.
+func (t *Judge) readInputs(e *Emitter, inputs []wire.InputProgress, stored int64) error {
+	var done [256]bool
+	for _, route := range t.App.Routes {
+		id := route.NamespaceID
+		if done[id] || route.IsShadow() {
+			continue
+		}
+		done[id] = true
+		at, follows := t.sourcesOf(id)
+		if !follows || !slices.ContainsFunc(inputs, func(in wire.InputProgress) bool { return t.Open.Sources[at].HasTopic(in.Topic) }) {
+			continue
+		}
+		s := t.ownSources(at)
+		latest := stored + t.skewOf(id)
+		for i := range inputs {
+			readInput(s, &inputs[i], stored, latest)
+		}
+		s.TakeSample(stored, t.App.GoesOn[id])
+		if err := t.follow(e, route, at, stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skewOf returns the longest time in ms by which a route of a namespace lets an event be ahead of
+// broker time.
+func (t *Judge) skewOf(namespaceID uint8) (longest int64) {
+	for _, route := range t.App.Routes {
+		if route.NamespaceID == namespaceID {
+			longest = max(longest, route.Span.Skew)
+		}
+	}
+	return longest
+}
+
+// readInput takes what a progress record says of one input. It was stored at a broker time, and no
+// event that the task would admit is after latest.
+func readInput(s *wire.Sources, in *wire.InputProgress, stored, latest int64) {
+	if !s.HasTopic(in.Topic) {
+		return
+	}
+	s.Grow(in.Topic, in.Partitions, min(in.CountedAt, stored))
+	for _, r := range in.Read {
+		i, ok := s.Of(in.Topic, r.Partition)
+		if !ok {
+			continue
+		}
+		for _, f := range r.Fronts {
+			if f.NamespaceID == s.NamespaceID {
+				s.Bound[i] = max(s.Bound[i], min(f.At, latest))
+				s.Highest = max(s.Highest, s.Bound[i])
+			}
+		}
+		if r.To != dedup.NoStreamTime {
+			s.ReadTo(i, min(r.To, stored))
+		}
+	}
+}

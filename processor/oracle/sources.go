@@ -1,0 +1,314 @@
+package oracle
+
+import (
+	"math"
+	"reflect"
+	"slices"
+)
+
+// Stream time of a namespace with input topics is the least time that any of its sources has
+// reached. A source has reached its front, the highest time of its events in this task, and its
+// bound. Progress records say the highest time of its events in all tasks, and up to which broker
+// time it was read: it has reached what this task had met in all sources by then. The highest time
+// goes on without events where the routes say so. Any other namespace has the highest event time.
+
+// never is the time of what is not known.
+const never = math.MinInt64
+
+// A sourceTimes is what a task knows of the sources of a namespace. Times are event times in ms,
+// never for none.
+type sourceTimes struct {
+	namespaceID uint8
+	highest     int64         // of all sources, and of events by HTTP
+	ingress     int64         // of events by HTTP
+	samples     []timeSample  // how highest grew, ascending
+	topics      []sourceTopic // ascending
+}
+
+// A timeSample says what the highest event time was when the log had come to a broker time, ms.
+type timeSample struct{ at, highest int64 }
+
+// A sourceTopic is an input topic by its number in the manifest. counted is the broker time, in ms,
+// at which it had the partitions that a progress record says; never if none did.
+type sourceTopic struct {
+	number     uint16
+	counted    int64
+	partitions []reached
+}
+
+// A reached is how far a source has come: by its events in this task, and by progress records.
+type reached struct{ front, bound int64 }
+
+// samplesMax is how many samples a task keeps of how the highest event time grew. It is part of the
+// rules, as stream time depends on it.
+const samplesMax = 16
+
+// countHolds is for how many ms of the log a task relies on a count of partitions: there may be more
+// after it.
+const countHolds = 60_000
+
+// partitionsMax bounds the partitions of a topic that a record can claim.
+const partitionsMax = 1 << 20
+
+// ingressSource stands for the topic of an event by HTTP, which has no input topic.
+const ingressSource = math.MaxUint16 - 1
+
+// source returns where an event came from.
+func (e *envelope) source() position {
+	if e.ingress {
+		return position{topic: ingressSource}
+	}
+	return e.from
+}
+
+// newSourceTimes returns the sources of a namespace of which nothing is known, except for the
+// highest event time.
+func newSourceTimes(namespaceID uint8, numbers []uint16, highest int64) *sourceTimes {
+	s := &sourceTimes{namespaceID: namespaceID, highest: highest, ingress: never}
+	for _, number := range slices.Sorted(slices.Values(numbers)) {
+		s.topics = append(s.topics, sourceTopic{number: number, counted: never})
+	}
+	return s
+}
+
+// topic returns an input topic of the namespace; nil for any other topic.
+func (s *sourceTimes) topic(number uint16) *sourceTopic {
+	i := slices.IndexFunc(s.topics, func(t sourceTopic) bool { return t.number == number })
+	if i < 0 {
+		return nil
+	}
+	return &s.topics[i]
+}
+
+// grow adds partitions of which nothing is known, up to n.
+func (t *sourceTopic) grow(n int) {
+	for len(t.partitions) < n {
+		t.partitions = append(t.partitions, reached{never, never})
+	}
+}
+
+// front returns the highest time of the events of a source in this task; never without any, or
+// without sources.
+func (s *sourceTimes) front(from position) int64 {
+	switch {
+	case s == nil:
+		return never
+	case from.topic == ingressSource:
+		return s.ingress
+	}
+	if t := s.topic(from.topic); t != nil && int(from.partition) < len(t.partitions) {
+		return t.partitions[from.partition].front
+	}
+	return never
+}
+
+// event takes an event that was admitted at its own time.
+func (s *sourceTimes) event(from position, time int64) {
+	if t := s.topic(from.topic); t != nil && from.partition < partitionsMax {
+		t.grow(int(from.partition) + 1)
+		p := &t.partitions[from.partition]
+		p.front = max(p.front, time)
+	}
+	if from.topic == ingressSource {
+		s.ingress = max(s.ingress, time)
+	}
+	s.highest = max(s.highest, time)
+}
+
+// progress takes what a progress record says of the inputs, which was stored at a broker time.
+// Nothing of it counts as later than that; events may be ahead by skew.
+func (s *sourceTimes) progress(inputs []inputProgress, stored, skew int64, goesOn bool) {
+	follows := false
+	for _, in := range inputs {
+		t := s.topic(in.topic)
+		if t == nil {
+			continue
+		}
+		follows, t.counted = true, max(t.counted, min(in.counted, stored))
+		t.grow(in.partitions)
+		for _, r := range in.read {
+			p := &t.partitions[r.partition]
+			for _, f := range r.fronts {
+				if f.namespaceID == s.namespaceID {
+					p.bound = max(p.bound, min(f.at, add(stored, skew)))
+					s.highest = max(s.highest, p.bound)
+				}
+			}
+			if r.to != never {
+				p.bound = max(p.bound, s.highestBy(min(r.to, stored)))
+			}
+		}
+	}
+	if follows {
+		s.sample(stored, goesOn)
+	}
+}
+
+// highestBy returns what the highest event time was at a broker time; never if that is not known.
+func (s *sourceTimes) highestBy(at int64) int64 {
+	for _, sample := range slices.Backward(s.samples) {
+		if sample.at <= at {
+			return sample.highest
+		}
+	}
+	return never
+}
+
+// sample notes the highest event time, unless it is the last that was noted. What was noted for a
+// broker time that has not come yet is dropped, and so is one of too many: that whose neighbours
+// are the nearest to each other, of several the first. Where time goes on and no event has raised
+// the highest event time since the last note, it goes on by the broker time in between. By how much
+// it went on until a note that is dropped does not count.
+func (s *sourceTimes) sample(at int64, goesOn bool) {
+	kept := slices.DeleteFunc(slices.Clone(s.samples), func(one timeSample) bool { return one.at >= at })
+	n := len(kept)
+	if goesOn && n > 0 && n < len(s.samples) {
+		s.highest = max(kept[n-1].highest, s.ingress)
+		for _, t := range s.topics {
+			for _, p := range t.partitions {
+				s.highest = max(s.highest, p.front, p.bound)
+			}
+		}
+	}
+	rests := n > 0 && kept[n-1].highest == s.highest
+	if rests && goesOn && s.highest != never {
+		s.highest = add(s.highest, at-kept[n-1].at)
+		rests = false
+	}
+	if !rests {
+		kept = append(kept, timeSample{at, s.highest})
+	}
+	if len(kept) > samplesMax {
+		drop := 1
+		for i := 1; i+1 < len(kept); i++ {
+			if kept[i+1].at-kept[i-1].at < kept[drop+1].at-kept[drop-1].at {
+				drop = i
+			}
+		}
+		kept = slices.Delete(kept, drop, drop+1)
+	}
+	s.samples = kept
+}
+
+// least returns the least time that a source has reached at a broker time of the log; never while
+// one is not known, or a topic may have one that is not.
+func (s *sourceTimes) least(now int64) int64 {
+	least := s.highest
+	for _, t := range s.topics {
+		if t.counted < now-countHolds {
+			return never
+		}
+		for _, p := range t.partitions {
+			least = min(least, max(p.front, p.bound))
+		}
+	}
+	return least
+}
+
+// follow returns the stream time after an event or a progress record that was stored at a broker
+// time, and whether there is one: the least of the sources, unless it was further before. Then
+// samples below it say nothing new.
+func (s *sourceTimes) follow(now, last int64, running bool) (int64, bool) {
+	least := s.least(now)
+	if least == never || running && least <= last {
+		return last, running
+	}
+	for len(s.samples) > 1 && s.samples[1].highest <= least {
+		s.samples = s.samples[1:]
+	}
+	return least, true
+}
+
+// moveTime moves the stream time of a namespace after an event that was admitted at its own time,
+// and stored at a broker time.
+func (f *fold) moveTime(e *envelope, namespaceID uint8, now int64) {
+	last, running := f.times[namespaceID], f.seen[namespaceID]
+	if s := f.sources[namespaceID]; s != nil {
+		s.event(e.source(), e.time)
+		f.times[namespaceID], f.seen[namespaceID] = s.follow(now, last, running)
+		return
+	}
+	if !running || e.time > last {
+		f.times[namespaceID], f.seen[namespaceID] = e.time, true
+	}
+}
+
+// progress moves the stream times after a progress record.
+func (c *check) progress(t *task, r *Record) {
+	p, err := openProgress(r.Value)
+	if err != nil {
+		c.add("K2", "%s: %v", at(r), err)
+		return
+	}
+	f := t.fold
+	for id, s := range f.sources {
+		s.progress(p.inputs, r.Timestamp, c.skewOf(id), c.cfg.GoesOn[id])
+		f.times[id], f.seen[id] = s.follow(r.Timestamp, f.times[id], f.seen[id])
+	}
+}
+
+// skewOf returns the longest time in ms by which a route of a namespace lets an event be ahead of
+// broker time.
+func (c *check) skewOf(namespaceID uint8) (longest int64) {
+	for i := range c.cfg.Routes {
+		if r := &c.cfg.Routes[i]; r.NamespaceID == namespaceID {
+			longest = max(longest, r.Skew)
+		}
+	}
+	for i := range c.cfg.Claims {
+		if r := &c.cfg.Claims[i]; r.NamespaceID == namespaceID {
+			longest = max(longest, r.Skew)
+		}
+	}
+	return longest
+}
+
+// sourcesOf returns what a checkpoint knows of the sources of a namespace; nil without any.
+func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
+	i := slices.IndexFunc(c.sources, func(s sourceTimes) bool { return s.namespaceID == namespaceID })
+	if i < 0 {
+		return nil
+	}
+	return &c.sources[i]
+}
+
+// followSources begins to follow the sources of the namespaces that a checkpoint is the first to
+// have sources of: the process that judged its transaction was the first to know their routes.
+func (c *check) followSources(t *task, cp *checkpoint) {
+	for id, numbers := range c.cfg.Sources {
+		if t.fold.sources[id] != nil || cp.sourcesOf(id) == nil {
+			continue
+		}
+		highest := int64(never)
+		if t.fold.seen[id] {
+			highest = t.fold.times[id]
+		}
+		t.fold.sources[id] = newSourceTimes(id, numbers, highest)
+	}
+}
+
+// followed compares the sources of a checkpoint with those of the fold (K5). Of claims it
+// compares stream time alone: whether a late event moved the front of its source depends on a
+// claim.
+func (c *check) followed(t *task, r *Record, cp *checkpoint) {
+	for id, want := range t.fold.sources {
+		claims := slices.ContainsFunc(c.cfg.Claims, func(claims Claims) bool { return claims.NamespaceID == id })
+		if got := cp.sourcesOf(id); got == nil || !claims && !reflect.DeepEqual(got, want) {
+			c.add("K5", "%s: checkpoint with sequence %d has the sources %+v for namespace id %d, want %+v", at(r), cp.sequence, got, id, *want)
+		}
+	}
+}
+
+// unfollowed finds namespaces whose sources no checkpoint of a task has that judged something (K5).
+// Where routes come and go, those of a set that the task has gone over to count.
+func (c *check) unfollowed(t *task) {
+	if !t.chain.has || t.cursor == 0 {
+		return
+	}
+	for id := range c.cfg.Sources {
+		_, routed := t.fold.spans.of[id]
+		if t.fold.sources[id] == nil && (routed || len(c.cfg.Sets) == 0) {
+			c.add("K5", "%s/%d: no checkpoint has the sources of namespace id %d", c.cfg.Changelog, t.partition, id)
+		}
+	}
+}

@@ -1,0 +1,435 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"oncebus/dedup"
+)
+
+// Sources is how far each source of a namespace has been read, as a task of the repartition
+// topic knows it. A source is a partition of an input topic of the namespace's routes. All
+// times are event time in Unix milliseconds, dedup.NoStreamTime for none, unless they are
+// named otherwise. From these the task has the stream time of the namespace: the time that
+// every record which no router has read yet has reached in its source, see Least.
+type Sources struct {
+	NamespaceID uint8
+	// Highest is the highest event time of any source, and of events by HTTP. Where time goes on
+	// without events, it does.
+	Highest int64
+	// Ingress is the highest event time of events by HTTP. Such an event is in the task's log before
+	// its sender gets an answer, so the ingress keeps no other source back.
+	Ingress int64
+	// Samples say how Highest grew, ascending. The oldest one is not later than what some
+	// source has been read to.
+	Samples []Sample
+	Topics  []SourceTopic // ascending by number
+	// Front has the highest event time of each source in its own order, among the events that this
+	// task has judged: so it is the same at any speed of reading. Bound is what Highest was at the
+	// broker time up to which the source has been read, or the highest time of all its events, also
+	// those of other tasks. Both are by topic, and then by partition.
+	Front, Bound []int64
+}
+
+// Sample says that the highest event time of a namespace was Highest when the task's log had
+// come to the broker time At, in Unix ms.
+type Sample struct{ At, Highest int64 }
+
+// SourceTopic is an input topic with its number in the manifest.
+type SourceTopic struct {
+	Number     uint16
+	Partitions int // as far as routers have counted them, and the task has met them
+	// CountedAt is the broker time at which a router had counted the partitions, in Unix ms;
+	// dedup.NoStreamTime for never.
+	CountedAt int64
+}
+
+// countHolds is how long a count of partitions holds, in ms of the task's log. Routers count at least
+// every 30 s. A partition that is added later has nothing that is older than the count, so stream
+// time is not far ahead of it.
+const countHolds = 60_000
+
+// samplesMax bounds the samples of a namespace. Without the one whose neighbours are nearest
+// the others say a little less, so that stream time waits a little longer.
+const samplesMax = 16
+
+// NewSources returns the sources of a namespace with input topics of which nothing is known.
+// numbers are ascending.
+func NewSources(namespaceID uint8, numbers []uint16) Sources {
+	s := Sources{NamespaceID: namespaceID, Highest: dedup.NoStreamTime, Ingress: dedup.NoStreamTime}
+	for _, n := range numbers {
+		s.Topics = append(s.Topics, SourceTopic{Number: n, CountedAt: dedup.NoStreamTime})
+	}
+	return s
+}
+
+// Of returns the index of a source; false for another partition, or one that is
+// not known yet.
+func (s *Sources) Of(topic uint16, partition int32) (int, bool) {
+	at := 0
+	for i := range s.Topics {
+		t := &s.Topics[i]
+		if t.Number == topic {
+			return at + int(partition), int(partition) < t.Partitions
+		}
+		at += t.Partitions
+	}
+	return 0, false
+}
+
+// HasTopic reports whether a topic is one of s.
+func (s *Sources) HasTopic(number uint16) bool {
+	return slices.ContainsFunc(s.Topics, func(t SourceTopic) bool { return t.Number == number })
+}
+
+// Has reports whether the topics of s have these numbers, ascending.
+func (s *Sources) Has(numbers []uint16) bool {
+	return slices.EqualFunc(s.Topics, numbers, func(t SourceTopic, n uint16) bool { return t.Number == n })
+}
+
+// WithTopics returns s for other input topics. What is known of those that stay is kept.
+func (s *Sources) WithTopics(numbers []uint16) Sources {
+	next := NewSources(s.NamespaceID, numbers)
+	next.Highest, next.Ingress, next.Samples = s.Highest, s.Ingress, s.Samples
+	for i := range next.Topics {
+		at := 0
+		for _, t := range s.Topics {
+			if t.Number == next.Topics[i].Number {
+				next.Topics[i] = t
+				next.Front, next.Bound = append(next.Front, s.Front[at:at+t.Partitions]...), append(next.Bound, s.Bound[at:at+t.Partitions]...)
+			}
+			at += t.Partitions
+		}
+	}
+	return next
+}
+
+// Clone returns a copy that shares nothing with s which changes.
+func (s *Sources) Clone() Sources {
+	c := *s
+	c.Samples, c.Topics = slices.Clone(s.Samples), slices.Clone(s.Topics)
+	c.Front, c.Bound = slices.Clone(s.Front), slices.Clone(s.Bound)
+	return c
+}
+
+// Grow notes that a topic has so many partitions, of which nothing is known unless they were
+// known before. countedAt is the broker time at which a router had counted them; dedup.NoStreamTime
+// if none did. A topic loses no partition, and counts only move forward.
+func (s *Sources) Grow(topic uint16, partitions int, countedAt int64) {
+	at := 0
+	for i := range s.Topics {
+		t := &s.Topics[i]
+		at += t.Partitions
+		if t.Number != topic {
+			continue
+		}
+		t.CountedAt = max(t.CountedAt, countedAt)
+		if more := partitions - t.Partitions; more > 0 {
+			unknown := slices.Repeat([]int64{dedup.NoStreamTime}, more)
+			s.Front, s.Bound = slices.Insert(s.Front, at, unknown...), slices.Insert(s.Bound, at, unknown...)
+			t.Partitions = partitions
+		}
+		return
+	}
+}
+
+// AreCounted reports whether the counts of all topics hold at a broker time. One of after it does:
+// broker time was set back.
+func (s *Sources) AreCounted(now int64) bool {
+	for i := range s.Topics {
+		if s.Topics[i].CountedAt < now-countHolds {
+			return false
+		}
+	}
+	return true
+}
+
+// Least returns the least time that a source has reached at a broker time of the task's log;
+// dedup.NoStreamTime while nothing is known of one of them. That is also so while a count of
+// partitions is too old: there may be a source that the task does not know.
+//
+// What was stored in a source after it had been read to a broker time is behind no event that the
+// task had by then, except in the source's own order. So a source that has been read to its end
+// keeps no other one back.
+func (s *Sources) Least(now int64) int64 {
+	if !s.AreCounted(now) {
+		return dedup.NoStreamTime
+	}
+	least := s.Highest
+	for i := range s.Front {
+		least = min(least, max(s.Front[i], s.Bound[i]))
+	}
+	return least
+}
+
+// ReadTo notes that a source has been read to a broker time.
+func (s *Sources) ReadTo(index int, at int64) {
+	n, exact := slices.BinarySearchFunc(s.Samples, at, func(sample Sample, at int64) int { return cmp.Compare(sample.At, at) })
+	if !exact {
+		n--
+	}
+	if n >= 0 {
+		s.Bound[index] = max(s.Bound[index], s.Samples[n].Highest)
+	}
+}
+
+// TakeSample notes Highest as of a broker time of the task's log. If broker time was set back,
+// the samples of after it are dropped: they would say that too much had been read. Where time had
+// gone on by them it goes back, or one record with a wrong broker time would make live events late.
+//
+// Where time goes on without events, Highest goes on by the broker time since the sample before,
+// unless an event has raised it. So it stays as far behind broker time as the last such event was. A
+// source that is read to that broker time has come as far, and one with unread records has not.
+func (s *Sources) TakeSample(at int64, goesOn bool) {
+	before := len(s.Samples)
+	for len(s.Samples) > 0 && s.Samples[len(s.Samples)-1].At >= at {
+		s.Samples = s.Samples[:len(s.Samples)-1]
+	}
+	n := len(s.Samples)
+	if goesOn && 0 < n && n < before {
+		s.Highest = max(s.Samples[n-1].Highest, s.reached())
+	}
+	if n > 0 && s.Samples[n-1].Highest == s.Highest {
+		if !goesOn || s.Highest == dedup.NoStreamTime {
+			return
+		}
+		s.Highest += at - s.Samples[n-1].At
+	}
+	s.Samples = append(s.Samples, Sample{at, s.Highest})
+	if len(s.Samples) > samplesMax {
+		s.Samples = dropNearest(s.Samples, func(sample Sample) int64 { return sample.At })
+	}
+}
+
+// reached returns the highest time that any source has reached.
+func (s *Sources) reached() int64 {
+	highest := s.Ingress
+	for i := range s.Front {
+		highest = max(highest, s.Front[i], s.Bound[i])
+	}
+	return highest
+}
+
+// DropSamples drops those that no source needs any more: it has reached the ones after them.
+func (s *Sources) DropSamples(streamTime int64) {
+	for len(s.Samples) > 1 && s.Samples[1].Highest <= streamTime {
+		s.Samples = s.Samples[1:]
+	}
+}
+
+// appendTime appends a time that is at most Highest: 0 for none, else the difference plus 1.
+func (s *Sources) appendTime(dst []byte, at int64) []byte {
+	if at == dedup.NoStreamTime {
+		return append(dst, 0)
+	}
+	return binary.AppendUvarint(dst, uint64(s.Highest)-uint64(at)+1)
+}
+
+// appendChanged appends a time, which never decreases, or 0 if it is the same as before.
+func (s *Sources) appendChanged(dst []byte, at, before int64) []byte {
+	if at == before {
+		return append(dst, 0)
+	}
+	return s.appendTime(dst, at)
+}
+
+func (s *Sources) readTime(r *dedup.Cursor) int64 {
+	behind := r.Uvarint(math.MaxUint64)
+	if behind == 0 {
+		return dedup.NoStreamTime
+	}
+	return int64(uint64(s.Highest) - (behind - 1))
+}
+
+func (s *Sources) appendSamples(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s.Samples))+1)
+	before := int64(0)
+	for _, sample := range s.Samples {
+		dst = s.appendTime(binary.AppendVarint(dst, sample.At-before), sample.Highest)
+		before = sample.At
+	}
+	return dst
+}
+
+// readSamples reads what appendSamples wrote, or 0 for samples that have not changed.
+func (s *Sources) readSamples(r *dedup.Cursor) {
+	n := r.Uvarint(samplesMax + 1)
+	if n == 0 {
+		return
+	}
+	before := int64(0)
+	s.Samples = nil
+	for n--; n > 0 && !r.Bad(); n-- {
+		before += r.Varint()
+		s.Samples = append(s.Samples, Sample{before, s.readTime(r)})
+	}
+}
+
+// appendSources appends, for each namespace:
+//
+//	namespaces uvarint | for each: id 1, highest varint, ingress, samples, topics uvarint |
+//	for each topic: number uvarint, partitions uvarint, counted at varint,
+//	for each partition: front, bound
+//
+// Samples are their number plus 1, uvarint, and for each: broker time as a difference to the one
+// before, varint, highest. A time is 0 for none, else how far it is behind the highest, plus 1,
+// uvarint.
+func appendSources(dst []byte, all []Sources) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(all)))
+	for i := range all {
+		s := &all[i]
+		dst = binary.AppendVarint(append(dst, s.NamespaceID), s.Highest)
+		dst = s.appendSamples(s.appendTime(dst, s.Ingress))
+		dst = binary.AppendUvarint(dst, uint64(len(s.Topics)))
+		at := 0
+		for _, t := range s.Topics {
+			dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(t.Number)), uint64(t.Partitions))
+			dst = binary.AppendVarint(dst, t.CountedAt)
+			for end := at + t.Partitions; at < end; at++ {
+				dst = s.appendTime(s.appendTime(dst, s.Front[at]), s.Bound[at])
+			}
+		}
+	}
+	return dst
+}
+
+// decodeSources reads what appendSources wrote.
+func decodeSources(r *dedup.Cursor) (all []Sources) {
+	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
+		s := Sources{NamespaceID: r.Byte(), Highest: r.Varint()}
+		s.Ingress = s.readTime(r)
+		s.readSamples(r)
+		for topics := r.Uvarint(math.MaxUint16); topics > 0 && !r.Bad(); topics-- {
+			t := SourceTopic{uint16(r.Uvarint(math.MaxUint16)), int(r.Uvarint(maxPartitions)), r.Varint()}
+			if last := len(s.Topics) - 1; t.Partitions > r.Left() || last >= 0 && s.Topics[last].Number >= t.Number {
+				r.Fail()
+			}
+			for range t.Partitions {
+				if r.Bad() {
+					return nil
+				}
+				front := s.readTime(r)
+				s.Front, s.Bound = append(s.Front, front), append(s.Bound, s.readTime(r))
+			}
+			s.Topics = append(s.Topics, t)
+		}
+		if last := len(all) - 1; last >= 0 && all[last].NamespaceID >= s.NamespaceID {
+			r.Fail()
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// SourcesOf returns the index of the sources of a namespace, or where they belong; false without any.
+func (c *Checkpoint) SourcesOf(namespaceID uint8) (int, bool) {
+	return slices.BinarySearchFunc(c.Sources, namespaceID, func(s Sources, id uint8) int { return cmp.Compare(s.NamespaceID, id) })
+}
+
+// SameSources reports whether both have the same sources of the same namespaces. Then one can be
+// written as the changes since the other. When they were counted does not matter.
+func (c *Checkpoint) SameSources(before *Checkpoint) bool {
+	return slices.EqualFunc(c.Sources, before.Sources, func(a, b Sources) bool {
+		return a.NamespaceID == b.NamespaceID && slices.EqualFunc(a.Topics, b.Topics, func(a, b SourceTopic) bool { return a.Number == b.Number && a.Partitions == b.Partitions })
+	})
+}
+
+// appendChangedSources appends what the namespaces have since before, which has the same sources:
+//
+//	changed namespaces uvarint | for each: its index uvarint, highest as a difference varint,
+//	ingress, or 0 if it is the same, samples, or 0 if they are the same |
+//	for each topic: counted at as a difference varint |
+//	changed sources uvarint, for each: its index as a difference to the one before uvarint, front,
+//	bound
+//
+// It appends nothing, and returns false, if none has changed.
+func appendChangedSources(dst []byte, all, before []Sources) ([]byte, bool) {
+	changed := 0
+	for i := range all {
+		if !all[i].equals(&before[i]) {
+			changed++
+		}
+	}
+	if changed == 0 {
+		return dst, false
+	}
+	dst = binary.AppendUvarint(dst, uint64(changed))
+	for i := range all {
+		s, old := &all[i], &before[i]
+		if s.equals(old) {
+			continue
+		}
+		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(i)), s.Highest-old.Highest) // may wrap around, and so does its inverse
+		dst = s.appendChanged(dst, s.Ingress, old.Ingress)
+		if slices.Equal(s.Samples, old.Samples) {
+			dst = append(dst, 0)
+		} else {
+			dst = s.appendSamples(dst)
+		}
+		for n := range s.Topics {
+			dst = binary.AppendVarint(dst, s.Topics[n].CountedAt-old.Topics[n].CountedAt)
+		}
+		dst = s.appendChanges(dst, old)
+	}
+	return dst, true
+}
+
+// appendChanges appends the sources that have changed since old, as appendChangedSources says.
+func (s *Sources) appendChanges(dst []byte, old *Sources) []byte {
+	changed := func(at int) bool { return s.Front[at] != old.Front[at] || s.Bound[at] != old.Bound[at] }
+	n := uint64(0)
+	for at := range s.Front {
+		if changed(at) {
+			n++
+		}
+	}
+	dst = binary.AppendUvarint(dst, n)
+	last := 0
+	for at := range s.Front {
+		if changed(at) {
+			dst = binary.AppendUvarint(dst, uint64(at-last))
+			dst = s.appendChanged(s.appendChanged(dst, s.Front[at], old.Front[at]), s.Bound[at], old.Bound[at])
+			last = at
+		}
+	}
+	return dst
+}
+
+// equals reports whether s says the same as before, which has the same sources. Usually they share
+// their slices.
+func (s *Sources) equals(before *Sources) bool {
+	return s.Highest == before.Highest && s.Ingress == before.Ingress && (sameSlice(s.Front, before.Front) || slices.Equal(s.Front, before.Front)) &&
+		(sameSlice(s.Bound, before.Bound) || slices.Equal(s.Bound, before.Bound)) && slices.Equal(s.Samples, before.Samples) && slices.Equal(s.Topics, before.Topics)
+}
+
+// applyChangedSources returns what appendChangedSources wrote, applied to before.
+func applyChangedSources(r *dedup.Cursor, before []Sources) []Sources {
+	all := slices.Clone(before)
+	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {
+		i := int(r.Uvarint(256))
+		if i >= len(all) {
+			r.Fail()
+			break
+		}
+		s := all[i].Clone()
+		s.Highest += r.Varint()
+		s.Ingress = max(s.Ingress, s.readTime(r))
+		s.readSamples(r)
+		for n := range s.Topics {
+			s.Topics[n].CountedAt += r.Varint()
+		}
+		at := 0
+		for changed := r.Uvarint(uint64(len(s.Front))); changed > 0 && !r.Bad(); changed-- {
+			if at += int(r.Uvarint(uint64(len(s.Front)))); at >= len(s.Front) {
+				r.Fail()
+				break
+			}
+			s.Front[at] = max(s.Front[at], s.readTime(r))
+			s.Bound[at] = max(s.Bound[at], s.readTime(r))
+		}
+		all[i] = s
+	}
+	return all
+}
