@@ -69,7 +69,7 @@ var warmList = []mutant{
 		hazards:  []string{"B14"},
 		does:     "a member sends the leader nothing of the directories of its process",
 		edits:    []edit{{"processor/restore/stores.go", "			if position > 0 {\n", "			if position < 0 {\n"}},
-		aims:     inProcessor("^TestFormerOwnerGetsItsTasksAgain$"),
+		aims:     []suite{restoreSuite.aimed("^TestPositionsAreOfAllStores$")},
 		notInSim: warmOutsideSim,
 	},
 	{
