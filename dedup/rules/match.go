@@ -134,14 +134,11 @@ func (d *Deriver) selectRoute() (*Route, status) {
 			best = group.first
 			break
 		}
-		text, readable := d.matchValue(group.match)
-		if !readable {
+		text, st := d.matchValue(group.match)
+		if st == bad {
 			return d.plan.routes[0], bad
 		}
-		if text == nil {
-			continue
-		}
-		if place, ok := group.byText[string(text)]; ok {
+		if place, ok := group.byText[string(text)]; ok && st == found {
 			best = min(best, place)
 		}
 	}
@@ -151,41 +148,42 @@ func (d *Deriver) selectRoute() (*Route, status) {
 	return d.plan.routes[best], found
 }
 
-// matchValue returns the text that a condition compares; nil for a value that never
-// matches. readable is false if the payload is not valid JSON.
-func (d *Deriver) matchValue(m *Match) (text []byte, readable bool) {
+// matchValue returns the text that a condition compares, which may be empty. The status is none for
+// a value that never matches, bad if the payload is not valid JSON.
+func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 	if m.Header != "" {
-		text = d.header(m.Header)
+		if text = d.header(m.Header); text == nil {
+			return nil, none
+		}
 	} else {
 		if !d.readPayload() {
-			return nil, false
+			return nil, bad
 		}
-		text = d.matchText(m.Field.slotIn(d))
+		if text, st = d.matchText(m.Field.slotIn(d)); st != found {
+			return nil, st
+		}
 	}
-	if text != nil && m.Normalise != nil {
-		s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
-		text = s.text
-	}
-	return text, true
+	s, _ := d.normalise(scalar{text: text}, m.Normalise) // changing the case never fails
+	return s.text, found
 }
 
-// matchText returns the text of a value for Match; nil for a value that never
+// matchText returns the text of a value for Match. The status is none for a value that never
 // matches.
-func (d *Deriver) matchText(raw []byte) []byte {
+func (d *Deriver) matchText(raw []byte) ([]byte, status) {
 	if raw == nil {
-		return nil
+		return nil, none
 	}
 	switch c := raw[0]; {
 	case c == '"':
-		return d.string(raw)
+		return d.string(raw), found
 	case c == 't' || c == 'f':
-		return raw
+		return raw, found
 	case c == '-' || isDigit(c):
 		mark := len(d.text)
 		var reason string
 		if d.text, reason = d.appendNumber(d.text, raw); reason == "" {
-			return d.text[mark:]
+			return d.text[mark:], found
 		}
 	}
-	return nil
+	return nil, none
 }

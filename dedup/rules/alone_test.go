@@ -1,0 +1,96 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// aloneRoutes has a route for every kind of source, match, tenant, time rule and fingerprint, with texts
+// that normalisers make empty.
+const aloneRoutes = `
+routes:
+  - {name: empty, topics: [m], window: 1h, output: o, key: [raw], match: {field: k, in: [""], normalise: lower}}
+  - {name: blank, topics: [m], window: 1h, output: o, key: [raw], match: {field: b, in: [""], normalise: [trim, upper]}}
+  - {name: bare, topics: [m], window: 1h, output: o, key: [raw], match: {header: h, in: [""], normalise: lower}}
+  - {name: number, topics: [m], window: 1h, output: o, key: [raw], match: {field: k, in: [1, true, "x"]}}
+  - {name: rest, topics: [m], window: 1h, output: o, key: [raw]}
+  - {name: ids, topics: [i], window: 1h, output: o, key: [{field: k, normalise: [trim, lower]}, {fields: [b, {header: h, normalise: trim}, {record_key: true, normalise: upper}]}, {hash: [k, b], normalise: {k: [trim, upper]}}, {payload: {exclude: [b]}}], fingerprint: [k, [b, k]], time: {field: t}}
+  - {name: numbers, topics: [n], window: 1h, output: o, key: [{field: k, normalise: {decimals: 2}}, {field: t, normalise: {step: 1m}}], time: {field: t}}
+  - {name: parts, topics: [p], window: 1h, output: o, key: [{hash: [k, {header: h}, {record_key: true}]}, {payload: {include: [k, b]}}, cloudevent], tenant: {field: b, default: none}}
+  - {name: owned, topics: [w], window: 1h, output: o, key: [{fields: [k, {tenant: true}]}, {header: h}, record_key], tenant: {header: h, default: none}}
+  - {name: order, topics: [o1], window: 1h, output: o, fingerprint: [t], key: [{order: {account: k, symbol: b, side: k, quantity: t, type: b, timestamp: t, adjacent_buckets: true}}]}
+  - {name: form, topics: [f], window: 1h, output: o, key: [{field: k}, form], http: {path: /f, form: true, signature: {scheme: none}}}
+`
+
+// aloneEvent draws an event whose values are often absent, null, empty or blank.
+func aloneEvent(t *rapid.T, topics []string) *Input {
+	value := func(name string) string {
+		drawn := rapid.SampledFrom([]string{"", "null", `""`, `" "`, `"x"`, `"X"`, `"\u0078"`, `"a\u0041"`, "1", "1.50", "true", `[]`, `{}`, `"1700000000000"`, "1700000000000"}).Draw(t, name)
+		if drawn == "" {
+			return ""
+		}
+		return fmt.Sprintf(",%q:%s", name, drawn)
+	}
+	in := &Input{
+		Topic: rapid.SampledFrom(topics).Draw(t, "topic"), Timestamp: 1,
+		Value: []byte(`{"z":0` + value("k") + value("b") + value("t") + "}"),
+		Key:   rapid.SampledFrom([][]byte{nil, {}, []byte(" "), []byte("key")}).Draw(t, "record key"),
+	}
+	headers := headerMap{"content-type": urlencodedForm}
+	if h := rapid.SampledFrom([]string{"absent", "", " ", "H"}).Draw(t, "header"); h != "absent" {
+		headers["h"] = h
+	}
+	in.Headers = headers
+	return in
+}
+
+// TestRulesDependOnTheEventAlone: the route, key, tenant, time, fingerprint and sender of an event are the
+// same alone and in any company, whatever the deriver read before.
+func TestRulesDependOnTheEventAlone(t *testing.T) {
+	t.Parallel()
+	rs := parse(t, aloneRoutes)
+	topics, _ := rs.Inputs()
+	by := oneRoute(t, "[raw]", "sender: {field: k}").Routes[0].Sender
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *Input { return aloneEvent(t, topics) }), 1, 8).Draw(t, "events")
+		used, senders := rs.NewDeriver(nil), &SenderReader{}
+		for _, n := range rapid.SliceOfN(rapid.IntRange(0, len(events)-1), 1, 20).Draw(t, "order") {
+			in := events[n]
+			if got, want := used.Derive(in), rs.NewDeriver(nil).Derive(in); got != want {
+				t.Fatalf("event %s of topic %s: %+v in company, %+v alone", in.Value, in.Topic, got, want)
+			}
+			got, want := senders.Of(by, in.Value, in.Headers, nil), (&SenderReader{}).Of(by, in.Value, in.Headers, nil)
+			if !slices.Equal(got, want) {
+				t.Fatalf("event %s: sender %q in company, %q alone", in.Value, got, want)
+			}
+		}
+	})
+}
+
+// TestEmptyTextMatches: an empty text is a text, also where a normaliser has made it empty and where the
+// deriver has read nothing before.
+func TestEmptyTextMatches(t *testing.T) {
+	t.Parallel()
+	rs := parse(t, aloneRoutes)
+	for _, v := range []struct {
+		value, route string
+		headers      headerMap
+	}{
+		{`{"k":""}`, "empty", nil},
+		{`{"b":"  "}`, "blank", nil},
+		{`{"b":""}`, "blank", nil},
+		{`{"z":"xA"}`, "bare", headerMap{"h": ""}},
+		{`{"z":"x\u0041"}`, "bare", headerMap{"h": ""}},
+		{`{"k":1}`, "number", nil},
+		{`{"k":null,"b":[]}`, "rest", nil},
+		{`{"k":"","b":""}`, "empty", headerMap{"h": ""}},
+	} {
+		in := &Input{Topic: "m", Timestamp: 1, Value: []byte(v.value), Headers: v.headers}
+		if got := rs.NewDeriver(nil).Derive(in); got.Finding != Keyed || got.Route.Name != v.route {
+			t.Errorf("%s takes %s: %v %s, want %s", got.Route.Name, v.value, got.Finding, got.Reason, v.route)
+		}
+	}
+}
