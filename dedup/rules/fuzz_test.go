@@ -111,7 +111,7 @@ func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *
 			v = without(v, p)
 		}
 	case "i":
-		v = only(v, paths)
+		v, _ = only(v, paths)
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -151,47 +151,40 @@ func without(v any, path []string) any {
 	return v
 }
 
-// only removes everything but the paths.
-func only(v any, paths [][]string) any {
-	below := func(name string) (deeper [][]string, all bool) {
+// only removes everything but the paths, and returns whether v has one of them.
+func only(v any, paths [][]string) (kept any, found bool) {
+	// at returns what is kept of the member or element of a name.
+	at := func(name string, inner any) (any, bool) {
+		var deeper [][]string
 		for _, p := range paths {
 			if p[0] == name || p[0] == "*" {
 				if len(p) == 1 {
-					return nil, true
+					return inner, true
 				}
 				deeper = append(deeper, p[1:])
 			}
 		}
-		return deeper, false
-	}
-	container := func(v any) bool {
-		_, object := v.(map[string]any)
-		_, array := v.([]any)
-		return object || array
+		return only(inner, deeper)
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for name, inner := range v {
-			if deeper, all := below(name); all {
-				out[name] = inner
-			} else if len(deeper) > 0 && container(inner) {
-				out[name] = only(inner, deeper)
+			if kept, ok := at(name, inner); ok {
+				out[name] = kept
 			}
 		}
-		return out
+		return out, len(out) > 0
 	case []any:
-		out, kept := make([]any, len(v)), 0
+		out, end := make([]any, len(v)), 0
 		for i, inner := range v {
-			if deeper, all := below(strconv.Itoa(i)); all {
-				out[i], kept = inner, i+1
-			} else if len(deeper) > 0 && container(inner) {
-				out[i], kept = only(inner, deeper), i+1
+			if kept, ok := at(strconv.Itoa(i), inner); ok {
+				out[i], end = kept, i+1
 			}
 		}
-		return out[:kept]
+		return out[:end], end > 0
 	}
-	return v
+	return v, false
 }
 
 func FuzzParseRoutes(f *testing.F) {

@@ -54,9 +54,10 @@ func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 }
 
 // keep copies the paths below node of the value at i. It returns the index after
-// the value, and whether the value has one of the paths. A container on a path is
-// copied, empty or not. An array element of no path becomes null, so that later
-// elements have the same index; trailing ones are left out.
+// the value, and whether the value has one of the paths. A member without one is left
+// out, be it absent, an empty container or a number where the path goes on. An array
+// element without one becomes null, so that later elements have the same index;
+// trailing ones are left out.
 func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)
@@ -70,22 +71,25 @@ func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, boo
 	i = skipSpace(b, i+1)
 	open, end, found := len(dst), len(dst), false // dst[:end]: up to the last copied value
 	for n := 0; b[i] != '}' && b[i] != ']'; n++ {
+		before := len(dst)
 		child, label, value := p.step(b, i, n, object, node)
-		if on := child != nil && (child.slot >= 0 || b[value] == '{' || b[value] == '['); on || !object {
-			if len(dst) > open {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, label...)
-			if on {
-				var under bool
-				dst, i, under = p.keep(dst, b, value, child)
-				found = found || under
-				end = len(dst)
-			} else {
-				dst, i = append(dst, "null"...), skipValue(b, value)
-			}
+		if before > open {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, label...)
+		element, under := len(dst), false
+		if child != nil {
+			dst, i, under = p.keep(dst, b, value, child)
 		} else {
 			i = skipValue(b, value)
+		}
+		switch {
+		case under:
+			end, found = len(dst), true
+		case object:
+			dst = dst[:before]
+		default:
+			dst = append(dst[:element], "null"...)
 		}
 		i = skipComma(b, i)
 	}
