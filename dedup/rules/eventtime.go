@@ -1,6 +1,10 @@
 package rules
 
-import "go.yaml.in/yaml/v4"
+import (
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
 
 // EventTime names the payload field with the event time. GoesOn lets stream time go on without
 // events, as that of the record's timestamp does; else it waits for the next event.
@@ -67,4 +71,82 @@ func (d *Deriver) eventTime(r *Route, t *int64) status {
 		return d.fail("time "+f.label, reason)
 	}
 	return found
+}
+
+// parseRFC3339 returns the Unix milliseconds of a time, rounded down. It takes what RFC 3339, section
+// 5.6, allows: t and z in either case, a fraction after a point, an offset below a day, and the
+// second 60 at the end of a day in UTC, which is the first of the next one in Unix time.
+func parseRFC3339(text []byte) (ms int64, ok bool) {
+	const form = "0000-00-00t00:00:00"
+	if len(text) <= len(form) {
+		return 0, false
+	}
+	for i, want := range []byte(form) {
+		if c := text[i]; want == '0' && !isDigit(c) || want == 't' && c|0x20 != 't' || want != '0' && want != 't' && c != want {
+			return 0, false
+		}
+	}
+	year, month, day := valueOf(text[:4]), time.Month(valueOf(text[5:7])), valueOf(text[8:10])
+	hour, minute, second := valueOf(text[11:13]), valueOf(text[14:16]), valueOf(text[17:19])
+	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	if date.Month() != month || date.Day() != day || hour > 23 || minute > 59 || second > 60 {
+		return 0, false
+	}
+	fraction, rest, ok := parseMillis(text[len(form):])
+	if !ok {
+		return 0, false
+	}
+	offset, ok := parseOffset(rest)
+	if !ok {
+		return 0, false
+	}
+	seconds := date.Unix() + int64(hour*3600+minute*60+second-offset)
+	const daySeconds = 24 * 60 * 60
+	if second == 60 && seconds%daySeconds != 0 {
+		return 0, false
+	}
+	return seconds*1000 + fraction, true
+}
+
+// parseMillis reads the fraction of a second, in whole milliseconds, and returns what is behind it.
+func parseMillis(text []byte) (ms int64, rest []byte, ok bool) {
+	if len(text) == 0 || text[0] != '.' {
+		return 0, text, true
+	}
+	text = text[1:]
+	n := 0
+	for scale := int64(100); n < len(text) && isDigit(text[n]); n++ {
+		ms += int64(text[n]-'0') * scale
+		scale /= 10
+	}
+	return ms, text[n:], n > 0
+}
+
+// parseOffset reads the offset from UTC, in seconds.
+func parseOffset(text []byte) (seconds int, ok bool) {
+	if len(text) == 1 {
+		return 0, text[0]|0x20 == 'z'
+	}
+	if len(text) != len("+00:00") || text[3] != ':' || text[0] != '+' && text[0] != '-' {
+		return 0, false
+	}
+	for _, i := range [...]int{1, 2, 4, 5} {
+		if !isDigit(text[i]) {
+			return 0, false
+		}
+	}
+	hour, minute := valueOf(text[1:3]), valueOf(text[4:6])
+	seconds = hour*3600 + minute*60
+	if text[0] == '-' {
+		seconds = -seconds
+	}
+	return seconds, hour <= 23 && minute <= 59
+}
+
+// valueOf returns the value of a few digits.
+func valueOf(text []byte) (n int) {
+	for _, c := range text {
+		n = n*10 + int(c-'0')
+	}
+	return n
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -129,11 +128,10 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 	}
 	var ms int64
 	if format == RFC3339 {
-		t, err := time.Parse(time.RFC3339, string(s.text))
-		if s.number || err != nil {
+		var ok bool
+		if ms, ok = parseRFC3339(s.text); s.number || !ok {
 			return 0, reasonTimeRFC3339
 		}
-		ms = t.UnixMilli()
 	} else {
 		v, reason := parseDecimal(d.digits, s.text)
 		d.digits = v.digits[:0]
