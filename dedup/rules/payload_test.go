@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -223,5 +224,29 @@ func TestReasonsAreShortSingleLines(t *testing.T) {
 	}
 	if got := derive(t, `[{header: "a\r\n b"}]`, ""); got.Reason != "no key: header a   b: absent" {
 		t.Errorf("%q", got.Reason)
+	}
+}
+
+// TestKeyLimitIsOfTheNormalisedID: what counts is the id that the key is made of, in whatever spelling it comes.
+func TestKeyLimitIsOfTheNormalisedID(t *testing.T) {
+	t.Parallel()
+	for _, v := range []struct {
+		key string
+		in  Input
+		max int
+	}{
+		{"[{field: a}]", Input{Value: []byte(`{"a":100000}`)}, 6},
+		{"[{field: a}]", Input{Value: []byte(`{"a":1E5}`)}, 6},
+		{"[{field: a, normalise: trim}]", Input{Value: []byte(`{"a":"  ab  "}`)}, 2},
+		{"[{field: a, normalise: {decimals: 4}}]", Input{Value: []byte(`{"a":1}`)}, 6},
+		{"[{record_key: true, normalise: trim}]", Input{Key: []byte(" ab ")}, 2},
+		{"[{fields: [{header: h, normalise: trim}, {topic: true}]}]", Input{Headers: headerMap{"h": " ab "}}, 4},
+	} {
+		v.in.Topic = "in"
+		for limit, want := range map[int]Finding{v.max: Keyed, v.max - 1: Malformed} {
+			if got := oneRoute(t, v.key, fmt.Sprint("max_key_bytes: ", limit)).NewDeriver(nil).Derive(&v.in); got.Finding != want {
+				t.Errorf("%s of %+v with max_key_bytes %d: %v %s, want %v", v.key, v.in, limit, got.Finding, got.Reason, want)
+			}
+		}
 	}
 }

@@ -33,16 +33,22 @@ func (d *Deriver) requireValue(f *Field) ([]byte, status) {
 	return raw, found
 }
 
-// id returns a field's value, normalised and at most limit bytes long.
+// id returns a field's value, normalised and then at most limit bytes long.
 func (d *Deriver) id(f *Field, limit int) (scalar, status) {
 	s, st := d.scalar(f)
 	if st != found {
 		return s, st
 	}
-	if len(s.text) > limit {
+	return d.idFrom(f, s, limit)
+}
+
+// idFrom normalises an id. It is malformed if more than limit bytes are left.
+func (d *Deriver) idFrom(f *Field, s scalar, limit int) (scalar, status) {
+	s, st := d.finish(f, s)
+	if st == found && len(s.text) > limit {
 		return s, d.fail(f.label, reasonKeyLimit(len(s.text), limit))
 	}
-	return d.finish(f, s)
+	return s, st
 }
 
 // scalar returns a field's value. It skips the source if the value is empty.

@@ -40,10 +40,7 @@ func (d *Deriver) bytesKey(f *Field, value []byte, limit int) status {
 	if len(value) == 0 {
 		return d.skip(f.label, emptyCause(value))
 	}
-	if len(value) > limit {
-		return d.fail(f.label, reasonKeyLimit(len(value), limit))
-	}
-	s, st := d.finish(f, scalar{text: value})
+	s, st := d.idFrom(f, scalar{text: value}, limit)
 	d.hashed = s.text
 	return st
 }

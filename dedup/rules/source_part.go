@@ -155,10 +155,7 @@ func (d *Deriver) idOf(f *Field, limit int) (scalar, status) {
 	if len(value) == 0 {
 		return scalar{}, d.skip(f.label, emptyCause(value))
 	}
-	if len(value) > limit {
-		return scalar{}, d.fail(f.label, reasonKeyLimit(len(value), limit))
-	}
-	return d.finish(f, scalar{text: value})
+	return d.idFrom(f, scalar{text: value}, limit)
 }
 
 // appendPart appends "<length>:<name>=<length>:<value>,". No netstring has an equals sign
