@@ -33,6 +33,7 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 		return nil, err
 	}
 	d.warnUnsigned(file.drafts)
+	d.warnUntried(file.drafts)
 	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts(), Text: data, Digest: digestOf(root)}
 	for i, draft := range file.drafts {
 		draft.Index, draft.written = i, writtenFields(draft.nodes)
@@ -58,6 +59,8 @@ type draft struct {
 	at    string                // "routes[0]"
 	node  *yaml.Node            // the route
 	nodes map[string]*yaml.Node // its fields' values
+	// matched has the texts of its match; nil until one is looked up.
+	matched map[string]bool
 }
 
 // decoder collects the mistakes of one file, and the warnings.

@@ -148,8 +148,8 @@ func (d *Deriver) selectRoute() (*Route, status) {
 	return d.plan.routes[best], found
 }
 
-// matchValue returns the text that a condition compares, which may be empty. The status is none for
-// a value that never matches, bad if the payload is not valid JSON.
+// matchValue returns the text that a condition compares, which may be empty. The status none says that
+// the value never matches, bad that the payload is not valid JSON.
 func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 	if m.Header != "" {
 		if text = d.header(m.Header); text == nil {
@@ -167,8 +167,7 @@ func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 	return s.text, found
 }
 
-// matchText returns the text of a value for Match. The status is none for a value that never
-// matches.
+// matchText returns the text of a value for Match. The status none says that it never matches.
 func (d *Deriver) matchText(raw []byte) ([]byte, status) {
 	if raw == nil {
 		return nil, none

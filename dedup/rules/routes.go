@@ -199,38 +199,70 @@ func (d *decoder) validateInputs(drafts []*draft) {
 	byTopic := map[string][]*draft{}
 	for _, r := range drafts {
 		for _, topic := range slices.Compact(slices.Sorted(slices.Values(r.Topics))) {
-			for _, earlier := range byTopic[topic] {
-				if earlier.Prepartitioned != r.Prepartitioned {
-					d.failAt(r, "prepartitioned", "%s is prepartitioned in one route and not in another (line %d)", topic, earlier.node.Line)
-				}
-				if a, b := earlier.FormatOf(topic), r.FormatOf(topic); a != b {
-					d.failAt(r, "format", "%s has the format %s here, and %s in the route in line %d: write the same in both", topic, b, a, earlier.node.Line)
-				}
-				if earlier.takesAllOf(r) {
-					d.failAt(r, "topics", "the route gets nothing of %s: the one in line %d takes every record before it; "+
-						"give that one a match, or move it down", topic, earlier.node.Line)
-				}
-			}
+			d.validateInput(topic, r, byTopic[topic])
 			byTopic[topic] = append(byTopic[topic], r)
 		}
 	}
 }
 
-// takesAllOf reports whether r takes every record that later matches.
-func (r *draft) takesAllOf(later *draft) bool {
-	a, b := r.Match, later.Match
-	if a == nil {
-		return true
+// validateInput checks a route with the earlier ones of a topic. After a mistake the others would say the
+// same again.
+func (d *decoder) validateInput(topic string, r *draft, earlier []*draft) {
+	var left []string // texts of r's match that no earlier route takes
+	if r.Match != nil {
+		left = slices.Clone(r.Match.In)
 	}
-	if b == nil || a.Field.Path.Text != b.Field.Path.Text || a.Header != b.Header {
-		return false
-	}
-	for _, value := range b.In {
-		if !slices.Contains(a.In, value) {
-			return false
+	for _, e := range earlier {
+		before := len(d.mistakes)
+		if e.Prepartitioned != r.Prepartitioned {
+			d.failAt(r, "prepartitioned", "%s is prepartitioned in one route and not in another (line %d)", topic, e.node.Line)
+		}
+		if a, b := e.FormatOf(topic), r.FormatOf(topic); a != b {
+			d.failAt(r, "format", "%s has the format %s here, and %s in the route in line %d: write the same in both", topic, b, a, e.node.Line)
+		}
+		left = slices.DeleteFunc(left, func(text string) bool { return e.takes(r.Match, text) })
+		if e.takesAllOf(r) {
+			d.failAt(r, "topics", "the route gets nothing of %s: the one in line %d takes every record before it; "+
+				"give that one a match, or move it down", topic, e.node.Line)
+		}
+		if len(d.mistakes) > before {
+			return
 		}
 	}
-	return len(b.In) > 0
+	if r.Match != nil && len(r.Match.In) > 0 && len(left) == 0 {
+		d.warn(r.nodes["match"], join(r.at, "match"), "the route gets nothing of %s: the routes above take each of these values before it; move it up, or take the values from the others", topic)
+	}
+}
+
+// takesAllOf reports whether r takes every record that later matches.
+func (r *draft) takesAllOf(later *draft) bool {
+	if r.Match == nil {
+		return true
+	}
+	return later.Match != nil && len(later.Match.In) > 0 && !slices.ContainsFunc(later.Match.In, func(text string) bool { return !r.takes(later.Match, text) })
+}
+
+// takes reports whether r takes every record that m matches by one of its texts.
+func (r *draft) takes(m *Match, text string) bool {
+	a := r.Match
+	if a == nil || m == nil || a.Field.Path.Text != m.Field.Path.Text || a.Header != m.Header {
+		return a == nil
+	}
+	if !slices.Equal(a.Normalise, m.Normalise) {
+		if m.Normalise != nil {
+			return false // m matches spellings that r may not know
+		}
+		var scratch Deriver
+		normal, _ := scratch.normalise(scalar{text: []byte(text)}, a.Normalise) // changing the case never fails
+		text = string(normal.text)
+	}
+	if r.matched == nil {
+		r.matched = map[string]bool{}
+		for _, known := range a.In {
+			r.matched[known] = true
+		}
+	}
+	return r.matched[text]
 }
 
 // validateOutputs refuses an output that is an input, which would be an endless
@@ -256,8 +288,12 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 			if out.topic == "" {
 				continue
 			}
-			if in, ok := input[out.topic]; ok {
+			switch in, ok := input[out.topic]; {
+			case ok && in == r:
 				d.failAt(r, out.field, "%s is an input topic of the route in line %d: the record would be processed again and again", out.topic, in.node.Line)
+			case ok:
+				d.failAt(r, out.field, "%s is an input topic of the route in line %d: an app reads nothing that it writes; "+
+					"run the second step as an app of its own, with another ONCEBUS_APP_ID", out.topic, in.node.Line)
 			}
 			if other, ok := output[out.topic]; ok && out.field != "output" {
 				d.failAt(r, out.field, "%s is the output of the route in line %d, which has every event once; "+

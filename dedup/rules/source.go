@@ -275,7 +275,18 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	default:
 		k.normalise(d, s, s.normalise, at)
 	}
+	if s.constant() {
+		d.fail(n, at, "the key is the same for all events, so that every one but the first is dropped: add what identifies an event, such as {field: PATH}")
+	}
 	return s.Source, len(d.mistakes) == before
+}
+
+// constant reports whether a source makes one key of all events of a topic or tenant.
+func (s *Source) constant() bool {
+	if s.project != nil && !s.project.include {
+		return slices.ContainsFunc(s.project.tree.children, func(n *pathNode) bool { return n.star && n.slot >= 0 })
+	}
+	return len(s.fields) > 0 && !slices.ContainsFunc(s.fields, func(f Field) bool { return f.part != ofTopic && f.part != ofTenant })
 }
 
 // sourceValue reads the entry of a source. After a mistake it may return nil.

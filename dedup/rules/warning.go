@@ -139,3 +139,51 @@ func (s *Signature) signedKey() string {
 	}
 	return "use a field of the body, or raw for the whole body"
 }
+
+// warnUntried warns of sources that no event reaches, and of normalisers that no event gets through.
+func (d *decoder) warnUntried(drafts []*draft) {
+	for _, r := range drafts {
+		for i := range r.Keys {
+			source := &r.Keys[i]
+			n, at := r.nodes["key"].Content[i], fmt.Sprintf("%s[%d]", join(r.at, "key"), i)
+			if j := slices.IndexFunc(r.Keys[:i], func(earlier Source) bool { return earlier.leavesNothingTo(source) }); j >= 0 {
+				d.warn(n, at, "%s is never tried: %s before it makes a key of every such event; move it up, or leave it out", source.text, r.Keys[j].text)
+			}
+			for _, f := range source.fields {
+				if first, second, ok := clash(f.Normalise); ok {
+					d.warn(n, at, "%s never has a key: no result of %v is a time for %v; leave one of them out", f.label, first, second)
+				}
+			}
+		}
+	}
+}
+
+// leavesNothingTo reports whether each event that has a key of later has one of s, or none at all.
+func (s *Source) leavesNothingTo(later *Source) bool {
+	switch {
+	case s.kind == sourcePayload && (s.project == nil || !s.project.include):
+		return true // another payload is invalid
+	case s.kind == sourceRaw: // but for an empty payload
+		return later.kind == sourceForm || later.kind != sourceCloudEvent && len(later.payloadFields()) > 0
+	}
+	return false
+}
+
+// clash returns two normalisers of which the second refuses whatever the first makes.
+func clash(steps []Normaliser) (first, second Normaliser, ok bool) {
+	for i, x := range steps {
+		if x.kind != decimals && x.kind != step {
+			continue
+		}
+		for _, y := range steps[i+1:] {
+			text := x.kind == decimals
+			if y.kind == step && (y.format == RFC3339 || y.auto && text) {
+				return x, y, true
+			}
+			if y.kind == decimals || y.kind == step {
+				break // what follows works on its result
+			}
+		}
+	}
+	return Normaliser{}, Normaliser{}, false
+}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,54 @@ func TestNamespacesByAnUnsignedHeaderAreWarned(t *testing.T) {
 	wantWarnings(t, "one namespace", "routes:\n"+route("a1", push, "/a")+route("a2", star, "/a"))
 	wantWarnings(t, "two paths", "routes:\n"+route("a", push, "/a")+route("b", star, "/b"))
 	wantWarnings(t, "by a field", "routes:\n"+route("a", byField, "/a")+route("b", star, "/a"), "routes.yaml:13: routes[1].match: header x-github-event")
+}
+
+// TestRoutesAndSourcesThatNothingReachesAreWarned: a file that runs may have parts that no event reaches.
+func TestRoutesAndSourcesThatNothingReachesAreWarned(t *testing.T) {
+	t.Parallel()
+	route := func(name, more string) string {
+		return "  - {name: " + name + ", topics: [in], window: 1h, output: out, " + more + "}\n"
+	}
+	matching := func(name, match string) string { return route(name, "key: [raw], match: {"+match+"}") }
+	wantWarnings(t, "both values are taken", "routes:\n"+matching("a", "field: k, in: [a]")+matching("b", "field: k, in: [b]")+matching("c", "field: k, in: [a, b]"),
+		"routes.yaml:4: routes[2].match: the route gets nothing of in: the routes above take each of these values before it")
+	wantWarnings(t, "one value is left", "routes:\n"+matching("a", "field: k, in: [a]")+matching("b", "field: k, in: [b]")+matching("c", "field: k, in: [a, b, c]"))
+	wantWarnings(t, "another field", "routes:\n"+matching("a", "field: k, in: [a]")+matching("b", "field: l, in: [b]")+matching("c", "field: k, in: [a, b]"))
+	wantWarnings(t, "more spellings", "routes:\n"+matching("a", "field: k, in: [a]")+matching("b", "field: k, in: [a], normalise: lower"))
+	for key, want := range map[string]string{
+		"[raw, {field: a}]":                                                             "field: a is never tried: raw before it",
+		"[{payload: {}}, record_key]":                                                   "record_key is never tried: payload",
+		"[{payload: {exclude: [a]}}, {field: b}]":                                       "field: b is never tried: payload",
+		"[{field: a, normalise: [{decimals: 2}, {step: 1m}]}]":                          "field a never has a key: no result of decimals(2) is a time for step(60000ms)",
+		"[{fields: [a, b], normalise: {b: [{step: 1m}, {step: 1h, format: rfc3339}]}}]": "field b never has a key: no result of step(60000ms)",
+		"[raw, record_key]":                                                             "", "[raw, cloudevent]": "", "[raw, {header: h}]": "", "[{payload: {include: [a]}}, {field: b}]": "",
+		"[{field: a, normalise: [{decimals: 0}, {step: 1m, format: unix_ms}]}]": "", "[{field: a, normalise: [{step: 1m}, {step: 1h}]}]": "",
+	} {
+		var prefixes []string
+		if want != "" {
+			at := "0"
+			if strings.Contains(want, "never tried") {
+				at = "1"
+			}
+			prefixes = []string{"routes.yaml:2: routes[0].key[" + at + "]: " + want}
+		}
+		wantWarnings(t, key, "routes:\n"+route("a", "key: "+key), prefixes...)
+	}
+}
+
+// TestMistakeIsSaidOnce: a route behind many that take all is one mistake.
+func TestMistakeIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	const routes = 100
+	var file strings.Builder
+	file.WriteString("routes:\n")
+	for n := range routes {
+		fmt.Fprintf(&file, "  - {name: r%d, topics: [in], window: 1h, output: out, key: [raw]}\n", n)
+	}
+	_, err := ParseRoutes("routes.yaml", []byte(file.String()))
+	if n := strings.Count(fmt.Sprint(err), "the route gets nothing"); n != routes-1 {
+		t.Errorf("%d mistakes of %d routes, want one for each but the first", n, routes)
+	}
 }
 
 // wantWarnings checks that a valid file has one warning for each prefix, in order.
