@@ -74,9 +74,14 @@ func (p *payload) read(tree *pathNode) bool {
 		p.state = payloadRead
 		return true
 	}
-	p.broken = shorten("not valid JSON: " + strings.TrimPrefix(err.Error(), "jsontext: "))
+	if p.broken = shorten("not valid JSON: " + strings.TrimPrefix(err.Error(), "jsontext: ")); bytes.HasPrefix(p.json, byteOrderMark) {
+		p.broken = "not valid JSON: it begins with a byte order mark (EF BB BF); send it without"
+	}
 	return false
 }
+
+// byteOrderMark is U+FEFF in UTF-8, which RFC 8259, section 8.1, forbids senders to add.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // decode reads a payload that scan refused. The error names its fault.
 func (p *payload) decode(tree *pathNode) error {

@@ -17,6 +17,7 @@ func TestMalformedPayloads(t *testing.T) {
 	for _, v := range []struct{ name, key, payload, want string }{
 		{"not JSON", "[{field: id}]", "id=1", "payload: not valid JSON: invalid character 'i' at start of value"},
 		{"cut short", "[{field: id}]", `{"id":"a"`, "payload: not valid JSON: unexpected EOF after offset 9"},
+		{"byte order mark", "[{field: id}]", "\ufeff{\"id\":\"a\"}", "payload: not valid JSON: it begins with a byte order mark (EF BB BF); send it without"},
 		{"blank", "[{field: id}]", " \n", "payload: not valid JSON: no value"},
 		{"two values", "[{field: id}]", `{"id":"a"} {}`, "payload: not valid JSON: more than one value"},
 		{"trailing garbage", "[{field: id}]", `{"id":"a"}x`, "payload: not valid JSON: invalid character 'x' at start of value after offset 10"},

@@ -140,14 +140,19 @@ func (s *Signature) signedKey() string {
 	return "use a field of the body, or raw for the whole body"
 }
 
-// warnUntried warns of sources that no event reaches, and of normalisers that no event gets through.
-func (d *decoder) warnUntried(drafts []*draft) {
+// warnSources warns of sources that no event reaches, of normalisers that no event gets through, and of
+// orders that differ and have one key.
+func (d *decoder) warnSources(drafts []*draft) {
 	for _, r := range drafts {
 		for i := range r.Keys {
 			source := &r.Keys[i]
 			n, at := r.nodes["key"].Content[i], fmt.Sprintf("%s[%d]", join(r.at, "key"), i)
 			if j := slices.IndexFunc(r.Keys[:i], func(earlier Source) bool { return earlier.leavesNothingTo(source) }); j >= 0 {
 				d.warn(n, at, "%s is never tried: %s before it makes a key of every such event; move it up, or leave it out", source.text, r.Keys[j].text)
+			}
+			if o := source.order; o != nil && r.Fingerprint == nil {
+				d.warn(n, at, "an order with a %[1]s and one with a %[2]s of the same amount have one key, since the key has the amount alone: add fingerprint: [%[1]s, %[2]s]",
+					o.Limit.Path.Text, o.Stop.Path.Text)
 			}
 			for _, f := range source.fields {
 				if first, second, ok := clash(f.Normalise); ok {

@@ -79,7 +79,10 @@ func TestRoutesAndSourcesThatNothingReachesAreWarned(t *testing.T) {
 		"[{payload: {exclude: [a]}}, {field: b}]":                                       "field: b is never tried: payload",
 		"[{field: a, normalise: [{decimals: 2}, {step: 1m}]}]":                          "field a never has a key: no result of decimals(2) is a time for step(60000ms)",
 		"[{fields: [a, b], normalise: {b: [{step: 1m}, {step: 1h, format: rfc3339}]}}]": "field b never has a key: no result of step(60000ms)",
-		"[raw, record_key]":                                                             "", "[raw, cloudevent]": "", "[raw, {header: h}]": "", "[{payload: {include: [a]}}, {field: b}]": "",
+		"[order]":                             "an order with a limit and one with a stop of the same amount have one key, since the key has the amount alone: add fingerprint: [limit, stop]",
+		"[{order: {limit: a, stop: b}}]":      "an order with a a and one with a b",
+		"[order], fingerprint: [limit, stop]": "",
+		"[raw, record_key]":                   "", "[raw, cloudevent]": "", "[raw, {header: h}]": "", "[{payload: {include: [a]}}, {field: b}]": "",
 		"[{field: a, normalise: [{decimals: 0}, {step: 1m, format: unix_ms}]}]": "", "[{field: a, normalise: [{step: 1m}, {step: 1h}]}]": "",
 	} {
 		var prefixes []string
