@@ -46,7 +46,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		want   string // the whole message; "" accepts
 	}{
 		{"no brokers", func(c *Config) { c.Brokers = nil }, "ONCEBUS_BROKERS: not set, want one or more host:port, comma separated"},
-		{"empty broker", func(c *Config) { c.Brokers = []string{"a:1", ""} }, `ONCEBUS_BROKERS: "" has no valid host, want host:port without a scheme`},
+		{"empty broker", func(c *Config) { c.Brokers = []string{"a:1", ""} }, `ONCEBUS_BROKERS: entry 2 of 2 is empty: take out the comma before or after it`},
+		{"brokers with another separator", func(c *Config) { c.Brokers = []string{"a;b"} }, `ONCEBUS_BROKERS: "a;b" has ';' in its host, want host:port, and a comma between two brokers`},
 		{"broker with scheme", func(c *Config) { c.Brokers = []string{"kafka://a:1"} }, `ONCEBUS_BROKERS: "kafka://a:1": too many colons in address, want host:port`},
 		{"broker with bad port", func(c *Config) { c.Brokers = []string{"a:70000"} }, `ONCEBUS_BROKERS: "a:70000": port "70000" is invalid, want a number from 1 to 65535`},
 		{"broker without port", func(c *Config) { c.Brokers = []string{"kafka"} }, ""},

@@ -137,6 +137,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"bad topic", strings.Replace(valid, "[in]", "[a b]", 1), `r.yaml:2: routes[0].topics: "a b" is no topic name: want 1 to 249 of a-z, A-Z, 0-9, dot, dash and underscore`},
 		{"topic of dots", with("dead_letter: .."), `r.yaml:3: routes[0].dead_letter: ".." is no topic name: want 1 to 249 of a-z, A-Z, 0-9, dot, dash and underscore`},
 		{"topic twice", strings.Replace(valid, "[in]", "[in, in]", 1), "r.yaml:2: routes[0].topics: in is listed twice"},
+		{"key not a list", strings.Replace(valid, "[raw]", "payment_id", 1), `r.yaml:2: routes[0].key: want a list such as [{field: payment_id}], found "payment_id"`},
 		{"topics not a list", strings.Replace(valid, "[in]", "in", 1), `r.yaml:2: routes[0].topics: want a list such as [in], found "in"`},
 		{"bad duration", with("grace: soon"), `r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found "soon"`},
 		{"duration without unit", with("grace: 10"), "r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found 10"},

@@ -242,6 +242,10 @@ func makeSourceFields() []fieldOf[sourceDraft] {
 // sources reads a route's key list.
 func (d *decoder) sources(n *yaml.Node, at string) []Source {
 	var sources []Source
+	if n.Kind == yaml.ScalarNode && n.Value != "" && !slices.Contains(bareNames(), n.Value) {
+		d.fail(n, at, "want a list such as [{field: %s}], found %s", n.Value, describe(n))
+		return nil
+	}
 	d.list(n, at, func(n *yaml.Node, at string) {
 		s, ok := d.source(n, at)
 		if !ok {

@@ -319,6 +319,11 @@ func TestMisfits(t *testing.T) {
 			t.Errorf("%s: %+v", name, skip)
 		}
 	}
+	young := wide
+	young.BeforeMaxMS, young.RetentionMS = 1000, 1000
+	if skip := misfit(&kgo.Record{Topic: "raw", Timestamp: time.UnixMilli(-1)}, &young, now); skip != nil {
+		t.Errorf("a record without a timestamp is too old: %+v", skip)
+	}
 	ahead := wide
 	ahead.AfterMaxMS = 1000
 	if skip := misfit(&kgo.Record{Topic: "raw", Timestamp: now.Add(time.Minute)}, &ahead, now); skip == nil {

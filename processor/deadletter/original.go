@@ -203,7 +203,7 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
 	case limits.Compacted && rec.Key == nil:
 		return skipf(Unfit, "no record key: topic %s is compacted and takes none without", rec.Topic)
-	case limits.AppendTime:
+	case limits.AppendTime || rec.Timestamp.UnixMilli() < 0: // without a timestamp it has no age
 		return nil
 	case limits.AfterMaxMS < app.Forever && -age > limits.AfterMaxMS:
 		return skipf(Unfit, "its timestamp is %v ahead, topic %s allows %d ms: %s", shown, rec.Topic, limits.AfterMaxMS, alter("message.timestamp.after.max.ms"))

@@ -492,7 +492,7 @@ func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
 	if !t.mayLog(lineCollision) {
 		return
 	}
-	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
+	t.Log.LogAttrs(context.Background(), slog.LevelError, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.dedupKey())),
 		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 }

@@ -1,10 +1,5 @@
 package judge
 
-import "log/slog"
-
-// levelCritical is for messages that need an operator now.
-const levelCritical = slog.LevelError + 4
-
 // A lineKind is a line of the log that an event causes. A task logs a sample of them.
 type lineKind uint8
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Config has the settings that every client of an app needs: brokers, names and
@@ -64,7 +65,11 @@ func (c Config) validateBrokers(m *Mistakes) {
 	if len(c.Brokers) == 0 {
 		m.Addf("ONCEBUS_BROKERS: not set, want one or more host:port, comma separated")
 	}
-	for _, b := range c.Brokers {
+	for i, b := range c.Brokers {
+		if strings.TrimSpace(b) == "" {
+			m.Addf("ONCEBUS_BROKERS: entry %d of %d is empty: take out the comma before or after it", i+1, len(c.Brokers))
+			continue
+		}
 		m.Add(validateBroker(b))
 	}
 }
@@ -97,8 +102,11 @@ func validateBroker(broker string) error {
 	if err != nil {
 		return fmt.Errorf("ONCEBUS_BROKERS: %q: %w, want host:port", broker, err)
 	}
-	if host == "" || strings.ContainsAny(host, " \t/") {
+	if host == "" || strings.Contains(host, "/") {
 		return fmt.Errorf("ONCEBUS_BROKERS: %q has no valid host, want host:port without a scheme", broker)
+	}
+	if i := strings.IndexFunc(host, func(r rune) bool { return !isNameRune(r) && r < utf8.RuneSelf && r != ':' && r != '%' }); i >= 0 {
+		return fmt.Errorf("ONCEBUS_BROKERS: %q has %q in its host, want host:port, and a comma between two brokers", broker, host[i])
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("ONCEBUS_BROKERS: %q: port %q is invalid, want a number from 1 to 65535", broker, port)
