@@ -111,6 +111,12 @@ func TestCheckPrintsHTTP(t *testing.T) {
     window: 24h
     output: out
     http: {path: /plain, answer: async, signature: {scheme: bearer, secret: PLAIN}}
+  - name: kind
+    topics: [d]
+    key: [{field: id}]
+    window: 24h
+    output: out
+    http: {path: /kind, answer: async, signature: {scheme: bearer, secret: PLAIN}, responses: {missing_key: {status: 200}}}
 `)
 	got := execute(t.Context(), nil, "", "check", path)
 	for _, want := range []string{`
@@ -126,6 +132,9 @@ func TestCheckPrintsHTTP(t *testing.T) {
   http headers   content-type, idempotency-key, traceparent, tracestate
   http response  202 when Kafka has the event; Kafka unavailable: 503 immediately; missing key: 400
   http limits    1048576 bytes
+`, `
+  http response  202 when Kafka has the event; Kafka unavailable: 503 immediately
+  http statuses  missing_key 200
 `} {
 		if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) {
 			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.Code, got.Stderr, got.Stdout, want)

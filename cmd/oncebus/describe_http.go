@@ -133,7 +133,7 @@ func describeResponse(h *rules.HTTP) string {
 	} else {
 		response += "; Kafka unavailable: 503 immediately"
 	}
-	if h.RequireKey {
+	if _, own := h.Responses[dedup.MissingKey]; h.RequireKey && !own { // its own one is among the statuses
 		response += "; missing key: 400"
 	}
 	if h.Idempotency != nil {
