@@ -11,7 +11,7 @@ import (
 func TestRouteSelection(t *testing.T) {
 	rs := parse(t, `
 routes:
-  - {name: a, topics: [in], match: {field: kind, in: [signal, 7, true, 1.50]}, window: 1h, output: out, key: [{field: id}]}
+  - {name: a, topics: [in], match: {field: kind, in: [signal, 7, true, 1.5]}, window: 1h, output: out, key: [{field: id}]}
   - {name: b, topics: [in, in2], match: {header: type, in: [order]}, window: 1h, output: out, key: [{field: id}]}
   - {name: c, topics: [in2], window: 1h, output: out, key: [record_key]}
 `)

@@ -33,6 +33,9 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 		}
 		switch n.ShortTag() {
 		case "!!str":
+			if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 && isNumber(n.Value) {
+				d.fail(n, at, "%s is a number that no event has: put it in quotes to match a string", n.Value)
+			}
 			m.In = append(m.In, n.Value)
 		case "!!bool":
 			value, _ := d.boolean(n, at)
@@ -44,11 +47,13 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 			if reason == "" {
 				text, reason = scratch.appendNumber(nil, []byte(n.Value))
 			}
-			if reason != "" {
+			switch {
+			case reason != "":
 				d.fail(n, at, "%s: put it in quotes to match a string", reason)
-			} else {
-				m.In = append(m.In, string(text))
+			case string(text) != n.Value:
+				d.fail(n, at, "the number %s is %s in every spelling: write that, or put %s in quotes to match a string", n.Value, text, n.Value)
 			}
+			m.In = append(m.In, string(text))
 		default:
 			d.fail(n, at, "want a string, number or boolean, found %s", describe(n))
 		}

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -114,24 +115,40 @@ func (d *decoder) path(n *yaml.Node, at, text string, star bool) Path {
 	p, err := parsePath(text, star)
 	if err != nil {
 		d.fail(n, at, "path %q %v", text, err)
+		return p
+	}
+	if written, ok := fromPointer(text); ok {
+		d.warn(n, at, "path %q is a member of that name: for a way through the payload write %s", text, written)
 	}
 	return p
 }
 
+// fromPointer returns what a JSON Pointer such as /a/0, or a JSONPath such as a[0].id, is as a path.
+func fromPointer(text string) (path string, ok bool) {
+	if inner := strings.TrimPrefix(text, "/"); inner != text && inner != "" && !strings.Contains(inner, ".") {
+		return strings.ReplaceAll(inner, "/", "."), true
+	}
+	path = indexed.ReplaceAllString(text, ".$1")
+	return strings.TrimPrefix(path, "."), path != text
+}
+
+// indexed is an element in JSONPath.
+var indexed = regexp.MustCompile(`\[(\d+)\]`)
+
 // paths reads a list of payload paths.
 func (d *decoder) paths(n *yaml.Node, at string, star bool) []Path {
 	var paths []Path
+	listed := map[string]bool{}
 	d.list(n, at, func(n *yaml.Node, at string) {
 		text, ok := d.text(n, at)
 		if !ok {
 			return
 		}
-		for _, p := range paths {
-			if p.Text == text {
-				d.fail(n, at, "path %q is listed twice", text)
-				return
-			}
+		if listed[text] {
+			d.fail(n, at, "path %q is listed twice", text)
+			return
 		}
+		listed[text] = true
 		paths = append(paths, d.path(n, at, text, star))
 	})
 	return paths

@@ -59,7 +59,7 @@ routes:
   - name: full
     namespace: space
     topics: [rich.a, rich.b]
-    match: {field: kind, in: [signal, 7.0, true]}
+    match: {field: kind, in: [signal, 7, true]}
     prepartitioned: false
     mode: plain
     key:
@@ -233,6 +233,12 @@ func TestMistakesInRoutes(t *testing.T) {
 			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
 		{"match within a match", strings.Replace(valid, "key:", "match: {field: k, in: [x, y]}, key:", 1) + "- {name: b, topics: [in], match: {field: k, in: [y]}, window: 1h, output: out, key: [raw]}",
 			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
+		{"number in another spelling", strings.Replace(valid, "key:", "match: {field: k, in: [1.10]}, key:", 1),
+			"r.yaml:2: routes[0].match.in[0]: the number 1.10 is 1.1 in every spelling: write that, or put 1.10 in quotes to match a string"},
+		{"number with an exponent", strings.Replace(valid, "key:", "match: {field: k, in: [1e3]}, key:", 1),
+			"r.yaml:2: routes[0].match.in[0]: the number 1e3 is 1000 in every spelling: write that, or put 1e3 in quotes to match a string"},
+		{"number that no event has", strings.Replace(valid, "key:", "match: {field: k, in: [1e400]}, key:", 1),
+			"r.yaml:2: routes[0].match.in[0]: 1e400 is a number that no event has: put it in quotes to match a string"},
 		{"prepartitioned and routed", strings.Replace(valid, "key:", "match: {field: k, in: [x]}, key:", 1) + "- {name: b, topics: [in], prepartitioned: true, window: 1h, output: out, key: [raw]}",
 			"r.yaml:3: routes[1].prepartitioned: in is prepartitioned in one route and not in another (line 2)"},
 		{"prepartitioned with two topics", "routes:\n- {name: a, topics: [x, y], prepartitioned: true, window: 1h, output: out, key: [raw]}",

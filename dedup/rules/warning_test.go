@@ -97,6 +97,18 @@ func TestRoutesAndSourcesThatNothingReachesAreWarned(t *testing.T) {
 	}
 }
 
+// TestPathsOfOtherLanguagesAreWarned: a JSON Pointer or JSONPath is a member of that name here, which no event has.
+func TestPathsOfOtherLanguagesAreWarned(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"/id": "id", "/a/0": "a.0", "a[0].id": "a.0.id", "a.b[12]": "a.b.12", "a[x]": "", "a/b": "", "/": "", "id": ""} {
+		var prefixes []string
+		if want != "" {
+			prefixes = []string{fmt.Sprintf("routes.yaml:2: routes[0].key[0].field: path %q is a member of that name: for a way through the payload write %s", path, want)}
+		}
+		wantWarnings(t, path, "routes:\n  - {name: a, topics: [in], window: 1h, output: out, key: [{field: \""+path+"\"}]}\n", prefixes...)
+	}
+}
+
 // TestMistakeIsSaidOnce: a route behind many that take all is one mistake.
 func TestMistakeIsSaidOnce(t *testing.T) {
 	t.Parallel()
