@@ -128,7 +128,7 @@ func (y *system) prepare(ctx context.Context, binary, executor string, s setting
 		name := fmt.Sprint("executor-", n)
 		args := []string{"-brokers", strings.Join(y.kafka.Seeds(), ","), "-input", "ops.run", "-outcomes", "ops.outcomes", "-instance", name, "-journal", y.journal(n)}
 		if s.fenced {
-			args = append(args, "-answers", "ops.answers")
+			args = append(args, "-answers", "ops.answers", "-repeatable") // its work has no effect outside of the journal
 		}
 		y.executors = append(y.executors, &unit{name: name, mayEnd: true, log: y.logPath(name), command: func(ctx context.Context) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, executor, args...)

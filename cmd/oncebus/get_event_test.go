@@ -168,7 +168,7 @@ func TestSystemGetFromDuplicate(t *testing.T) {
 			}
 		}
 		people, _, _ := s.oncebus("", "get", "--record", record(raw), "--history", "1")
-		if !strings.Contains(people, "1 earlier record not shown") || !strings.Contains(people, record(raw)+" duplicate of "+headerOf(raw, "oncebus-source")) {
+		if !strings.Contains(people, "1 earlier record not shown") || !strings.Contains(people, record(raw)+" duplicate sent as "+headerOf(raw, "oncebus-source")) {
 			t.Errorf("get for people:\n%s", people)
 		}
 		for args, want := range map[string]string{

@@ -34,7 +34,7 @@ func historyFacts(h *front.History) []fact {
 func describeHistory(e *front.HistoryEntry) string {
 	parts := []string{time.UnixMilli(e.Time).UTC().Format(time.RFC3339Nano), e.At}
 	for _, part := range []fact{
-		{"", e.Verdict}, {"outcome", e.Outcome}, {"status", e.ClaimStatus}, {"attempt", e.Attempt}, {"of", e.Source},
+		{"", e.Verdict}, {"outcome", e.Outcome}, {"status", e.ClaimStatus}, {"attempt", e.Attempt}, {"sent as", e.Source},
 	} {
 		if part.value != "" {
 			parts = append(parts, strings.TrimSpace(part.name+" "+part.value))

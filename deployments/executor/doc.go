@@ -1,17 +1,22 @@
 // Command executor is an example of an executor for a route in claim mode. It
 // consumes events from the route's output, does the work, and produces the outcome
 // to the outcomes topic. Outcome and input offset are in one transaction, so within
-// Kafka every event is processed once. A call of another system should include the
-// event's oncebus-key, by which the system finds a second attempt.
+// Kafka every event is processed once. A call of another system includes the event's
+// oncebus-key as its idempotency key: ../executors/README.md says why, and what to do
+// with a system that knows none.
 //
 // If the outcomes topic refuses a result, the outcome is sent without it: the header
 // executor-reason says why. If the topic refuses that too, the executor ends.
 //
 // For work that must never run twice, -answers and -journal make it ask for the start of each
 // event and execute what is granted, renew it while it runs, and write all of that to the
-// journal. After a crash it finishes what the journal has. The outcome is then sent before
-// the offset is committed. A journal belongs to one process; a lost one leaves the events
-// that it had started in progress, until an operator ends them.
+// journal. After a crash it finishes what the journal has. Work that the crash cut off may
+// have had its effect: it does not run again, unless -repeatable says that it may, and the
+// outcome is rejected. The outcome is sent before the offset is committed. A journal
+// belongs to one process; a lost one leaves the events that it had started in progress,
+// until an operator ends them.
+//
+// An event without a claim is executed too, and has no outcome. -claimed-only skips it.
 //
 // With -journal alone it asks nothing, and each execution appends a line to the journal:
 // benchmarks/executions counts them.

@@ -18,6 +18,7 @@ import (
 // States of an attempt in the journal.
 const (
 	stateAsked = "asked" // its start is being asked for
+	stateBegun = "begun" // it is being executed
 	stateDone  = "done"  // executed
 	stateSent  = "sent"  // the outcomes topic has its outcome, or it was superseded
 )
@@ -25,13 +26,15 @@ const (
 // attempt is a line of the journal: one state of one attempt.
 type attempt struct {
 	State string `json:"state"`
-	Token string `json:"token"`
+	Token string `json:"token"` // without a claim: topic, partition and offset
 
 	// Of asked. A restart executes the event from here: another process may have its
 	// partition then.
 	Key   []byte `json:"key,omitempty"` // the record key
 	Value []byte `json:"value,omitempty"`
 	Dedup string `json:"dedup,omitempty"` // the dedup key
+	// Unclaimed says that the event has no claim: it is not asked for, and has no outcome.
+	Unclaimed bool `json:"unclaimed,omitempty"`
 
 	// Of done.
 	Outcome string `json:"outcome,omitempty"`
@@ -42,8 +45,8 @@ type attempt struct {
 // executor: a start is granted again only to the process that has the journal, and so knows
 // what it did. The file is locked, so that this is one process.
 //
-// A line done is the effect of this example's work. An executor that calls another system
-// asks it about an attempt that is asked and not done.
+// An attempt that is begun and not done may have had its effect: after a crash only the
+// system that has the effect knows.
 type journal struct {
 	file     *os.File
 	id       string
@@ -117,7 +120,7 @@ func (j *journal) apply(a *attempt) {
 	case known == nil:
 		j.attempts[a.Token] = a
 		j.order = append(j.order, a.Token)
-	case a.State == stateDone:
+	case a.State == stateBegun || a.State == stateDone:
 		known.State, known.Outcome, known.Result = a.State, a.Outcome, a.Result
 	}
 }

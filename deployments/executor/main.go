@@ -27,6 +27,9 @@ type settings struct {
 	// the file of what was started and executed; "" for none, without asking.
 	answers, journal string
 	renewEvery       time.Duration
+	// repeatable says that work which a crash cut off may run again, claimedOnly that an event
+	// without a claim is not executed.
+	repeatable, claimedOnly bool
 }
 
 func main() {
@@ -38,6 +41,8 @@ func main() {
 	flag.StringVar(&s.answers, "answers", "", "answers topic of the route: each event is executed only after its start was granted, and never twice; needs -journal")
 	flag.StringVar(&s.journal, "journal", "", "file of what this process started and executed, different for each, kept across restarts")
 	flag.DurationVar(&s.renewEvery, "renew", 10*time.Second, "time between renewals of an event that is being executed")
+	flag.BoolVar(&s.repeatable, "repeatable", false, "work that a crash cut off may run again: its only effect is the result, or the other system knows oncebus-key")
+	flag.BoolVar(&s.claimedOnly, "claimed-only", false, "skip an event that was let through without a claim")
 	flag.Parse()
 	if s.answers != "" && s.journal == "" || s.renewEvery <= 0 {
 		fmt.Fprintln(os.Stderr, "want -journal with -answers, and a positive -renew")
@@ -57,7 +62,8 @@ func main() {
 // retried.
 var errRejected = errors.New("rejected")
 
-// grant is the work of this example: it grants the amount of the event.
+// grant is the work of this example: it grants the amount of the event. Its only effect is the
+// result, so it may run with -repeatable.
 func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 	var request struct {
 		Account string `json:"account"`
@@ -135,8 +141,12 @@ const (
 // outcomeOf executes an event and returns the outcome. An event without a
 // token was forwarded without a claim, so it has no outcome.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
-	kind, result := outcomeOfWork(work(ctx, event))
 	token := headerOf(event, "oncebus-claim-token")
+	if token == nil && s.claimedOnly {
+		slog.Warn("event without a claim, skipped", "verdict", string(headerOf(event, "oncebus-verdict")))
+		return nil
+	}
+	kind, result := outcomeOfWork(work(ctx, event))
 	if token == nil {
 		slog.Warn("event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
 		return nil

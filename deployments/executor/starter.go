@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 
@@ -10,13 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// starter executes each event at most once, and once if its journal is not lost. It asks for
+// starter begins each event at most once, and once if its journal is not lost. It asks for
 // each start, and executes what is granted. The offsets of the events are committed after
 // their outcomes were sent: an event that is read again is in the journal, or superseded.
 type starter struct {
 	*asker
 	journal *journal
-	work    func(context.Context, *kgo.Record) ([]byte, error)
+	// repeatable says that what a crash cut off may run again.
+	repeatable, claimedOnly bool
+	work                    func(context.Context, *kgo.Record) ([]byte, error)
 }
 
 // runStarted processes events until ctx is done. First it finishes the attempts that the
@@ -45,7 +48,7 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 		return err
 	}
 	defer group.Close()
-	st := &starter{asker: asker, journal: journal, work: work}
+	st := &starter{asker: asker, journal: journal, repeatable: s.repeatable, claimedOnly: s.claimedOnly, work: work}
 	var events []*kgo.Record
 	for {
 		if err := st.finish(ctx, st.attemptsOf(events)); ctx.Err() != nil || err != nil {
@@ -71,8 +74,7 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 // attemptsOf returns the open attempts of the journal and those of new events. An event
-// without a token was forwarded without a claim: nothing tells whether it ran before, so it
-// is not executed.
+// without a token was let through without a claim: its position names it.
 func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 	attempts := st.journal.open()
 	taken := map[string]bool{} // an event may be read twice
@@ -81,13 +83,18 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 	}
 	for _, event := range events {
 		token := string(headerOf(event, "oncebus-claim-token"))
+		unclaimed := token == ""
+		if unclaimed {
+			token = fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
+		}
 		switch {
-		case token == "":
-			slog.Error("event without a claim, not executed", "topic", event.Topic, "partition", event.Partition, "offset", event.Offset,
-				"verdict", string(headerOf(event, "oncebus-verdict")))
+		case unclaimed && st.claimedOnly:
+			slog.Warn("event without a claim, skipped", "event", token, "verdict", string(headerOf(event, "oncebus-verdict")))
 		case !taken[token] && !st.journal.ended[token]:
 			taken[token] = true
-			attempts = append(attempts, &attempt{Token: token, Key: event.Key, Value: event.Value, Dedup: string(headerOf(event, "oncebus-key"))})
+			attempts = append(attempts, &attempt{
+				Token: token, Key: event.Key, Value: event.Value, Dedup: string(headerOf(event, "oncebus-key")), Unclaimed: unclaimed,
+			})
 		}
 	}
 	return attempts
@@ -113,16 +120,18 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	var done, ended []*attempt
 	for i, a := range attempts {
 		ended = append(ended, &attempt{State: stateSent, Token: a.Token})
-		if a.State == stateAsked && !answers[i].granted {
+		if a.State != stateDone && !answers[i].granted {
 			slog.Info("attempt superseded, not executed", "key", a.Dedup, "reason", answers[i].reason)
 			continue
 		}
-		if a.State == stateAsked {
+		if a.State != stateDone {
 			if err := st.execute(ctx, a); err != nil {
 				return err
 			}
 		}
-		done = append(done, a)
+		if !a.Unclaimed {
+			done = append(done, a)
+		}
 	}
 	if err := st.send(ctx, done); err != nil {
 		return err
@@ -130,12 +139,15 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	return st.journal.write(false, ended...)
 }
 
-// askAll asks for the start of each attempt that was not executed.
+// askAll asks for the start of each attempt that was not executed. One without a claim is granted.
 func (st *starter) askAll(ctx context.Context, attempts []*attempt) ([]answer, error) {
 	answers, errs := make([]answer, len(attempts)), make([]error, len(attempts))
 	var asking sync.WaitGroup
 	for i, a := range attempts {
-		if a.State == stateAsked {
+		switch {
+		case a.Unclaimed:
+			answers[i].granted = true
+		case a.State != stateDone:
 			asking.Go(func() { answers[i], errs[i] = st.ask(ctx, "start", a.Key, a.Token) })
 		}
 	}
@@ -143,20 +155,36 @@ func (st *starter) askAll(ctx context.Context, attempts []*attempt) ([]answer, e
 	return answers, errors.Join(errs...)
 }
 
-// execute executes an attempt whose start was granted, and writes that to the journal.
+// execute executes an attempt whose start was granted, and writes that to the journal. A stop of
+// the process waits for the work.
 func (st *starter) execute(ctx context.Context, a *attempt) error {
-	running, stop := st.whileRunning(ctx, a)
-	result, err := st.work(running, &kgo.Record{
-		Key: a.Key, Value: a.Value, Headers: []kgo.RecordHeader{{Key: "oncebus-key", Value: []byte(a.Dedup)}, {Key: "oncebus-claim-token", Value: []byte(a.Token)}},
-	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // the next start executes it
+	case a.State == stateBegun && !st.repeatable:
+		return st.done(a, "rejected", []byte("rejected: a crash cut the work off, and nothing says whether it had its effect"))
+	case a.State == stateAsked:
+		if err := st.journal.write(true, &attempt{State: stateBegun, Token: a.Token}); err != nil {
+			return err
+		}
+	}
+	event := &kgo.Record{Key: a.Key, Value: a.Value, Headers: []kgo.RecordHeader{{Key: "oncebus-key", Value: []byte(a.Dedup)}}}
+	running, stop := context.WithoutCancel(ctx), func() {}
+	if !a.Unclaimed {
+		event.Headers = append(event.Headers, kgo.RecordHeader{Key: "oncebus-claim-token", Value: []byte(a.Token)})
+		running, stop = st.whileRunning(running, a)
+	}
+	result, err := st.work(running, event)
 	cause := context.Cause(running)
 	stop()
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return ctx.Err() // the next start executes it
-	case errors.Is(cause, errSuperseded):
+	if errors.Is(cause, errSuperseded) {
 		slog.Warn("attempt superseded while it ran", "key", a.Dedup, "error", cause)
 	}
 	kind, result := outcomeOfWork(result, err)
+	return st.done(a, kind, result)
+}
+
+// done writes an outcome to the journal.
+func (st *starter) done(a *attempt, kind string, result []byte) error {
 	return st.journal.write(true, &attempt{State: stateDone, Token: a.Token, Dedup: a.Dedup, Outcome: kind, Result: result})
 }

@@ -112,13 +112,15 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	w.answerStarts(t, firstID())
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
-	// The journal of a process that was killed in its second event, and in a line. It had
-	// ended the third one.
+	// The journal of a process that was killed before its second event, in the work of its fifth
+	// one, and in a line. It had ended the third one.
 	must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
 {"state":"asked","token":"token-0","value":"MA=="}
 {"state":"asked","token":"token-1","value":"MQ=="}
 {"state":"asked","token":"token-2","value":"Mg=="}
 {"state":"sent","token":"token-2"}
+{"state":"asked","token":"token-4","value":"NA=="}
+{"state":"begun","token":"token-4"}
 {"state":"done","token":"token-0","outcome":"completed","result":"MA=="}
 {"state":"done","tok`), 0o600))
 	work := func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil }
@@ -134,7 +136,8 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	sent := w.outcomesSent(t, ctx, 4)
 	kill()
 	must(t, <-ended)
-	if got, want := fmt.Sprint(sent), "[token-0 completed 0 token-1 completed 1 token-3 completed 3 token-4 completed 4]"; got != want {
+	cut := "token-4 rejected rejected: a crash cut the work off, and nothing says whether it had its effect"
+	if got, want := fmt.Sprint(sent), "[token-0 completed 0 token-1 completed 1 "+cut+" token-3 completed 3]"; got != want {
 		t.Errorf("outcomes %s, want %s", got, want)
 	}
 	other := w.settings
@@ -155,7 +158,7 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	}
 	kill()
 	must(t, <-ended)
-	for n, want := range []int32{0, 1, 0, 1, 1} {
+	for n, want := range []int32{0, 1, 0, 1, 0} {
 		if got := w.worked[n].Load(); got != want {
 			t.Errorf("event %d was executed %d times, want %d", n, got, want)
 		}
@@ -238,5 +241,72 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 	}
 	if _, err := openJournal(t.TempDir()); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// TestRepeatableWorkRunsAgain: work that a crash cut off runs again only if the settings say so.
+func TestRepeatableWorkRunsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 1)
+	w.answerStarts(t, func(_, _, _ string) string { return "" })
+	w.repeatable = true
+	must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
+{"state":"asked","token":"token-0","value":"MA=="}
+{"state":"begun","token":"token-0"}
+`), 0o600))
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
+	}()
+	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-0 completed 0]"; got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	stop()
+	must(t, <-ended)
+	w.assertWorkedOnce(t, 1)
+}
+
+// TestEventWithoutAClaimIsExecuted: an event that was let through without a claim is executed once, also
+// after a crash, and has no outcome. -claimed-only skips it.
+func TestEventWithoutAClaimIsExecuted(t *testing.T) {
+	t.Parallel()
+	for name, claimedOnly := range map[string]bool{"executed": false, "skipped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorkbench(t, 0)
+			w.answerStarts(t, func(_, _, _ string) string { return "" })
+			w.claimedOnly = claimedOnly
+			all := events(3)
+			all[0].Headers, all[1].Headers = nil, nil
+			must(t, w.Client().ProduceSync(t.Context(), all...).FirstErr())
+			// The process before was killed after it had executed the first one.
+			must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
+{"state":"asked","token":"in/0/0","value":"MA==","unclaimed":true}
+{"state":"begun","token":"in/0/0"}
+{"state":"done","token":"in/0/0","outcome":"completed","result":"MA=="}
+`), 0o600))
+			ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+			defer stop()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
+			}()
+			if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-2 completed 2]"; got != want {
+				t.Errorf("outcomes %s, want %s", got, want)
+			}
+			stop()
+			must(t, <-ended)
+			want := [...]int32{0, 1, 1}
+			if claimedOnly {
+				want[1] = 0
+			}
+			for n := range want {
+				if got := w.worked[n].Load(); got != want[n] {
+					t.Errorf("event %d was executed %d times, want %d", n, got, want[n])
+				}
+			}
+		})
 	}
 }
