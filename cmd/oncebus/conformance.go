@@ -8,6 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +19,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor/conformance"
+	"oncebus/processor/kafka"
 )
 
 const conformanceAbout = "Tests whether an executor keeps the protocol of claim mode. It plays the part of oncebus on topics of\n" +
@@ -24,15 +28,21 @@ const conformanceAbout = "Tests whether an executor keeps the protocol of claim 
 	"holds. The exit code is 1 if one is broken, or if no rule could be judged.\n\n" +
 	"With --run the kit starts the executor, kills it with SIGKILL and starts it again. The command gets\n" +
 	"EXECUTOR_BROKERS, EXECUTOR_INPUT, EXECUTOR_OUTCOMES, EXECUTOR_ANSWERS, EXECUTOR_GROUP and\n" +
-	"EXECUTOR_START in its environment. With --kill another command kills the executor, and what started\n" +
-	"it starts it again. Without both the kit asks at the terminal. Brokers, TLS and credentials are the\n" +
-	"settings of 'oncebus run'."
+	"EXECUTOR_START in its environment. It also gets EXECUTOR_INSTANCE, EXECUTOR_RENEW_MS and\n" +
+	"EXECUTOR_JOURNAL, a temporary file, unless the environment of the kit has them. With --kill another\n" +
+	"command kills the executor, and what started it starts it again. Without both the kit asks at the\n" +
+	"terminal. Brokers, TLS and credentials are the settings of 'oncebus run'.\n\n" +
+	"The kit also runs a gateway that charges cards, for work with an effect in another system. Its URL is\n" +
+	"in EXECUTOR_GATEWAY. POST /charges takes {\"reference\":R,\"account\":A,\"amount\":N} with the header\n" +
+	"Idempotency-Key: R, and GET /charges?reference=R asks for a charge. R is the oncebus-key of the event.\n" +
+	"With 'gateway: ask' in the scenario the gateway ignores Idempotency-Key, and EXECUTOR_GATEWAY_ASK is\n" +
+	"true. The step crash-in-work kills the executor while it charges, and the kit counts the charges."
 
 // conformanceOptions are the flags of 'oncebus conformance'.
 type conformanceOptions struct {
 	brokers                         []string
 	topic, outcomes, answers, group string
-	run, kill                       string
+	run, kill, gateway              string
 	create, json                    bool
 }
 
@@ -59,6 +69,7 @@ func (o *conformanceOptions) define(fs *pflag.FlagSet) {
 	fs.StringVar(&o.group, "group", "executor", "the consumer `group` of the executor")
 	fs.StringVar(&o.run, "run", "", "the `command` that runs the executor, for a shell")
 	fs.StringVar(&o.kill, "kill", "", "the `command` that kills the executor, for a shell")
+	fs.StringVar(&o.gateway, "gateway", "127.0.0.1:0", "`address` on which the kit's gateway listens, for an executor that runs elsewhere")
 	fs.BoolVar(&o.create, "create-topics", false, "create the topics that do not exist, with two partitions")
 	cli.OutputFlag(fs, &o.json)
 }
@@ -94,21 +105,61 @@ func (o *conformanceOptions) runCommand(ctx context.Context, args []string, p cl
 	if err != nil {
 		return fail(p, "conformance", cli.ExitWrong, err)
 	}
-	executor := &executorProcess{run: o.run, kill: o.kill, p: p, environ: []string{
-		"EXECUTOR_BROKERS=" + strings.Join(s.Processor.Brokers, ","), "EXECUTOR_INPUT=" + o.topic, "EXECUTOR_OUTCOMES=" + o.outcomes,
-		"EXECUTOR_ANSWERS=" + o.answers, "EXECUTOR_GROUP=" + o.group, fmt.Sprint("EXECUTOR_START=", scenario.Start),
-	}}
-	defer executor.stop(context.WithoutCancel(ctx)) //nolint:errcheck // the run has ended
-	timeline, err := conformance.Run(ctx, conformance.Config{
-		Client: s.Processor.Config.Config, Topic: o.topic, Outcomes: o.outcomes, Answers: o.answers, Group: o.group, CreateTopics: o.create,
-		Control: conformance.Control{Start: executor.start, Kill: executor.end, Stop: executor.stop, Ended: executor.ended},
-		Step:    func(index int) { showStep(p, scenario, index) },
-	}, scenario, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	timeline, err := o.play(ctx, p, s, scenario)
+	if errors.Is(err, conformance.ErrNotJudged) {
+		err = fmt.Errorf("%w; its output is above", err)
+	}
 	if err != nil {
 		return fail(p, "conformance", codeOf(err), err)
 	}
 	return o.show(p, conformance.Check(scenario, timeline))
 }
+
+// play does the scenario with a gateway and a temporary directory, which it removes.
+func (o *conformanceOptions) play(ctx context.Context, p cli.Process, s settings.Settings, scenario *conformance.Scenario) (_ *conformance.Timeline, err error) {
+	gateway, err := conformance.Listen(ctx, o.gateway)
+	if err != nil {
+		return nil, kafka.OperatorErrorf("--gateway %s: %w", o.gateway, err)
+	}
+	defer func() { err = errors.Join(err, gateway.Close()) }()
+	dir, err := os.MkdirTemp("", "oncebus-conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	executor := &executorProcess{run: o.run, kill: o.kill, p: p, environ: o.environ(p, s.Processor.Brokers, scenario, gateway.URL(), dir)}
+	if o.run == "" {
+		cli.Printf(p.Stderr, "EXECUTOR_GATEWAY=%s\n", gateway.URL())
+	}
+	defer executor.stop(context.WithoutCancel(ctx)) //nolint:errcheck // the run has ended
+	return conformance.Run(ctx, conformance.Config{
+		Client: s.Processor.Config.Config, Topic: o.topic, Outcomes: o.outcomes, Answers: o.answers, Group: o.group, CreateTopics: o.create, Gateway: gateway,
+		Control: conformance.Control{Start: executor.start, Kill: executor.end, Stop: executor.stop, Ended: executor.ended},
+		Step:    func(index int) { showStep(p, scenario, index) },
+	}, scenario, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+}
+
+// environ returns what the kit adds to its own environment for the executor.
+func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conformance.Scenario, gateway, dir string) []string {
+	environ := []string{
+		"EXECUTOR_BROKERS=" + strings.Join(brokers, ","), "EXECUTOR_INPUT=" + o.topic, "EXECUTOR_OUTCOMES=" + o.outcomes,
+		"EXECUTOR_ANSWERS=" + o.answers, "EXECUTOR_GROUP=" + o.group, fmt.Sprint("EXECUTOR_START=", s.Start),
+		"EXECUTOR_GATEWAY=" + gateway, fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk),
+	}
+	for name, value := range map[string]string{
+		"EXECUTOR_INSTANCE=": o.group,
+		"EXECUTOR_RENEW_MS=": strconv.FormatInt(max((s.Lease/renewals).Milliseconds(), 1), 10),
+		"EXECUTOR_JOURNAL=":  filepath.Join(dir, "journal"),
+	} {
+		if !slices.ContainsFunc(p.Environ, func(set string) bool { return strings.HasPrefix(set, name) }) {
+			environ = append(environ, name+value)
+		}
+	}
+	return environ
+}
+
+// renewals is how often an executor renews in a lease, unless it has a setting of its own.
+const renewals = 5
 
 func readScenario(name string) (*conformance.Scenario, error) {
 	file, err := os.Open(name)

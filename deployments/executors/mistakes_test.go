@@ -25,10 +25,11 @@ import (
 // planted is a mistake in the executor in Go.
 type planted struct {
 	name, does string
-	edits      []string // old and new text, in pairs
+	edits      []string // old and new text, in pairs, of any file of the program
 	breaks     []conformance.Rule
 	asksNot    bool // it runs where the executor does not ask
 	waits      bool // the run ends with an outcome that does not come
+	asked      bool // the gateway knows no idempotency keys
 }
 
 var mistakes = []planted{
@@ -37,6 +38,41 @@ var mistakes = []planted{
 	},
 	{
 		name: "none-without-start", does: "the executor as it is, where it does not ask", asksNot: true,
+	},
+	{
+		name: "none-without-keys", does: "the executor as it is, where the gateway knows no idempotency keys", asked: true,
+	},
+	{
+		name: "asks-after-a-note-only", asked: true, does: "the gateway is asked for an earlier charge only if the journal has a note of the work",
+		edits: []string{"		if g.ask {\n", "		if g.ask && unsure {\n"},
+	},
+	{
+		name: "not-noted", asked: true, does: "the gateway is asked so, and the journal gets no note before the work",
+		edits: []string{
+			"		if g.ask {\n", "		if g.ask && unsure {\n",
+			"	j.begun[event] = true\n	return false, j.write(line{Event: event})\n", "	return false, nil\n",
+		},
+		breaks: []conformance.Rule{conformance.EffectOnce},
+	},
+	{
+		name: "never-asks-the-gateway", asked: true, does: "the gateway is not asked for an earlier charge",
+		edits:  []string{"		if g.ask {\n", "		if g.ask && c.Reference == \"\" {\n"},
+		breaks: []conformance.Rule{conformance.EffectOnce},
+	},
+	{
+		name: "key-not-sent", does: "the charge has no idempotency key",
+		edits:  []string{"		request.Header.Set(\"Idempotency-Key\", key)\n", ""},
+		breaks: []conformance.Rule{conformance.EffectOnce},
+	},
+	{
+		name: "another-reference", does: "the charge has the position of the event as its reference and key, and not its oncebus-key",
+		edits:  []string{"	reference := header(event, \"oncebus-key\")\n", "	reference := \"\"\n"},
+		breaks: []conformance.Rule{conformance.EffectOnce, conformance.UnclaimedOnce},
+	},
+	{
+		name: "unclaimed-skipped", does: "an event without a claim is skipped",
+		edits:  []string{"claimedOnly: os.Getenv(\"EXECUTOR_CLAIMED_ONLY\") == \"true\",", "claimedOnly: true,"},
+		breaks: []conformance.Rule{conformance.UnclaimedOnce},
 	},
 	{
 		name: "outcome-outside-the-transaction", does: "the producer of the questions also sends the outcomes",
@@ -74,7 +110,7 @@ var mistakes = []planted{
 	},
 	{
 		name: "never-asks", does: "the executor works without a question",
-		edits:  []string{"	if x.start && !x.ask(", "	if x.start && x.instance == \"\" && !x.ask("},
+		edits:  []string{" && x.start && !x.ask(", " && x.start && x.instance == \"\" && !x.ask("},
 		breaks: []conformance.Rule{conformance.AsksStart, conformance.HonoursStart},
 	},
 	{
@@ -158,10 +194,13 @@ func (m *planted) prepare(t *testing.T) func() ([]conformance.Verdict, error) {
 		cluster.CreateTopic(topic, 2)
 	}
 	scenario := m.scenario(t)
-	x := newProcess(t, []string{m.build(t)}, strings.Join(cluster.ListenAddrs(), ","), scenario.Start)
+	gateway, err := conformance.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { must(t, gateway.Close()) })
+	x := newProcess(t, []string{m.build(t)}, strings.Join(cluster.ListenAddrs(), ","), scenario, gateway.URL())
 	return func() ([]conformance.Verdict, error) {
 		timeline, err := conformance.Run(t.Context(), conformance.Config{
-			Client: security.Config{Brokers: cluster.ListenAddrs(), AppID: "conformance"}, Topic: "run", Outcomes: "outcomes", Answers: "answers", Group: "executor",
+			Client: security.Config{Brokers: cluster.ListenAddrs(), AppID: "conformance"}, Topic: "run", Outcomes: "outcomes", Answers: "answers", Group: "executor", Gateway: gateway,
 			Control: conformance.Control{Start: x.start, Kill: x.kill, Stop: x.kill, Ended: x.ended},
 			Step:    func(int) {},
 		}, scenario, slog.New(slog.DiscardHandler))
@@ -184,6 +223,9 @@ func (m *planted) scenario(t *testing.T) *conformance.Scenario {
 	if m.waits {
 		text += "wait: 20s\n"
 	}
+	if m.asked {
+		text += "gateway: ask\n"
+	}
 	scenario, err := conformance.ParseScenario("scenario.yaml", []byte(text))
 	must(t, err)
 	return scenario
@@ -192,20 +234,27 @@ func (m *planted) scenario(t *testing.T) *conformance.Scenario {
 // build returns the program with the mistake.
 func (m *planted) build(t *testing.T) string {
 	t.Helper()
-	source, err := filepath.Abs(filepath.Join("go", "main.go"))
+	sources, err := filepath.Glob(absolute(t, filepath.Join("go", "*.go")))
 	must(t, err)
-	text, err := os.ReadFile(source)
-	must(t, err)
-	for i := 0; i < len(m.edits); i += 2 {
-		if n := bytes.Count(text, []byte(m.edits[i])); n != 1 {
-			t.Fatalf("%q is %d times in %s", m.edits[i], n, source)
-		}
-		text = bytes.Replace(text, []byte(m.edits[i]), []byte(m.edits[i+1]), 1)
-	}
 	dir := t.TempDir()
-	edited, overlay, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "executor")
-	must(t, os.WriteFile(edited, text, 0o600))
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
+	overlay, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "executor")
+	files, found := map[string]string{}, make([]int, len(m.edits))
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		must(t, err)
+		for i := 0; i < len(m.edits); i += 2 {
+			found[i] += bytes.Count(text, []byte(m.edits[i]))
+			text = bytes.Replace(text, []byte(m.edits[i]), []byte(m.edits[i+1]), 1)
+		}
+		files[source] = filepath.Join(dir, filepath.Base(source))
+		must(t, os.WriteFile(files[source], text, 0o600))
+	}
+	for i := 0; i < len(m.edits); i += 2 {
+		if found[i] != 1 {
+			t.Fatalf("%q is %d times in %v", m.edits[i], found[i], sources)
+		}
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": files})
 	must(t, err)
 	must(t, os.WriteFile(overlay, replace, 0o600))
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", binary, "./go").CombinedOutput(); err != nil {
@@ -222,8 +271,8 @@ type process struct {
 	log     *os.File
 }
 
-// newProcess returns an executor of topics run, outcomes and answers.
-func newProcess(t *testing.T, command []string, brokers string, start bool) *process {
+// newProcess returns an executor of topics run, outcomes and answers, which charges at a gateway.
+func newProcess(t *testing.T, command []string, brokers string, s *conformance.Scenario, gateway string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
@@ -231,7 +280,8 @@ func newProcess(t *testing.T, command []string, brokers string, start bool) *pro
 	must(t, err)
 	x := &process{command: command, log: log, environ: append(os.Environ(),
 		"EXECUTOR_BROKERS="+brokers, "EXECUTOR_INPUT=run", "EXECUTOR_OUTCOMES=outcomes", "EXECUTOR_ANSWERS=answers", "EXECUTOR_GROUP=executor",
-		"EXECUTOR_INSTANCE=executor-1", "EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"))}
+		"EXECUTOR_INSTANCE=executor-1", "EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", s.Start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"),
+		"EXECUTOR_GATEWAY="+gateway, fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk))}
 	t.Cleanup(func() {
 		if x.running != nil {
 			_ = x.running.Kill()

@@ -9,7 +9,7 @@ import (
 
 // Check judges a run by every rule, in the order of Rules.
 func Check(s *Scenario, t *Timeline) []Verdict {
-	c := &checker{scenario: s, offsetsRead: t.OffsetsRead, attempts: map[string]*attempt{}, findings: map[Rule][]string{}, judged: map[Rule]bool{}, next: map[int32]int64{}}
+	c := &checker{scenario: s, offsetsRead: t.OffsetsRead, attempts: map[string]*attempt{}, findings: map[Rule][]string{}, judged: map[Rule]bool{}, next: map[int32]int64{}, bookings: map[string][]int{}}
 	for i := range t.Entries {
 		c.take(&t.Entries[i])
 	}
@@ -34,6 +34,8 @@ type checker struct {
 	commits     []*Entry
 	next        map[int32]int64 // the next offset that the group reads, by partition
 	kills       int
+	bookings    map[string][]int // kills before each one, by reference
+	tokenless   int              // outcomes and questions without a token
 	findings    map[Rule][]string
 	judged      map[Rule]bool
 }
@@ -80,6 +82,8 @@ func (c *checker) take(e *Entry) {
 		c.next[e.Partition] = max(c.next[e.Partition], e.Offset)
 	case Killed:
 		c.kills++
+	case Booked:
+		c.booked(e)
 	case IdleOpen:
 		c.find(IdleFree, "a transaction is open on partition %d of the outcomes topic, and no event is: commit or abort it", e.Partition)
 	case GroupLost:
@@ -94,6 +98,7 @@ func (c *checker) known(e *Entry) *attempt {
 	a := c.attempts[e.Token]
 	switch {
 	case e.Token == "":
+		c.tokenless++
 		c.find(KnownToken, "%s without the header oncebus-claim-token: an event without a claim gets no outcome", e.Kind)
 	case a == nil:
 		c.find(KnownToken, "%s with token %q, which no event had", e.Kind, e.Token)
@@ -185,6 +190,7 @@ func (c *checker) conclude() {
 			c.concludeAttempt(a)
 		}
 	}
+	c.concludeEffects()
 	for _, d := range c.dispatched {
 		if d.Aborted {
 			continue

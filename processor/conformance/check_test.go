@@ -35,6 +35,9 @@ var work = &Event{Name: "work", Outcome: "completed", Result: &yes}
 // dispatch dispatches an event with a token; "" without a claim.
 func (p *play) dispatch(token string, change ...func(*Dispatch)) *play {
 	d := &Dispatch{Event: work, Token: token, Attempt: 1, Offset: p.sent}
+	if token != "" {
+		d.Key = "key-" + token
+	}
 	p.sent++
 	for _, c := range change {
 		c(d)
@@ -54,6 +57,11 @@ func (p *play) outcome(token string, by Producer) *play {
 
 func (p *play) commit(next int64, by Producer) *play {
 	return p.add(Entry{What: Committed, Offset: next, Producer: by})
+}
+
+// charge books a charge at the gateway.
+func (p *play) charge(reference string) *play {
+	return p.add(Entry{What: Booked, Reference: reference})
 }
 
 // answered is a dispatch with all that an executor should do.
@@ -115,9 +123,104 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func aborted(d *Dispatch) { d.Aborted = true }
-func refused(d *Dispatch) { d.Refused = true }
-func renewed(d *Dispatch) { d.Renewed = true }
+func aborted(d *Dispatch)   { d.Aborted = true }
+func refused(d *Dispatch)   { d.Refused = true }
+func renewed(d *Dispatch)   { d.Renewed = true }
+func secondOf1(d *Dispatch) { d.Key, d.Attempt = "key-1", 2 }
+func toReject(d *Dispatch)  { d.Event = &Event{Name: "poison", Outcome: "rejected"} }
+
+// charged is an answered event with its charge.
+func (p *play) charged(token string) *play { return p.answered(token).charge("key-" + token) }
+
+// TestCheckEffects: what the gateway booked is judged with what was dispatched.
+func TestCheckEffects(t *testing.T) {
+	t.Parallel()
+	s := &Scenario{Lease: 5 * time.Second, Start: true, Transaction: true, Steps: []Step{{Kind: StepUnclaimed}}}
+	const own = "input/0/1"
+	for name, test := range map[string]struct {
+		timeline *play
+		broken   []Rule
+		finding  string
+	}{
+		"one charge for each": {newPlay().charged("1").dispatch("").charge(own).add(Entry{What: Killed}).charged("2").commit(3, transaction), nil, ""},
+		"two charges":         {newPlay().charged("1").charge("key-1"), []Rule{EffectOnce}, "2 charges for event work of step 1, attempt 1, at 0/0"},
+		"a charge after the crash, too": {
+			newPlay().charged("1").add(Entry{What: Killed}).charge("key-1"), []Rule{EffectOnce}, "at 0/0, before the crash and after it",
+		},
+		"no charge for one":           {newPlay().charged("1").answered("2"), []Rule{EffectOnce}, "event work of step 1, attempt 1, at 0/1 is completed, and no charge"},
+		"one charge for two attempts": {newPlay().charged("1").dispatch("2", secondOf1).ask("2", "start", "a", true).outcome("2", transaction).commit(2, transaction), nil, ""},
+		"two charges for two attempts": {
+			newPlay().charged("1").dispatch("2", secondOf1).ask("2", "start", "a", true).outcome("2", transaction).charge("key-1").commit(2, transaction), []Rule{EffectOnce}, "2 charges",
+		},
+		"none where it is superseded": {
+			newPlay().charged("1").dispatch("2").ask("2", "start", "a", true).add(Entry{What: Superseded, Token: "2"}).outcome("2", transaction).commit(2, transaction), nil, "",
+		},
+		"none where it is rejected": {
+			newPlay().charged("1").dispatch("2", toReject).ask("2", "start", "a", true).add(Entry{What: Outcome, Token: "2", Kind: "rejected", Producer: transaction}).commit(2, transaction), nil, "",
+		},
+		"none for an unclaimed one that is rejected": {newPlay().charged("1").dispatch("", toReject).commit(2, transaction), nil, ""},
+		"a refused start is charged": {
+			newPlay().charged("1").dispatch("2", refused).ask("2", "start", "a", false).charge("key-2").commit(2, transaction), []Rule{HonoursStart}, "a charge for event work of step 1, attempt 1, at 0/1, whose start",
+		},
+		"an aborted event is charged":     {newPlay().dispatch("1", aborted).charge("key-1").charged("2"), []Rule{ReadsCommitted}, "a charge for event work of step 1, attempt 1, at 0/0: its transaction"},
+		"an unclaimed event is skipped":   {newPlay().charged("1").dispatch("").commit(2, transaction), []Rule{UnclaimedOnce}, "no oncebus-key: 0, want one for each event without a claim: 1"},
+		"an unclaimed event is run twice": {newPlay().charged("1").dispatch("").charge("a").charge("b").commit(2, transaction), []Rule{UnclaimedOnce}, "no oncebus-key: 2, want"},
+		"one of two is run twice": {
+			newPlay().charged("1").dispatch("").dispatch("").charge(own).charge(own).commit(3, transaction), []Rule{UnclaimedOnce}, `2 charges with the reference "input/0/1"`,
+		},
+		"an unclaimed event gets an outcome": {
+			newPlay().charged("1").dispatch("").charge(own).outcome("", transaction).commit(2, transaction), []Rule{KnownToken, UnclaimedOnce}, "records without a token on the outcomes topic: 1",
+		},
+		"the executor does not charge": {newPlay().answered("1").dispatch("").commit(2, transaction), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdicts := Check(s, &test.timeline.Timeline)
+			if broken := Broken(verdicts); !slices.Equal(broken, test.broken) {
+				t.Errorf("broken are %v, want %v: %+v", broken, test.broken, verdicts)
+			}
+			findings := ""
+			for _, v := range verdicts {
+				findings += strings.Join(v.Findings, "\n")
+			}
+			if !strings.Contains(findings, test.finding) {
+				t.Errorf("findings %q, want %q", findings, test.finding)
+			}
+		})
+	}
+}
+
+// TestCheckJudgesEffectsItHasSeen: without a charge nothing is judged, and events without a claim
+// only if the scenario has some.
+func TestCheckJudgesEffectsItHasSeen(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		steps []Step
+		play  *play
+		held  []Rule
+	}{
+		"no charge":          {[]Step{{Kind: StepUnclaimed}}, newPlay().answered("1"), nil},
+		"no unclaimed event": {nil, newPlay().charged("1"), []Rule{EffectOnce}},
+		"both":               {[]Step{{Kind: StepUnclaimed}}, newPlay().charged("1").dispatch("").charge("own").commit(2, transaction), []Rule{EffectOnce, UnclaimedOnce}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var held []Rule
+			for _, v := range Check(&Scenario{Lease: time.Second, Steps: test.steps}, &test.play.Timeline) {
+				if v.Held && (v.Rule == EffectOnce || v.Rule == UnclaimedOnce) {
+					held = append(held, v.Rule)
+				}
+			}
+			if !slices.Equal(held, test.held) {
+				t.Errorf("%v hold, want %v", held, test.held)
+			}
+		})
+	}
+	stray := newPlay().charged("1").charge("own")
+	if broken := Broken(Check(&Scenario{Lease: time.Second}, &stray.Timeline)); !slices.Equal(broken, []Rule{EffectOnce}) {
+		t.Errorf("a charge with a reference that no event has breaks %v", broken)
+	}
+}
 
 // TestCheckJudgesWhatItHasSeen: a rule without an occasion is not judged, and findings are
 // bounded.

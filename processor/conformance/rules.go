@@ -9,6 +9,8 @@ const (
 	KnownToken     Rule = "known-token"
 	OutcomeForEach Rule = "outcome-for-each"
 	OutcomeOnce    Rule = "outcome-once"
+	EffectOnce     Rule = "effect-once"
+	UnclaimedOnce  Rule = "unclaimed-once"
 	Result         Rule = "result"
 	OneTransaction Rule = "one-transaction"
 	EveryOffset    Rule = "every-offset"
@@ -29,11 +31,13 @@ var Rules = []struct {
 	{KnownToken, "each outcome and question has the token of its event, unchanged"},
 	{OutcomeForEach, "each claimed event gets an outcome, also after a crash and an idle time"},
 	{OutcomeOnce, "no event gets two outcomes, also after a crash"},
+	{EffectOnce, "each completed event has one effect at the gateway, also after a crash in the work"},
+	{UnclaimedOnce, "an event without a claim is run once, and gets no outcome"},
 	{Result, "kind and value of each outcome are those of the scenario, byte for byte"},
 	{OneTransaction, "outcome and offset are in one transaction"},
 	{EveryOffset, "the offset of every event is committed, also without an outcome"},
 	{AsksStart, "a start is granted before the outcome of each event"},
-	{HonoursStart, "no outcome for an event whose start was superseded"},
+	{HonoursStart, "no outcome and no effect for an event whose start was superseded"},
 	{KeepsStartID, "an event that was granted before a crash is asked for with the same start id"},
 	{RenewsInTime, "an event that takes longer than the lease is renewed within each lease"},
 	{StopsWhenOver, "no outcome more than a lease after the attempt was superseded"},

@@ -39,6 +39,8 @@ type Config struct {
 	// CreateTopics says that the topics which do not exist are created, with two partitions.
 	CreateTopics bool
 	Control      Control
+	// Gateway is the other system of the executor. It may be nil in a scenario without crash-in-work.
+	Gateway *Gateway
 	// Step is called when a step begins; index is that of the scenario, len(steps) at the end.
 	Step func(index int)
 }
@@ -49,6 +51,9 @@ func Run(ctx context.Context, cfg Config, s *Scenario, log *slog.Logger) (*Timel
 	if cfg.Answers == "" && (s.Start || s.has(StepRenew) || s.has(StepSupersede)) {
 		return nil, kafka.OperatorErrorf("the scenario needs the answers topic, because the executor asks")
 	}
+	if cfg.Gateway == nil && s.has(StepInWork) {
+		return nil, kafka.OperatorErrorf("the scenario needs a gateway: step %s kills the executor while it charges there", StepInWork)
+	}
 	redact := security.NewRedactor(cfg.Client)
 	opts, err := security.ClientOptions(cfg.Client, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
 	if err != nil {
@@ -56,6 +61,10 @@ func Run(ctx context.Context, cfg Config, s *Scenario, log *slog.Logger) (*Timel
 	}
 	r := &runner{Config: cfg, scenario: s, opts: append(opts, kgo.DisableClientMetrics()), attempts: map[string]*state{}, app: rand.Uint64() | 1, committed: map[int32]int64{}}
 	defer r.close()
+	if r.Gateway != nil {
+		r.Gateway.begin(s.Gateway, r.note)
+		defer r.Gateway.end()
+	}
 	if err = r.open(ctx); err == nil {
 		err = r.play(ctx)
 	}
@@ -85,6 +94,8 @@ type runner struct {
 	timeline  Timeline
 	attempts  map[string]*state
 	committed map[int32]int64 // observed in the group's commits
+	before    map[int32]int64 // the group's offsets before the run
+	ends      map[int32]int64 // of the outcomes topic, before the run
 	watchErr  error
 }
 
@@ -97,6 +108,9 @@ type state struct {
 	outcomes   int
 	superseded string // why; "" while it is the current attempt
 }
+
+// ErrNotJudged says that the executor ended before it gave a sign, so that there is nothing to judge.
+var ErrNotJudged = errors.New("not judged")
 
 // errMissed ends the steps: the executor did not do what the kit waited for.
 var errMissed = errors.New("missed")
@@ -174,21 +188,19 @@ func (r *runner) checkEmpty(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the start of topic %s: %w", r.Topic, err)
 	}
-	ends, err := r.admin.ListEndOffsets(ctx, r.Topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := r.endsOf(ctx, r.Topic)
 	if err != nil {
-		return fmt.Errorf("list the end of topic %s: %w", r.Topic, err)
+		return err
 	}
 	committed, err := r.offsets(ctx)
 	if err != nil {
 		return err
 	}
-	for partition, end := range ends[r.Topic] {
-		if from := max(committed[partition], starts[r.Topic][partition].Offset); end.Offset > from {
+	r.before = committed
+	for partition, end := range ends {
+		if from := max(committed[partition], starts[r.Topic][partition].Offset); end > from {
 			return kafka.OperatorErrorf("group %s has not committed the offsets %d to %d of topic %s, partition %d: give the kit a topic of its own, because the executor answers earlier events too",
-				r.Group, from, end.Offset-1, r.Topic, partition)
+				r.Group, from, end-1, r.Topic, partition)
 		}
 	}
 	return nil

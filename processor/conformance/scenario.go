@@ -24,9 +24,11 @@ type Scenario struct {
 	// commits an offset after the outcome.
 	Transaction bool
 	// Wait is how long the kit waits for an outcome or an offset before it ends the run.
-	Wait   time.Duration
-	Events map[string]*Event
-	Steps  []Step
+	Wait time.Duration
+	// Gateway is what the other system does with a charge that is sent again.
+	Gateway GatewayKind
+	Events  map[string]*Event
+	Steps   []Step
 }
 
 // Event is an event of a scenario, and what the executor should answer.
@@ -44,18 +46,19 @@ type StepKind string
 
 // The steps. Each has an event.
 const (
-	StepDispatch  StepKind = "dispatch"  // Count events, each under a key of its own
-	StepAttempts  StepKind = "attempts"  // Count attempts of one key, each after the outcome of the one before
-	StepAbort     StepKind = "abort"     // in a transaction that is aborted, then in one that is committed
-	StepUnclaimed StepKind = "unclaimed" // without a claim token, as a policy forwards it
-	StepRenew     StepKind = "renew"     // takes longer than the lease
-	StepSupersede StepKind = "supersede" // is superseded while the executor works on it
-	StepRefuse    StepKind = "refuse"    // its start is superseded
-	StepCrash     StepKind = "crash"     // Count events, and the executor is killed among them
-	StepIdle      StepKind = "idle"      // no event for a time, then one
+	StepDispatch  StepKind = "dispatch"      // Count events, each under a key of its own
+	StepAttempts  StepKind = "attempts"      // Count attempts of one key, each after the outcome of the one before
+	StepAbort     StepKind = "abort"         // in a transaction that is aborted, then in one that is committed
+	StepUnclaimed StepKind = "unclaimed"     // without a claim token, as a policy forwards it
+	StepRenew     StepKind = "renew"         // takes longer than the lease
+	StepSupersede StepKind = "supersede"     // is superseded while the executor works on it
+	StepRefuse    StepKind = "refuse"        // its start is superseded
+	StepCrash     StepKind = "crash"         // Count events, and the executor is killed among them
+	StepInWork    StepKind = "crash-in-work" // two events, and the executor is killed while it charges for each
+	StepIdle      StepKind = "idle"          // no event for a time, then one
 )
 
-var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepRenew, StepSupersede, StepRefuse, StepCrash, StepIdle}
+var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepRenew, StepSupersede, StepRefuse, StepCrash, StepInWork, StepIdle}
 
 // Step is one step of a scenario.
 type Step struct {
@@ -83,6 +86,7 @@ type (
 		Start       bool                 `yaml:"start"`
 		Transaction *bool                `yaml:"transaction"`
 		Wait        time.Duration        `yaml:"wait"`
+		Gateway     GatewayKind          `yaml:"gateway"`
 		Events      map[string]eventFile `yaml:"events"`
 		Steps       []stepFile           `yaml:"steps"`
 	}
@@ -113,9 +117,12 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	if err := decoder.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s := &Scenario{Lease: file.Lease, Start: file.Start, Transaction: file.Transaction == nil || *file.Transaction, Wait: file.Wait, Events: map[string]*Event{}}
+	s := &Scenario{Lease: file.Lease, Start: file.Start, Transaction: file.Transaction == nil || *file.Transaction, Wait: file.Wait, Gateway: file.Gateway, Events: map[string]*Event{}}
 	if s.Wait == 0 {
 		s.Wait = waitDefault
+	}
+	if s.Gateway == "" {
+		s.Gateway = GatewayKeys
 	}
 	var mistakes []error
 	fail := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(name+": "+format, args...)) }
@@ -124,6 +131,9 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	}
 	if s.Wait <= s.Lease {
 		fail("wait: %v, want more than the lease of %v", s.Wait, s.Lease)
+	}
+	if !slices.Contains(gatewayKinds, s.Gateway) {
+		fail("gateway: %q, want one of %v", s.Gateway, gatewayKinds)
 	}
 	for event, read := range file.Events {
 		if e := s.addEvent(event, &read); !slices.Contains(outcomesOfWork, e.Outcome) {
@@ -164,7 +174,7 @@ func (s *Scenario) addStep(read *stepFile) error {
 	case step.Event == nil:
 		return fmt.Errorf("event: %q is not one of events", read.Event)
 	case read.Count != 0 && !counts:
-		return fmt.Errorf("count: step %s has one event", step.Kind)
+		return fmt.Errorf("count: step %s has no count", step.Kind)
 	case read.Count < 0 || read.Count > countMax:
 		return fmt.Errorf("count: %d, want 1 to %d", read.Count, countMax)
 	case (read.For > 0) != (step.Kind == StepIdle):

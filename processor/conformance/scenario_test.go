@@ -17,7 +17,7 @@ func TestParseScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := ParseScenario("scenario.yaml", text)
-	if err != nil || !s.Start || !s.Transaction || s.Lease != 5*time.Second || s.Wait != time.Minute || len(s.Steps) != 11 {
+	if err != nil || !s.Start || !s.Transaction || s.Lease != 5*time.Second || s.Wait != time.Minute || s.Gateway != GatewayKeys || len(s.Steps) != 12 {
 		t.Errorf("%+v, error %v", s, err)
 	}
 	for _, kind := range stepKinds {
@@ -25,8 +25,8 @@ func TestParseScenario(t *testing.T) {
 			t.Errorf("no step is %s", kind)
 		}
 	}
-	s, err = ParseScenario("x", []byte(scenarioHead+"transaction: false\nsteps: [{do: dispatch, event: plain}]\n"))
-	if err != nil || s.Transaction || s.Start || s.Steps[0].Count != 1 || s.Steps[0].Event.Result != nil || s.Steps[0].Event.Headers[0].Key != "a" {
+	s, err = ParseScenario("x", []byte(scenarioHead+"transaction: false\ngateway: ask\nsteps: [{do: dispatch, event: plain}]\n"))
+	if err != nil || s.Transaction || s.Start || s.Gateway != GatewayAsk || s.Steps[0].Count != 1 || s.Steps[0].Event.Result != nil || s.Steps[0].Event.Headers[0].Key != "a" {
 		t.Errorf("%+v, error %v", s, err)
 	}
 }
@@ -40,11 +40,13 @@ func TestWrongScenarios(t *testing.T) {
 		"steps: [{do: dispatch, event: plain}]\n":                                                        "lease: want the lease",
 		"lease: 5s\nwait: 5s\n":                                                                          "wait: 5s, want more",
 		"lease: soon\n":                                                                                  "soon",
+		"lease: 5s\ngateway: none\n":                                                                     `gateway: "none", want one of [keys ask]`,
 		scenarioHead:                                                                                     "steps: want at least one",
 		scenarioHead + "steps: [{do: dance, event: plain}]\n":                                            `steps[0]: do: "dance"`,
 		scenarioHead + "steps: [{do: dispatch, event: other}]\n":                                         `event: "other" is not one of events`,
 		scenarioHead + "steps: [{do: dispatch, event: plain, count: -1}]\n":                              "count: -1",
 		scenarioHead + "steps: [{do: renew, event: plain, count: 2}]\n":                                  "count: step renew",
+		scenarioHead + "steps: [{do: crash-in-work, event: plain, count: 2}]\n":                          "count: step crash-in-work has no count",
 		scenarioHead + "steps: [{do: idle, event: plain}]\n":                                             "for: want a duration",
 		scenarioHead + "steps: [{do: dispatch, event: plain, for: 1s}]\n":                                "for: want a duration in step idle",
 		scenarioHead + "steps: [{do: dispatch, event: plain, next: plain}]\n":                            "next: only step supersede",

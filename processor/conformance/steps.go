@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,6 +28,9 @@ func (r *runner) play(ctx context.Context) error {
 	for i := range r.scenario.Steps {
 		r.Step(i)
 		if err := r.do(ctx, i, &r.scenario.Steps[i]); errors.Is(err, errMissed) {
+			if err := r.checkSigns(ctx); err != nil {
+				return err
+			}
 			break
 		} else if err != nil {
 			return fmt.Errorf("step %d, %s: %w", i+1, r.scenario.Steps[i].Kind, err)
@@ -76,6 +80,8 @@ func (r *runner) do(ctx context.Context, index int, step *Step) error {
 		return r.produceAndAwaitOffsets(ctx, r.dispatches(d, 1))
 	case StepCrash:
 		return r.crash(ctx, d, step.Count)
+	case StepInWork:
+		return r.crashInWork(ctx, d)
 	case StepIdle:
 		return r.idle(ctx, d, step.For)
 	}
@@ -90,10 +96,17 @@ func (r *runner) dispatches(d Dispatch, count int) []*Dispatch {
 		one := d
 		token := dedup.Token{NamespaceID: 1, App: r.app, At: dedup.Position{Offset: r.serial}, Attempt: 1}
 		binary.BigEndian.PutUint64(token.Digest[:], uint64(r.serial)*0x9e3779b97f4a7c15)
-		one.Token = string(token.Append(nil))
+		one.Token, one.Key = string(token.Append(nil)), keyText(&token)
 		all[i] = &one
 	}
 	return all
+}
+
+// keyText returns the text of a key that has the digest of a token.
+func keyText(token *dedup.Token) string {
+	digest := [32]byte{}
+	copy(digest[:], token.Digest[:])
+	return wire.KeyText(&digest)
 }
 
 // next returns the attempt after d, with the payload of an event.
@@ -103,7 +116,7 @@ func (r *runner) next(d *Dispatch, event *Event) []*Dispatch {
 		panic(err) // the kit made it
 	}
 	token.Attempt++
-	return []*Dispatch{{Step: d.Step, Event: event, Attempt: token.Attempt, Token: string(token.Append(nil))}}
+	return []*Dispatch{{Step: d.Step, Event: event, Attempt: token.Attempt, Token: string(token.Append(nil)), Key: d.Key}}
 }
 
 // produce dispatches events in one transaction. It notes them before, because the executor may
@@ -145,10 +158,8 @@ func (r *runner) record(d *Dispatch) *kgo.Record {
 		return rec
 	}
 	token, _ := dedup.ParseToken([]byte(d.Token)) // the kit made it
-	digest := [32]byte{}
-	copy(digest[:], token.Digest[:])
 	rec.Key = []byte("event-" + strconv.FormatInt(token.At.Offset, 10))
-	rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Unique.String(), wire.HeaderKey, wire.KeyText(&digest),
+	rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Unique.String(), wire.HeaderKey, d.Key,
 		wire.HeaderClaimToken, d.Token, wire.HeaderAttempt, strconv.FormatUint(uint64(d.Attempt), 10))...)
 	return rec
 }
@@ -232,6 +243,33 @@ func (r *runner) awaitOffsets(ctx context.Context) error {
 	return errors.Join(err, fetched)
 }
 
+// checkSigns returns an error if the executor has ended, and neither wrote a record, nor committed an
+// offset, nor charged.
+func (r *runner) checkSigns(ctx context.Context) error {
+	ended := r.Control.Ended()
+	if ended == nil || r.signed() {
+		return nil
+	}
+	ends, err := r.endsOf(ctx, r.Outcomes)
+	if err != nil || !maps.Equal(ends, r.ends) {
+		return err
+	}
+	next, err := r.offsets(ctx)
+	if err != nil || !maps.Equal(next, r.before) {
+		return err
+	}
+	return fmt.Errorf("%w: the executor ended with %w before it did anything", ErrNotJudged, ended)
+}
+
+// signed reports whether the timeline has something that the executor did.
+func (r *runner) signed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.timeline.Entries, func(e Entry) bool {
+		return slices.Contains([]What{Asked, Outcome, Committed, Booked, Killed}, e.What)
+	})
+}
+
 // supersede dispatches an event, and ends its attempt once the executor works on it: by the
 // attempt of next, or else by an erasure.
 func (r *runner) supersede(ctx context.Context, first []*Dispatch, next *Event) error {
@@ -296,14 +334,63 @@ func (r *runner) crash(ctx context.Context, d Dispatch, count int) error {
 	}); err != nil {
 		return err
 	}
+	if err := r.kill(ctx); err != nil {
+		return err
+	}
+	if err := r.startAgain(ctx); err != nil {
+		return err
+	}
+	return r.awaitOutcomes(ctx, append(first, second...))
+}
+
+func (r *runner) kill(ctx context.Context) error {
 	if err := r.Control.Kill(ctx); err != nil {
 		return fmt.Errorf("kill the executor: %w", err)
 	}
 	r.note(Entry{What: Killed})
+	return nil
+}
+
+func (r *runner) startAgain(ctx context.Context) error {
 	if err := r.Control.Start(ctx); err != nil {
 		return fmt.Errorf("start the executor again: %w", err)
 	}
-	return r.awaitOutcomes(ctx, append(first, second...))
+	return nil
+}
+
+// crashInWork kills the executor while it charges for one event, before the gateway has booked that,
+// and then while it charges for another one, after the gateway has booked it.
+func (r *runner) crashInWork(ctx context.Context, d Dispatch) error {
+	for _, booked := range []bool{false, true} {
+		if err := r.crashInCharge(ctx, r.dispatches(d, 1), booked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) crashInCharge(ctx context.Context, all []*Dispatch, booked bool) error {
+	held := r.Gateway.hold(booked)
+	defer r.Gateway.release()
+	if err := r.produce(ctx, all); err != nil {
+		return err
+	}
+	const missed = "the executor sent no charge to the gateway of EXECUTOR_GATEWAY"
+	if err := r.await(ctx, missed, func() bool { return held.isReached() || r.answered(all) > 0 }); err != nil {
+		return err
+	}
+	if !held.isReached() {
+		r.note(Entry{What: Missed, Note: fmt.Sprintf("%s: it answered %v", missed, all[0])})
+		return errMissed
+	}
+	if err := r.kill(ctx); err != nil {
+		return err
+	}
+	r.Gateway.release() // what the next start sends passes
+	if err := r.startAgain(ctx); err != nil {
+		return err
+	}
+	return r.awaitOutcomes(ctx, all)
 }
 
 // idleLook is the time between two looks at an idle executor.
@@ -369,16 +456,13 @@ func (r *runner) openTransactions(ctx context.Context) (map[int32]int64, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list the last stable offsets of topic %s: %w", r.Outcomes, err)
 	}
-	ends, err := r.admin.ListEndOffsets(ctx, r.Outcomes)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := r.endsOf(ctx, r.Outcomes)
 	if err != nil {
-		return nil, fmt.Errorf("list the end of topic %s: %w", r.Outcomes, err)
+		return nil, err
 	}
 	open := map[int32]int64{}
-	for partition, end := range ends[r.Outcomes] {
-		if at := stable[r.Outcomes][partition].Offset; at < end.Offset {
+	for partition, end := range ends {
+		if at := stable[r.Outcomes][partition].Offset; at < end {
 			open[partition] = at
 		}
 	}

@@ -17,6 +17,7 @@ const (
 	Outcome                // the executor's outcome was committed: Token, Kind, Value, Producer
 	Committed              // the group committed an offset: Partition, Offset, Producer
 	Killed                 // the executor was killed
+	Booked                 // the gateway booked a charge: Reference
 	IdleOpen               // a transaction was open on the outcomes topic while no event was: Partition
 	GroupLost              // the group had no member while no event came
 	Missed                 // the kit waited in vain: Note says for what
@@ -36,6 +37,7 @@ type Entry struct {
 	Producer  Producer
 	Partition int32
 	Offset    int64 // the next one that the group reads
+	Reference string
 	Note      string
 }
 
@@ -52,6 +54,7 @@ type Dispatch struct {
 	Step      int // index in the scenario
 	Event     *Event
 	Token     string // "" without a claim
+	Key       string // as its header has it, the same in all attempts; "" without a claim
 	Attempt   uint32
 	Partition int32
 	Offset    int64

@@ -19,16 +19,16 @@ const offsetsTopic = "__consumer_offsets"
 // watch reads a topic from its present end, read_committed, and gives each record to see under
 // the lock.
 func (r *runner) watch(ctx, watch context.Context, topic string, see func(*kgo.Record)) error {
-	ends, err := r.admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := r.endsOf(ctx, topic)
 	if err != nil {
-		return fmt.Errorf("list the end of topic %s: %w", topic, err)
+		return err
+	}
+	if topic == r.Outcomes {
+		r.ends = ends
 	}
 	from := map[int32]kgo.Offset{}
-	for partition, end := range ends[topic] {
-		from[partition] = kgo.NewOffset().At(end.Offset)
+	for partition, end := range ends {
+		from[partition] = kgo.NewOffset().At(end)
 	}
 	client, err := kgo.NewClient(append(slices.Clone(r.opts),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
@@ -48,6 +48,22 @@ func (r *runner) watch(ctx, watch context.Context, topic string, see func(*kgo.R
 		}
 	})
 	return nil
+}
+
+// endsOf returns the end of each partition of a topic.
+func (r *runner) endsOf(ctx context.Context, topic string) (map[int32]int64, error) {
+	listed, err := r.admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the end of topic %s: %w", topic, err)
+	}
+	ends := map[int32]int64{}
+	for partition, end := range listed[topic] {
+		ends[partition] = end.Offset
+	}
+	return ends, nil
 }
 
 // sawOutcome notes an outcome, or answers a question.

@@ -7,22 +7,23 @@ import (
 	"os"
 )
 
-// journal is a file with a line for each event that was executed, so that a crash before the
-// commit does not execute it again. It is the effect of this example's work: an executor that
-// calls another system asks that system instead. Without a path nothing is kept.
+// journal is a file with two lines for each event: one before its work, and one with its outcome. Both
+// are on the disk before the executor goes on. After a crash the first line alone says that the work
+// may have had its effect. Without a path nothing is kept.
 type journal struct {
-	file *os.File
-	done map[string]line
+	file  *os.File
+	begun map[string]bool
+	done  map[string]line
 }
 
 type line struct {
-	Token  string `json:"token"`
-	Kind   string `json:"kind"`
-	Result []byte `json:"result"`
+	Event  string `json:"event"`
+	Kind   string `json:"kind,omitempty"` // of the outcome; "" before the work
+	Result []byte `json:"result,omitempty"`
 }
 
 func openJournal(path string) (*journal, error) {
-	j := &journal{done: map[string]line{}}
+	j := &journal{begun: map[string]bool{}, done: map[string]line{}}
 	if path == "" {
 		return j, nil
 	}
@@ -34,8 +35,11 @@ func openJournal(path string) (*journal, error) {
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		var l line
-		if json.Unmarshal(lines.Bytes(), &l) == nil { // else a crash cut it short: it was not executed to its end
-			j.done[l.Token] = l
+		if json.Unmarshal(lines.Bytes(), &l) == nil { // else a crash cut it short: what it announces was not done
+			j.begun[l.Event] = true
+			if l.Kind != "" {
+				j.done[l.Event] = l
+			}
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -45,16 +49,30 @@ func openJournal(path string) (*journal, error) {
 	return j, err
 }
 
-func (j *journal) outcome(token string) (kind string, result []byte, known bool) {
-	l, known := j.done[token]
+func (j *journal) outcome(event string) (kind string, result []byte, known bool) {
+	l, known := j.done[event]
 	return l.Kind, l.Result, known
 }
 
-func (j *journal) write(token, kind string, result []byte) error {
+// begin notes that the work on an event begins, and returns whether it had begun before.
+func (j *journal) begin(event string) (again bool, err error) {
+	if j.begun[event] {
+		return true, nil
+	}
+	j.begun[event] = true
+	return false, j.write(line{Event: event})
+}
+
+func (j *journal) end(event, kind string, result []byte) error {
+	l := line{event, kind, result}
+	j.done[event] = l
+	return j.write(l)
+}
+
+func (j *journal) write(l line) error {
 	if j.file == nil {
 		return nil
 	}
-	l := line{token, kind, result}
 	text, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -62,6 +80,5 @@ func (j *journal) write(token, kind string, result []byte) error {
 	if _, err := j.file.Write(append(text, '\n')); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.done[token] = l
 	return j.file.Sync()
 }

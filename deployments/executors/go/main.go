@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,8 +32,9 @@ func main() {
 // errRejected refuses an event permanently; after any other error it may be tried again.
 var errRejected = errors.New("rejected")
 
-// work is what this executor does: it grants the amount of the event.
-func work(ctx context.Context, value []byte) ([]byte, error) {
+// work is what this executor does: it charges the amount of the event. again says that an earlier run
+// was cut off, and may have charged.
+func work(ctx context.Context, g *gateway, reference string, value []byte, again bool) ([]byte, error) {
 	var request struct {
 		Account string `json:"account"`
 		Amount  int    `json:"amount"`
@@ -46,10 +48,15 @@ func work(ctx context.Context, value []byte) ([]byte, error) {
 	}
 	select {
 	case <-time.After(time.Duration(request.WorkMS) * time.Millisecond):
-		return fmt.Appendf(nil, `{"account":%q,"granted":%d}`, request.Account, request.Amount), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if g != nil {
+		if err := g.charge(ctx, charge{reference, request.Account, request.Amount}, again); err != nil {
+			return nil, err
+		}
+	}
+	return fmt.Appendf(nil, `{"account":%q,"granted":%d}`, request.Account, request.Amount), nil
 }
 
 // eventsMax is how many events one transaction has at most.
@@ -59,7 +66,9 @@ type executor struct {
 	*asker
 	session *kgo.GroupTransactSession
 	journal *journal
-	start   bool
+	gateway *gateway // nil for none
+	// start says that it asks before each event, claimedOnly that it skips an event without a claim.
+	start, claimedOnly bool
 	// done has the outcomes of events whose transaction has not committed: they are sent again
 	// without the work.
 	done map[string]*kgo.Record
@@ -90,7 +99,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer session.Close()
-	x := &executor{asker: asker, session: session, journal: journal, start: os.Getenv("EXECUTOR_START") == "true", done: map[string]*kgo.Record{}}
+	x := &executor{
+		asker: asker, session: session, journal: journal, gateway: newGateway(ctx.Done()), start: os.Getenv("EXECUTOR_START") == "true",
+		claimedOnly: os.Getenv("EXECUTOR_CLAIMED_ONLY") == "true", done: map[string]*kgo.Record{},
+	}
 	for ctx.Err() == nil {
 		fetches := session.PollRecords(ctx, eventsMax)
 		if err := fetches.Err(); err != nil {
@@ -110,13 +122,19 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 	defer x.release()
 	var outcomes []*kgo.Record
 	for _, event := range events {
+		if ctx.Err() != nil {
+			return ctx.Err() // the next start executes the others
+		}
 		outcome, err := x.execute(ctx, event)
 		if err != nil {
 			return err
 		}
-		if outcome != nil {
+		if outcome != nil && header(outcome, "oncebus-claim-token") != "" {
 			outcomes = append(outcomes, outcome)
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // the next start finds the outcomes in the journal
 	}
 	if err := x.session.Begin(); err != nil {
 		return err
@@ -133,48 +151,68 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 	return errors.Join(err, failed.Err()) // not committed without an error: the group rebalanced
 }
 
-// execute returns the outcome of an event; nil for none.
+// execute returns the outcome of an event; nil for none. An event without a claim is executed, and
+// has no outcome to record.
 func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record, error) {
 	token := header(event, "oncebus-claim-token")
-	if token == "" {
+	if token == "" && x.claimedOnly {
 		slog.Warn("event without a claim, skipped", "verdict", header(event, "oncebus-verdict"))
 		return nil, nil
 	}
-	if x.done[token] != nil {
-		return x.done[token], nil
+	// All attempts of a key have one reference, so that the other system finds an earlier one.
+	reference := header(event, "oncebus-key")
+	if reference == "" {
+		reference = fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
 	}
-	if x.start && !x.ask(ctx, event, token) {
+	name := cmp.Or(token, reference)
+	if x.done[name] != nil {
+		return x.done[name], nil
+	}
+	if token != "" && x.start && !x.ask(ctx, event, token) {
 		slog.Info("attempt superseded, skipped", "token", token)
 		return nil, ctx.Err()
 	}
-	kind, result, known := x.journal.outcome(token)
+	kind, result, known := x.journal.outcome(name)
 	if !known {
-		running, stop := x.running(ctx, token)
-		value, err := work(running, event.Value)
+		again, err := x.journal.begin(name)
+		if err != nil {
+			return nil, err
+		}
+		// A stop of the process waits for the work.
+		running, stop := x.running(context.WithoutCancel(ctx), token)
+		kind, result = x.outcomeOf(running, reference, event.Value, again)
 		superseded := running.Err() != nil
 		stop()
-		switch {
-		case ctx.Err() != nil:
+		if kind == "" || superseded {
+			slog.Info("attempt superseded, or the process stops", "event", name)
 			return nil, ctx.Err()
-		case superseded:
-			slog.Info("attempt superseded, stopped", "token", token)
-			return nil, nil //nolint:nilerr // err says that the work was ended
 		}
-		kind, result = "completed", value
-		if err != nil {
-			kind, result = "failed", []byte(err.Error())
-		}
-		if errors.Is(err, errRejected) {
-			kind = "rejected"
-		}
-		if err := x.journal.write(token, kind, result); err != nil {
+		if err := x.journal.end(name, kind, result); err != nil {
 			return nil, err
 		}
 	}
 	outcome := x.record(event.Key, token, kind)
 	outcome.Value = result
-	x.done[token] = outcome
+	x.done[name] = outcome
 	return outcome, nil
+}
+
+// outcomeOf does the work. kind is "" if it was cut off.
+func (x *executor) outcomeOf(ctx context.Context, reference string, value []byte, again bool) (kind string, result []byte) {
+	if again && x.gateway == nil {
+		// Fill in here how the other system is asked. Work that runs again may have its effect twice.
+		return "rejected", []byte("rejected: a crash cut the work off, and nothing says whether it had its effect")
+	}
+	result, err := work(ctx, x.gateway, reference, value, again)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "", nil
+	case errors.Is(err, errRejected):
+		return "rejected", []byte(err.Error())
+	case err != nil: // the event may be tried again, by the next attempt
+		return "failed", []byte(err.Error())
+	}
+	return "completed", result
 }
 
 func header(r *kgo.Record, name string) string {

@@ -1,17 +1,23 @@
 """A small executor for a route of oncebus in claim mode, with confluent-kafka.
 
-It reads events with read_committed, works, and commits outcome and offset in one transaction. While it
-works it renews each attempt, and it stops when the answers topic says that the attempt is superseded.
-With EXECUTOR_START=true it asks before each event, and its journal has what it did, so that no event is
-executed twice. ../README.md has the protocol in ten steps, and the settings.
+It reads events with read_committed, charges a card, and commits outcome and offset in one transaction.
+While it works it renews each attempt, and it stops when the answers topic says that the attempt is
+superseded. With EXECUTOR_START=true it asks before each event. Its journal notes each event before the
+work. A crash may come after the charge and before its result is known: then the gateway knows, by the
+reference that each charge has. ../README.md has the protocol in ten steps, the settings, and what to do
+with a system that cannot be asked.
 """
 
+import http.client
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
@@ -24,9 +30,13 @@ INSTANCE = os.environ["EXECUTOR_INSTANCE"]  # different for each process, and th
 RENEW_S = int(os.environ["EXECUTOR_RENEW_MS"]) / 1000
 START = os.environ.get("EXECUTOR_START") == "true"
 JOURNAL = os.environ.get("EXECUTOR_JOURNAL")
+CLAIMED_ONLY = os.environ.get("EXECUTOR_CLAIMED_ONLY") == "true"
+GATEWAY = os.environ.get("EXECUTOR_GATEWAY")
+GATEWAY_ASK = os.environ.get("EXECUTOR_GATEWAY_ASK") == "true"  # it knows no idempotency keys
 
 EVENTS_MAX = 50  # of one transaction
 ASK_AGAIN_S = 5  # an answer may be lost
+GATEWAY_LIMIT_S = 2  # a request without an answer takes effect within this time, or never
 
 stopping = threading.Event()
 
@@ -35,8 +45,10 @@ class Rejected(Exception):
     """Refuses an event permanently. After any other error it may be tried again."""
 
 
-def work(value, superseded):
-    """Grants the amount of the event: this is what the executor does. None if it was superseded."""
+def work(value, reference, again, superseded):
+    """Charges the amount of the event: this is what the executor does. None if it did not end, because the
+    attempt is superseded or the process stops. again says that an earlier run was cut off, and may have
+    charged."""
     try:
         request = json.loads(value)
         account, amount = request["account"], request["amount"]
@@ -46,7 +58,42 @@ def work(value, superseded):
         raise Rejected(f"rejected: {amount} is more than 1000")
     if superseded.wait(request.get("work_ms", 0) / 1000):
         return None
+    if GATEWAY and not charge({"reference": reference, "account": account, "amount": amount}, again, superseded):
+        return None
     return json.dumps({"account": account, "granted": amount}, separators=(",", ":")).encode()
+
+
+def charge(request, unsure, superseded):
+    """Charges once, and returns whether it did. The gateway answers a request whose Idempotency-Key it has
+    seen as it did before. One without such keys is asked first for a charge with the reference: an
+    earlier request may have had its effect, although its answer was lost."""
+    charges = urllib.parse.urljoin(GATEWAY, "/charges")
+    body = json.dumps(request).encode()
+    while not superseded.wait(GATEWAY_LIMIT_S if unsure else 0) and not stopping.is_set():
+        unsure = True
+        try:
+            if GATEWAY_ASK:
+                asked = charges + "?" + urllib.parse.urlencode({"reference": request["reference"]})
+                if send(urllib.request.Request(asked), missing=404):
+                    return True
+            headers = {"Content-Type": "application/json", "Idempotency-Key": request["reference"]}
+            return send(urllib.request.Request(charges, body, headers))
+        except (OSError, http.client.HTTPException) as unknown:  # nothing says whether it charged
+            print("no answer of the gateway, asking again:", unknown, flush=True)
+    return False
+
+
+def send(request, missing=None):
+    """Sends a request to the gateway. It returns False for the status missing."""
+    try:
+        with urllib.request.urlopen(request, timeout=30):
+            return True
+    except urllib.error.HTTPError as answer:
+        if answer.code == missing:
+            return False
+        if 400 <= answer.code < 500 and answer.code not in (408, 409, 429):
+            raise Rejected(f"rejected: the gateway answers {answer.code}") from None
+        raise
 
 
 def header(record, name):
@@ -57,14 +104,12 @@ def header(record, name):
 
 
 class Journal:
-    """A file with a line for each event that was executed: the effect of this example's work.
-
-    A crash before the commit does not execute such an event again. An executor that calls another
-    system asks that system instead.
-    """
+    """A file with two lines for each event: one before its work, and one with its outcome. Both are on
+    the disk before the executor goes on. After a crash the first line alone says that the work may have
+    had its effect. Without a path nothing is kept."""
 
     def __init__(self, path):
-        self.done, self.file = {}, None
+        self.begun, self.done, self.file = set(), {}, None
         if not path:
             return
         self.file = open(path, "a+", encoding="utf-8")
@@ -73,16 +118,29 @@ class Journal:
             try:
                 line = json.loads(text)
             except ValueError:
-                continue  # a crash cut it short: the event was not executed to its end
-            self.done[line["token"]] = (line["kind"], bytes.fromhex(line["result"]))
+                continue  # a crash cut it short: what it announces was not done
+            self.begun.add(line["event"])
+            if "kind" in line:
+                self.done[line["event"]] = (line["kind"], bytes.fromhex(line["result"]))
         self.file.write("\n")
 
-    def write(self, token, kind, result):
+    def begin(self, event):
+        """Notes that the work on an event begins, and returns whether it had begun before."""
+        again = event in self.begun
+        if not again:
+            self.write({"event": event})
+            self.begun.add(event)
+        return again
+
+    def end(self, event, kind, result):
+        self.write({"event": event, "kind": kind, "result": result.hex()})
+        self.done[event] = (kind, result)
+
+    def write(self, line):
         if self.file:
-            self.file.write(json.dumps({"token": token, "kind": kind, "result": result.hex()}) + "\n")
+            self.file.write(json.dumps(line) + "\n")
             self.file.flush()
             os.fsync(self.file.fileno())
-            self.done[token] = (kind, result)
 
 
 class Asker:
@@ -179,31 +237,44 @@ def outcome_headers(token, kind):
 
 
 def execute(event, asker, journal, done):
-    """Returns the kind and the value of an event's outcome; None for none."""
+    """Returns the kind and the value of an event's outcome; None for none. An event without a claim is
+    executed, and has no outcome to record."""
     token = header(event, "oncebus-claim-token")
-    if not token:
+    if not token and CLAIMED_ONLY:
         print("event without a claim, skipped:", header(event, "oncebus-verdict"), flush=True)
         return None
-    if token in done:
-        return done[token]
-    if START and not asker.start(token, event.key()):
+    # All attempts of a key have one reference, so that the other system finds an earlier one.
+    reference = header(event, "oncebus-key") or f"{event.topic()}/{event.partition()}/{event.offset()}"
+    name = token or reference
+    if name in done:
+        return done[name]
+    if token and START and not asker.start(token, event.key()):
         print("attempt superseded, skipped:", token, flush=True)
         return None
-    outcome = journal.done.get(token)
+    outcome = journal.done.get(name)
     if outcome is None:
-        try:
-            kind, result = "completed", work(event.value(), asker.over[token])
-        except Rejected as refused:
-            kind, result = "rejected", str(refused).encode()
-        except Exception as failed:  # the event may be tried again, by the next attempt
-            kind, result = "failed", str(failed).encode()
-        if asker.over[token].is_set():
-            print("attempt superseded, stopped:", token, flush=True)
+        again = journal.begin(name)
+        superseded = asker.over[token] if token else threading.Event()
+        outcome = outcome_of(event.value(), reference, again, superseded)
+        if outcome is None or superseded.is_set():
+            print("attempt superseded, or the process stops:", name, flush=True)
             return None
-        journal.write(token, kind, result)
-        outcome = (kind, result)
-    done[token] = outcome
+        journal.end(name, *outcome)
+    done[name] = outcome
     return outcome
+
+
+def outcome_of(value, reference, again, superseded):
+    if again and not GATEWAY:
+        # Fill in here how the other system is asked. Work that runs again may have its effect twice.
+        return "rejected", b"rejected: a crash cut the work off, and nothing says whether it had its effect"
+    try:
+        result = work(value, reference, again, superseded)
+        return None if result is None else ("completed", result)
+    except Rejected as refused:
+        return "rejected", str(refused).encode()
+    except Exception as failed:  # the event may be tried again, by the next attempt
+        return "failed", str(failed).encode()
 
 
 def run():
@@ -221,7 +292,8 @@ def run():
         if not events:
             continue  # idle: no transaction is open
         asker.hold(events)
-        outcomes = [(e, execute(e, asker, journal, done)) for e in events]
+        # After a stop the next start executes the others.
+        outcomes = [(e, execute(e, asker, journal, done)) for e in events if not stopping.is_set()]
         if stopping.is_set():
             break
         try:
@@ -243,9 +315,10 @@ def commit(producer, consumer, outcomes):
     the broker refuses the transaction of a process that lost the partition."""
     producer.begin_transaction()
     for event, outcome in outcomes:
-        if outcome:
+        token = header(event, "oncebus-claim-token")
+        if outcome and token:
             kind, value = outcome
-            producer.produce(OUTCOMES, key=event.key(), value=value, headers=outcome_headers(header(event, "oncebus-claim-token"), kind))
+            producer.produce(OUTCOMES, key=event.key(), value=value, headers=outcome_headers(token, kind))
     offsets = {}
     for event, _ in outcomes:
         offsets[event.partition()] = TopicPartition(INPUT, event.partition(), event.offset() + 1)

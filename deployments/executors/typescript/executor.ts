@@ -1,9 +1,10 @@
 // A small executor for a route of oncebus in claim mode, with kafkajs.
 //
-// It reads events with read_committed, works, and commits outcome and offset in one transaction. While it works it renews each
-// attempt, and it stops when the answers topic says that the attempt is superseded. With EXECUTOR_START=true it asks before each
-// event, and its journal has what it did, so that no event is executed twice. ../README.md has the protocol in ten steps, and the
-// settings.
+// It reads events with read_committed, charges a card, and commits outcome and offset in one transaction. While it works it renews
+// each attempt, and it stops when the answers topic says that the attempt is superseded. With EXECUTOR_START=true it asks before each
+// event. Its journal notes each event before the work. A crash may come after the charge and before its result is known: then the
+// gateway knows, by the reference that each charge has. ../README.md has the protocol in ten steps, the settings, and what to do with
+// a system that cannot be asked.
 
 import { appendFileSync, closeSync, existsSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
@@ -28,9 +29,13 @@ const INSTANCE = setting("INSTANCE"); // different for each process, and the sam
 const RENEW_MS = Number(setting("RENEW_MS"));
 const START = process.env.EXECUTOR_START === "true";
 const JOURNAL = process.env.EXECUTOR_JOURNAL ?? "";
+const CLAIMED_ONLY = process.env.EXECUTOR_CLAIMED_ONLY === "true";
+const GATEWAY = process.env.EXECUTOR_GATEWAY ?? "";
+const GATEWAY_ASK = process.env.EXECUTOR_GATEWAY_ASK === "true"; // it knows no idempotency keys
 
 const EVENTS_MAX = 50; // of one transaction
 const ASK_AGAIN_MS = 5000; // an answer may be lost
+const GATEWAY_LIMIT_MS = 2000; // a request without an answer takes effect within this time, or never
 
 const kafka = new Kafka({ clientId: INSTANCE, brokers: setting("BROKERS").split(","), logLevel: logLevel.ERROR });
 
@@ -46,8 +51,11 @@ class Rejected extends Error {
   }
 }
 
-/** Grants the amount of the event: this is what the executor does. It throws if the attempt is superseded. */
-async function work(value: string, superseded: AbortSignal): Promise<string> {
+/**
+ * Charges the amount of the event: this is what the executor does. It throws if the attempt is superseded. again says that an earlier
+ * run was cut off, and may have charged.
+ */
+async function work(value: string, reference: string, again: boolean, superseded: AbortSignal): Promise<string> {
   let request: { account?: unknown; amount?: unknown; work_ms?: number } | null;
   try {
     request = JSON.parse(value);
@@ -57,7 +65,49 @@ async function work(value: string, superseded: AbortSignal): Promise<string> {
   if (typeof request?.account !== "string" || typeof request.amount !== "number") throw new Rejected("no account or no amount");
   if (request.amount > 1000) throw new Rejected(`${request.amount} is more than 1000`);
   await pause(request.work_ms ?? 0, undefined, { signal: superseded });
+  if (GATEWAY) await charge({ reference, account: request.account, amount: request.amount }, again, superseded);
   return JSON.stringify({ account: request.account, granted: request.amount });
+}
+
+interface Charge {
+  reference: string;
+  account: string;
+  amount: number;
+}
+
+/** The process stops. */
+const stopping = new AbortController();
+
+/**
+ * Charges once. It throws if the attempt is superseded, or if the process stops without an answer. The gateway answers a request whose
+ * Idempotency-Key it has seen as it did before. One without such keys is asked first for a charge with the reference: an earlier
+ * request may have had its effect, although its answer was lost.
+ */
+async function charge(request: Charge, unsure: boolean, superseded: AbortSignal): Promise<void> {
+  const over = AbortSignal.any([superseded, stopping.signal]);
+  for (; ; unsure = true) {
+    if (unsure) await pause(GATEWAY_LIMIT_MS, undefined, { signal: over });
+    try {
+      const asked = `${GATEWAY}/charges?${new URLSearchParams({ reference: request.reference })}`;
+      if (GATEWAY_ASK && (await send(asked, {}, 404))) return;
+      const headers = { "Content-Type": "application/json", "Idempotency-Key": request.reference };
+      await send(`${GATEWAY}/charges`, { method: "POST", headers, body: JSON.stringify(request) });
+      return;
+    } catch (error) {
+      if (error instanceof Rejected) throw error;
+      console.error("no answer of the gateway, asking again:", String(error)); // nothing says whether it charged
+    }
+  }
+}
+
+/** Sends a request to the gateway. It returns false for the status missing. */
+async function send(url: string, request: RequestInit, missing?: number): Promise<boolean> {
+  const { ok, status, body } = await fetch(url, { ...request, signal: AbortSignal.timeout(30_000) });
+  await body?.cancel();
+  if (ok) return true;
+  if (status === missing) return false;
+  const refused = status < 500 && ![408, 409, 429].includes(status);
+  throw refused ? new Rejected(`the gateway answers ${status}`) : new Error(`the gateway answers ${status}`);
 }
 
 function header(message: { headers?: IHeaders }, name: string): string {
@@ -78,10 +128,11 @@ class Held {
 const held = new Map<string, Held>();
 
 /**
- * The journal is a file with a line for each event that was executed: the effect of this example's work. A crash before the commit
- * does not execute such an event again. An executor that calls another system asks that system instead.
+ * The journal is a file with two lines for each event: one before its work, and one with its outcome. Both are on the disk before the
+ * executor goes on. After a crash the first line alone says that the work may have had its effect. Without a path nothing is kept.
  */
 const journal = new Map<string, Outcome>();
+const begun = new Set<string>();
 let journalFile = -1;
 
 function openJournal() {
@@ -89,20 +140,28 @@ function openJournal() {
   for (const text of existsSync(JOURNAL) ? readFileSync(JOURNAL, "utf8").split("\n") : []) {
     try {
       const line = JSON.parse(text);
-      journal.set(line.token, line);
+      begun.add(line.event);
+      if (line.kind) journal.set(line.event, line);
     } catch {
-      // a crash cut it short: the event was not executed to its end
+      // a crash cut it short: what it announces was not done
     }
   }
   appendFileSync(JOURNAL, "\n");
   journalFile = openSync(JOURNAL, "a");
 }
 
-function writeJournal(token: string, outcome: Outcome) {
+/** Notes that the work on an event begins, and returns whether it had begun before. */
+function begin(event: string): boolean {
+  const again = begun.has(event);
+  if (!again) writeJournal({ event });
+  begun.add(event);
+  return again;
+}
+
+function writeJournal(line: { event: string } & Partial<Outcome>) {
   if (journalFile < 0) return;
-  writeSync(journalFile, JSON.stringify({ token, ...outcome }) + "\n");
+  writeSync(journalFile, JSON.stringify(line) + "\n");
   fsyncSync(journalFile);
-  journal.set(token, outcome);
 }
 
 /** Of the questions: one in the open transaction would not be read. */
@@ -151,35 +210,49 @@ async function renew() {
 /** The outcomes of events whose transaction has not committed: they are sent again without the work. */
 const done = new Map<string, Outcome>();
 
-/** Returns the outcome of an event; undefined for none. */
-async function execute(event: KafkaMessage): Promise<Outcome | undefined> {
+/** Returns the outcome of an event; undefined for none. An event without a claim is executed, and has no outcome to record. */
+async function execute(partition: number, event: KafkaMessage): Promise<Outcome | undefined> {
   const token = tokenOf(event);
-  const attempt = held.get(token);
-  if (!attempt) {
+  if (!token && CLAIMED_ONLY) {
     console.error("event without a claim, skipped:", header(event, "oncebus-verdict"));
     return undefined;
   }
-  if (done.has(token)) return done.get(token);
-  if (START && !(await start(token, attempt))) {
+  // All attempts of a key have one reference, so that the other system finds an earlier one.
+  const reference = header(event, "oncebus-key") || `${INPUT}/${partition}/${event.offset}`;
+  const name = token || reference;
+  if (done.has(name)) return done.get(name);
+  const attempt = held.get(token) ?? new Held(event.key);
+  if (token && START && !(await start(token, attempt))) {
     console.error("attempt superseded, skipped:", token);
     return undefined;
   }
-  let outcome = journal.get(token);
+  let outcome = journal.get(name);
   if (!outcome) {
-    try {
-      outcome = { kind: "completed", value: await work(String(event.value), attempt.over.signal) };
-    } catch (error) {
-      // after failed the event may be tried again, by the next attempt
-      outcome = { kind: error instanceof Rejected ? "rejected" : "failed", value: String((error as Error).message) };
-    }
-    if (attempt.over.signal.aborted) {
-      console.error("attempt superseded, stopped:", token);
+    outcome = await outcomeOf(String(event.value), reference, begin(name), attempt.over.signal);
+    if (!outcome || attempt.over.signal.aborted) {
+      console.error("attempt superseded, or the process stops:", name);
       return undefined;
     }
-    writeJournal(token, outcome);
+    writeJournal({ event: name, ...outcome });
+    journal.set(name, outcome);
   }
-  done.set(token, outcome);
+  done.set(name, outcome);
   return outcome;
+}
+
+/** Does the work. It returns undefined if it was cut off. */
+async function outcomeOf(value: string, reference: string, again: boolean, superseded: AbortSignal): Promise<Outcome | undefined> {
+  if (again && !GATEWAY) {
+    // Fill in here how the other system is asked. Work that runs again may have its effect twice.
+    return { kind: "rejected", value: "rejected: a crash cut the work off, and nothing says whether it had its effect" };
+  }
+  try {
+    return { kind: "completed", value: await work(value, reference, again, superseded) };
+  } catch (error) {
+    if ((error as Error).name === "AbortError") return undefined;
+    // after failed the event may be tried again, by the next attempt
+    return { kind: error instanceof Rejected ? "rejected" : "failed", value: String((error as Error).message) };
+  }
 }
 
 /**
@@ -254,9 +327,11 @@ async function processBatch(admin: Admin, { batch, heartbeat, isRunning, isStale
 async function transact(owner: Owned, partition: number, events: KafkaMessage[]): Promise<boolean> {
   const messages = [];
   for (const event of events) {
-    const outcome = await execute(event);
-    if (outcome) messages.push(record(event.key, tokenOf(event), outcome.kind, outcome.value));
+    if (stopping.signal.aborted) return false; // the next start executes the others
+    const outcome = await execute(partition, event);
+    if (outcome && tokenOf(event)) messages.push(record(event.key, tokenOf(event), outcome.kind, outcome.value));
   }
+  if (stopping.signal.aborted) return false; // the next start finds the outcomes in the journal
   const transaction = await owner.transaction();
   try {
     if (messages.length > 0) await transaction.send({ topic: OUTCOMES, messages });
@@ -294,6 +369,7 @@ async function run() {
   }
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.once(signal, async () => {
+      stopping.abort();
       await Promise.allSettled([consumer.disconnect(), answers.disconnect()]);
       await Promise.allSettled([disown(), asker.disconnect(), admin.disconnect()]);
       if (journalFile >= 0) closeSync(journalFile);

@@ -2,6 +2,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.net.URI;
+import java.net.URLEncoder;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -9,8 +14,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -31,10 +38,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * A small executor for a route of oncebus in claim mode, with kafka-clients.
  *
- * <p>It reads events with read_committed, works, and commits outcome and offset in one transaction. While it works it renews
- * each attempt, and it stops when the answers topic says that the attempt is superseded. With EXECUTOR_START=true it asks
- * before each event, and its journal has what it did, so that no event is executed twice. ../README.md has the protocol in ten
- * steps, and the settings.
+ * <p>It reads events with read_committed, charges a card, and commits outcome and offset in one transaction. While it works it
+ * renews each attempt, and it stops when the answers topic says that the attempt is superseded. With EXECUTOR_START=true it
+ * asks before each event. Its journal notes each event before the work. A crash may come after the charge and before its
+ * result is known: then the gateway knows, by the reference that each charge has. ../README.md has the protocol in ten steps,
+ * the settings, and what to do with a system that cannot be asked.
  */
 public final class Executor {
   static final String BROKERS = System.getenv("EXECUTOR_BROKERS");
@@ -47,11 +55,17 @@ public final class Executor {
   static final long RENEW_MS = Long.parseLong(System.getenv("EXECUTOR_RENEW_MS"));
   static final boolean START = "true".equals(System.getenv("EXECUTOR_START"));
   static final String JOURNAL = System.getenv().getOrDefault("EXECUTOR_JOURNAL", "");
+  static final boolean CLAIMED_ONLY = "true".equals(System.getenv("EXECUTOR_CLAIMED_ONLY"));
+  static final String GATEWAY = System.getenv().getOrDefault("EXECUTOR_GATEWAY", "");
+  /** The gateway knows no idempotency keys. */
+  static final boolean GATEWAY_ASK = "true".equals(System.getenv("EXECUTOR_GATEWAY_ASK"));
 
   /** Most events of one transaction. */
   static final int EVENTS_MAX = 50;
   /** When a start without an answer is asked for again: an answer may be lost. */
   static final long ASK_AGAIN_MS = 5000;
+  /** A request to the gateway without an answer takes effect within this time, or never. */
+  static final long GATEWAY_LIMIT_MS = 2000;
 
   static final ObjectMapper JSON = new ObjectMapper();
   static volatile boolean stopping;
@@ -81,8 +95,11 @@ public final class Executor {
     }
   }
 
-  /** Grants the amount of the event: this is what the executor does. The result means nothing if the attempt was superseded. */
-  static byte[] work(byte[] value, Held held) throws Rejected, InterruptedException {
+  /**
+   * Charges the amount of the event: this is what the executor does. It returns null if it did not end, because the attempt is
+   * superseded or the process stops. again says that an earlier run was cut off, and may have charged.
+   */
+  static byte[] work(byte[] value, String reference, boolean again, Held held) throws Rejected, InterruptedException {
     JsonNode request;
     try {
       request = JSON.readTree(value);
@@ -96,9 +113,54 @@ public final class Executor {
     if (amount > 1000) {
       throw new Rejected(amount + " is more than 1000");
     }
-    held.over.await(request.path("work_ms").asLong(), TimeUnit.MILLISECONDS);
-    return JSON.createObjectNode().put("account", request.get("account").asText()).put("granted", amount).toString()
-        .getBytes(StandardCharsets.UTF_8);
+    if (held.over.await(request.path("work_ms").asLong(), TimeUnit.MILLISECONDS)) {
+      return null;
+    }
+    String account = request.get("account").asText();
+    String charge = JSON.createObjectNode().put("reference", reference).put("account", account).put("amount", amount).toString();
+    if (!GATEWAY.isEmpty() && !charge(reference, charge, again, held)) {
+      return null;
+    }
+    return JSON.createObjectNode().put("account", account).put("granted", amount).toString().getBytes(StandardCharsets.UTF_8);
+  }
+
+  static final HttpClient HTTP = HttpClient.newHttpClient();
+
+  /**
+   * Charges once, and returns whether it did. The gateway answers a request whose Idempotency-Key it has seen as it did before.
+   * One without such keys is asked first for a charge with the reference: an earlier request may have had its effect, although
+   * its answer was lost.
+   */
+  static boolean charge(String reference, String charge, boolean unsure, Held held) throws Rejected, InterruptedException {
+    HttpRequest ask = HttpRequest.newBuilder(URI.create(GATEWAY + "/charges?reference=" + URLEncoder.encode(reference, StandardCharsets.UTF_8)))
+        .timeout(Duration.ofSeconds(30)).build();
+    HttpRequest post = HttpRequest.newBuilder(URI.create(GATEWAY + "/charges")).timeout(Duration.ofSeconds(30))
+        .header("Content-Type", "application/json").header("Idempotency-Key", reference)
+        .POST(HttpRequest.BodyPublishers.ofString(charge)).build();
+    while (!held.over.await(unsure ? GATEWAY_LIMIT_MS : 0, TimeUnit.MILLISECONDS) && !stopping) {
+      unsure = true;
+      try {
+        if (GATEWAY_ASK && send(ask, 404)) {
+          return true;
+        }
+        return send(post, 0);
+      } catch (IOException e) { // nothing says whether it charged
+        System.err.println("no answer of the gateway, asking again: " + e);
+      }
+    }
+    return false;
+  }
+
+  /** Sends a request to the gateway. It returns false for the status missing. */
+  static boolean send(HttpRequest request, int missing) throws Rejected, IOException, InterruptedException {
+    int status = HTTP.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
+    if (status < 300 || status == missing) {
+      return status != missing;
+    }
+    if (status < 500 && status != 408 && status != 409 && status != 429) {
+      throw new Rejected("the gateway answers " + status);
+    }
+    throw new IOException("the gateway answers " + status);
   }
 
   public static void main(String[] args) throws Exception {
@@ -132,6 +194,8 @@ public final class Executor {
 
   final Map<String, Held> held = new ConcurrentHashMap<>();
   final Map<String, Outcome> journal = new HashMap<>();
+  /** The events whose work has begun, by the journal. */
+  final Set<String> begun = new HashSet<>();
   /** The outcomes of events whose transaction has not committed: they are sent again without the work. */
   final Map<String, Outcome> done = new HashMap<>();
   /** Of the questions: one in the open transaction would not be read. */
@@ -163,14 +227,17 @@ public final class Executor {
       List<ProducerRecord<byte[], byte[]>> outcomes = new ArrayList<>();
       Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
       for (ConsumerRecord<byte[], byte[]> event : events) {
+        if (stopping) {
+          return; // the next start executes what is not committed
+        }
         Outcome outcome = execute(event);
-        if (outcome != null) {
+        if (outcome != null && !token(event).isEmpty()) {
           outcomes.add(record(event.key(), token(event), outcome.kind(), outcome.value()));
         }
         offsets.put(new TopicPartition(event.topic(), event.partition()), new OffsetAndMetadata(event.offset() + 1));
       }
       if (stopping) {
-        return; // the next start executes what is not committed
+        return; // the next start finds the outcomes in the journal
       }
       try {
         producer.beginTransaction();
@@ -202,38 +269,57 @@ public final class Executor {
     });
   }
 
-  /** Returns the outcome of an event; null for none. */
+  /** Returns the outcome of an event; null for none. An event without a claim is executed, and has no outcome to record. */
   Outcome execute(ConsumerRecord<byte[], byte[]> event) throws Exception {
     String token = token(event);
-    if (token.isEmpty()) {
+    if (token.isEmpty() && CLAIMED_ONLY) {
       System.err.println("event without a claim, skipped: " + header(event, "oncebus-verdict"));
       return null;
     }
-    if (done.containsKey(token)) {
-      return done.get(token);
+    // All attempts of a key have one reference, so that the other system finds an earlier one.
+    String key = header(event, "oncebus-key");
+    String reference = key.isEmpty() ? event.topic() + "/" + event.partition() + "/" + event.offset() : key;
+    String name = token.isEmpty() ? reference : token;
+    if (done.containsKey(name)) {
+      return done.get(name);
     }
-    Held attempt = held.get(token);
-    if (START && !start(token, attempt)) {
+    Held attempt = token.isEmpty() ? new Held(event.key()) : held.get(token);
+    if (!token.isEmpty() && START && !start(token, attempt)) {
       System.err.println("attempt superseded, skipped: " + token);
       return null;
     }
-    Outcome outcome = journal.get(token);
+    Outcome outcome = journal.get(name);
     if (outcome == null) {
-      try {
-        outcome = new Outcome("completed", work(event.value(), attempt));
-      } catch (Rejected e) {
-        outcome = new Outcome("rejected", e.getMessage().getBytes(StandardCharsets.UTF_8));
-      } catch (RuntimeException e) { // the event may be tried again, by the next attempt
-        outcome = new Outcome("failed", String.valueOf(e.getMessage()).getBytes(StandardCharsets.UTF_8));
-      }
-      if (attempt.superseded()) {
-        System.err.println("attempt superseded, stopped: " + token);
+      outcome = outcomeOf(event.value(), reference, begin(name), attempt);
+      if (outcome == null || attempt.superseded()) {
+        System.err.println("attempt superseded, or the process stops: " + name);
         return null;
       }
-      writeJournal(token, outcome);
+      writeJournal(name + " " + outcome.kind() + " " + Base64.getEncoder().encodeToString(outcome.value()));
+      journal.put(name, outcome);
     }
-    done.put(token, outcome);
+    done.put(name, outcome);
     return outcome;
+  }
+
+  /** Does the work. It returns null if it was cut off. */
+  static Outcome outcomeOf(byte[] value, String reference, boolean again, Held attempt) throws InterruptedException {
+    if (again && GATEWAY.isEmpty()) {
+      // Fill in here how the other system is asked. Work that runs again may have its effect twice.
+      return outcome("rejected", "rejected: a crash cut the work off, and nothing says whether it had its effect");
+    }
+    try {
+      byte[] result = work(value, reference, again, attempt);
+      return result == null ? null : new Outcome("completed", result);
+    } catch (Rejected e) {
+      return outcome("rejected", e.getMessage());
+    } catch (RuntimeException e) { // the event may be tried again, by the next attempt
+      return outcome("failed", String.valueOf(e.getMessage()));
+    }
+  }
+
+  static Outcome outcome(String kind, String text) {
+    return new Outcome(kind, text.getBytes(StandardCharsets.UTF_8));
   }
 
   /** Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. */
@@ -329,15 +415,19 @@ public final class Executor {
   }
 
   /**
-   * Reads the journal: a file with a line for each event that was executed, the effect of this example's work. A crash before
-   * the commit does not execute such an event again. An executor that calls another system asks that system instead.
+   * Reads the journal: a file with two lines for each event, one before its work, and one with its outcome. Both are on the disk
+   * before the executor goes on. After a crash the first line alone says that the work may have had its effect.
    */
   FileOutputStream openJournal() throws IOException {
     Path path = Path.of(JOURNAL);
     if (Files.exists(path)) {
       for (String line : Files.readAllLines(path)) {
         String[] fields = line.split(" ", -1);
-        if (fields.length == 4 && fields[3].equals(".")) { // else a crash cut it short: the event was not executed to its end
+        if (!fields[fields.length - 1].equals(".")) {
+          continue; // a crash cut it short: what it announces was not done
+        }
+        begun.add(fields[0]);
+        if (fields.length == 4) {
           journal.put(fields[0], new Outcome(fields[1], Base64.getDecoder().decode(fields[2])));
         }
       }
@@ -347,12 +437,20 @@ public final class Executor {
     return file;
   }
 
-  void writeJournal(String token, Outcome outcome) throws IOException {
+  /** Notes that the work on an event begins, and returns whether it had begun before. */
+  boolean begin(String event) throws IOException {
+    boolean first = begun.add(event);
+    if (first) {
+      writeJournal(event);
+    }
+    return !first;
+  }
+
+  void writeJournal(String line) throws IOException {
     if (file == null) {
       return;
     }
-    file.write((token + " " + outcome.kind() + " " + Base64.getEncoder().encodeToString(outcome.value()) + " .\n").getBytes(StandardCharsets.UTF_8));
+    file.write((line + " .\n").getBytes(StandardCharsets.UTF_8));
     file.getFD().sync();
-    journal.put(token, outcome);
   }
 }
