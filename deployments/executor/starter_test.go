@@ -244,6 +244,27 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 	}
 }
 
+// TestWorkIsNotedBefore: while an event is worked on, the journal on the disk says so.
+func TestWorkIsNotedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 1)
+	w.answerStarts(t, func(_, _, _ string) string { return "" })
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) {
+			if text, err := os.ReadFile(w.journal); err != nil || !strings.Contains(string(text), `{"state":"begun","token":"token-0"}`) {
+				t.Errorf("the journal says nothing of the work: %s, %v", text, err)
+			}
+			return event.Value, nil
+		})
+	}()
+	w.outcomesSent(t, ctx, 1)
+	stop()
+	must(t, <-ended)
+}
+
 // TestRepeatableWorkRunsAgain: work that a crash cut off runs again only if the settings say so.
 func TestRepeatableWorkRunsAgain(t *testing.T) {
 	t.Parallel()

@@ -134,4 +134,20 @@ var executorList = []mutant{
 		aims:     inCheck("^TestGateway$"),
 		notInSim: notOfOncebus,
 	},
+	{
+		name:     "executor-runs-begun-work-again",
+		hazards:  []string{"D54"},
+		does:     "an executor runs the work again that a crash cut off, so that its effect may happen twice",
+		edits:    []edit{{"deployments/executor/starter.go", "	case a.State == stateBegun && !st.repeatable:\n", "	case a.State == stateBegun && st.repeatable:\n"}},
+		aims:     []suite{executorSuite.aimed("^TestStartsAcrossCrashes$")},
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "executor-notes-after-the-work",
+		hazards:  []string{"D54"},
+		does:     "an executor does not note an event before its work",
+		edits:    []edit{{"deployments/executor/starter.go", "&attempt{State: stateBegun, Token: a.Token}", "&attempt{State: stateAsked, Token: a.Token}"}},
+		aims:     []suite{executorSuite.aimed("^TestWorkIsNotedBefore$")},
+		notInSim: notOfOncebus,
+	},
 }

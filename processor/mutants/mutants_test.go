@@ -67,6 +67,7 @@ var (
 	portableSuite   = suite{name: "portable", pkg: "processor/portable", skip: "^(Bench|Fuzz)"}
 	processorSuite  = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	conformSuite    = suite{name: "conformance", pkg: "processor/conformance", skip: "^(Bench|Fuzz)"}
+	executorSuite   = suite{name: "executor", pkg: "deployments/executor", skip: "^(Bench|Fuzz)"}
 	exploreSuite    = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	switchoverSuite = suite{name: "switchover", pkg: "processor/switchover", skip: "^(Bench|Fuzz)"}
 	simulation      = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -75,7 +76,7 @@ var (
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
 	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, exploreSuite, auditSuite,
-	portableSuite, conformSuite,
+	portableSuite, conformSuite, executorSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.
