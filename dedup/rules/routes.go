@@ -288,12 +288,8 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 			if out.topic == "" {
 				continue
 			}
-			switch in, ok := input[out.topic]; {
-			case ok && in == r:
-				d.failAt(r, out.field, "%s is an input topic of the route in line %d: the record would be processed again and again", out.topic, in.node.Line)
-			case ok:
-				d.failAt(r, out.field, "%s is an input topic of the route in line %d: an app reads nothing that it writes; "+
-					"run the second step as an app of its own, with another ONCEBUS_APP_ID", out.topic, in.node.Line)
+			if in, ok := input[out.topic]; ok {
+				d.refuseLoop(r, in, out.field, out.topic)
 			}
 			if other, ok := output[out.topic]; ok && out.field != "output" {
 				d.failAt(r, out.field, "%s is the output of the route in line %d, which has every event once; "+
@@ -301,6 +297,16 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 			}
 		}
 	}
+}
+
+// refuseLoop refuses a topic to which r writes and from which in reads.
+func (d *decoder) refuseLoop(r, in *draft, field, topic string) {
+	if r == in {
+		d.failAt(r, field, "%s is an input topic of the route in line %d: the record would be processed again and again", topic, in.node.Line)
+		return
+	}
+	d.failAt(r, field, "%s is an input topic of the route in line %d: an app reads nothing that it writes; "+
+		"run the second step as an app of its own, with another ONCEBUS_APP_ID", topic, in.node.Line)
 }
 
 // validateOutcomes refuses a topic that has both events and outcomes.
