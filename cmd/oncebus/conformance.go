@@ -28,10 +28,10 @@ const conformanceAbout = "Tests whether an executor keeps the protocol of claim 
 	"holds. The exit code is 1 if one is broken, or if no rule could be judged.\n\n" +
 	"With --run the kit starts the executor, kills it with SIGKILL and starts it again. The command gets\n" +
 	"EXECUTOR_BROKERS, EXECUTOR_INPUT, EXECUTOR_OUTCOMES, EXECUTOR_ANSWERS, EXECUTOR_GROUP and\n" +
-	"EXECUTOR_START in its environment. It also gets EXECUTOR_INSTANCE, EXECUTOR_RENEW_MS and\n" +
-	"EXECUTOR_JOURNAL, a temporary file, unless the environment of the kit has them. With --kill another\n" +
-	"command kills the executor, and what started it starts it again. Without both the kit asks at the\n" +
-	"terminal. Brokers, TLS and credentials are the settings of 'oncebus run'.\n\n" +
+	"EXECUTOR_START in its environment. It also gets EXECUTOR_INSTANCE, EXECUTOR_RENEW_MS,\n" +
+	"EXECUTOR_GATEWAY_LIMIT_MS and EXECUTOR_JOURNAL, a temporary file, unless the environment of the kit\n" +
+	"has them. With --kill another command kills the executor, and what started it starts it again.\n" +
+	"Without both the kit asks at the terminal. Brokers, TLS and credentials are the settings of 'oncebus run'.\n\n" +
 	"The kit also runs a gateway that charges cards, for work with an effect in another system. Its URL is\n" +
 	"in EXECUTOR_GATEWAY. POST /charges takes {\"reference\":R,\"account\":A,\"amount\":N} with the header\n" +
 	"Idempotency-Key: R, and GET /charges?reference=R asks for a charge. R is the oncebus-key of the event.\n" +
@@ -150,6 +150,8 @@ func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conform
 		"EXECUTOR_INSTANCE=": o.group,
 		"EXECUTOR_RENEW_MS=": strconv.FormatInt(max((s.Lease/renewals).Milliseconds(), 1), 10),
 		"EXECUTOR_JOURNAL=":  filepath.Join(dir, "journal"),
+		// The kit's gateway books nothing late.
+		"EXECUTOR_GATEWAY_LIMIT_MS=": "1000",
 	} {
 		if !slices.ContainsFunc(p.Environ, func(set string) bool { return strings.HasPrefix(set, name) }) {
 			environ = append(environ, name+value)

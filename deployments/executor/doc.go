@@ -11,8 +11,8 @@
 // For work that must never run twice, -answers and -journal make it ask for the start of each
 // event and execute what is granted, renew it while it runs, and write all of that to the
 // journal. After a crash it finishes what the journal has. Work that the crash cut off may
-// have had its effect: it does not run again, unless -repeatable says that it may, and the
-// outcome is rejected. The outcome is sent before the offset is committed. A journal
+// have had its effect: it does not run again, unless -repeatable says that it may. Its
+// outcome is submitted, so that the claim stays. The outcome is sent before the offset is committed. A journal
 // belongs to one process; a lost one leaves the events that it had started in progress,
 // until an operator ends them.
 //

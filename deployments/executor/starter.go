@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -76,7 +77,8 @@ func unlessStopped(ctx context.Context, err error) error {
 // attemptsOf returns the open attempts of the journal and those of new events. An event
 // without a token was let through without a claim: its position names it.
 func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
-	attempts := st.journal.open()
+	// Another process may have read an event without a claim that was not begun: its partition brings it.
+	attempts := slices.DeleteFunc(st.journal.open(), func(a *attempt) bool { return a.Unclaimed && a.State == stateAsked })
 	taken := map[string]bool{} // an event may be read twice
 	for _, a := range attempts {
 		taken[a.Token] = true
@@ -162,7 +164,9 @@ func (st *starter) execute(ctx context.Context, a *attempt) error {
 	case ctx.Err() != nil:
 		return ctx.Err() // the next start executes it
 	case a.State == stateBegun && !st.repeatable:
-		return st.done(a, "rejected", []byte("rejected: a crash cut the work off, and nothing says whether it had its effect"))
+		// After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+		slog.Error("not executed again, because a crash cut it off", "event", a.Token, "key", a.Dedup)
+		return st.done(a, "submitted", []byte("a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome"))
 	case a.State == stateAsked:
 		if err := st.journal.write(true, &attempt{State: stateBegun, Token: a.Token}); err != nil {
 			return err

@@ -136,7 +136,7 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	sent := w.outcomesSent(t, ctx, 4)
 	kill()
 	must(t, <-ended)
-	cut := "token-4 rejected rejected: a crash cut the work off, and nothing says whether it had its effect"
+	cut := "token-4 submitted a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome"
 	if got, want := fmt.Sprint(sent), "[token-0 completed 0 token-1 completed 1 "+cut+" token-3 completed 3]"; got != want {
 		t.Errorf("outcomes %s, want %s", got, want)
 	}

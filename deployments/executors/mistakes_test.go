@@ -281,7 +281,7 @@ func newProcess(t *testing.T, command []string, brokers string, s *conformance.S
 	x := &process{command: command, log: log, environ: append(os.Environ(),
 		"EXECUTOR_BROKERS="+brokers, "EXECUTOR_INPUT=run", "EXECUTOR_OUTCOMES=outcomes", "EXECUTOR_ANSWERS=answers", "EXECUTOR_GROUP=executor",
 		"EXECUTOR_INSTANCE=executor-1", "EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", s.Start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"),
-		"EXECUTOR_GATEWAY="+gateway, fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk))}
+		"EXECUTOR_GATEWAY_LIMIT_MS=1000", "EXECUTOR_GATEWAY="+gateway, fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk))}
 	t.Cleanup(func() {
 		if x.running != nil {
 			_ = x.running.Kill()

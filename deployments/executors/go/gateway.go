@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,7 +19,9 @@ import (
 type gateway struct {
 	url string
 	// ask says that it knows no idempotency keys, so that it is asked for an earlier charge.
-	ask      bool
+	ask bool
+	// limit is how long a request without an answer may take to have its effect.
+	limit    time.Duration
 	client   *http.Client
 	stopping <-chan struct{} // the process stops
 }
@@ -28,7 +32,13 @@ func newGateway(stopping <-chan struct{}) *gateway {
 	if address == "" {
 		return nil
 	}
-	return &gateway{url: address + "/charges", ask: os.Getenv("EXECUTOR_GATEWAY_ASK") == "true", client: &http.Client{Timeout: 30 * time.Second}, stopping: stopping}
+	g := &gateway{url: strings.TrimRight(address, "/") + "/charges", ask: os.Getenv("EXECUTOR_GATEWAY_ASK") == "true", limit: time.Minute, stopping: stopping}
+	if ms, err := strconv.Atoi(os.Getenv("EXECUTOR_GATEWAY_LIMIT_MS")); err == nil {
+		g.limit = time.Duration(ms) * time.Millisecond
+	}
+	// No redirect is followed: a POST would become a GET.
+	g.client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return g
 }
 
 type charge struct {
@@ -37,11 +47,13 @@ type charge struct {
 	Amount    int    `json:"amount"`
 }
 
-// gatewayLimit is how long a request without an answer may take to have its effect.
-const gatewayLimit = 2 * time.Second
+// gatewayPause is the time between two requests.
+const gatewayPause = 2 * time.Second
 
-// charge charges once. The error wraps context.Canceled if ctx ended before, or if the process stops
-// without an answer. The gateway answers a request whose Idempotency-Key it
+// errStopping says that the process stops.
+var errStopping = errors.New("the process stops")
+
+// charge charges once. The error is that of ctx if it ended before, or errStopping. The gateway answers a request whose Idempotency-Key it
 // has seen as it did before. One without such keys is asked first for a charge with the reference: an
 // earlier request may have had its effect, although its answer was lost; unsure says so.
 func (g *gateway) charge(ctx context.Context, c charge, unsure bool) error {
@@ -49,14 +61,18 @@ func (g *gateway) charge(ctx context.Context, c charge, unsure bool) error {
 	if err != nil {
 		return err
 	}
+	pause := gatewayPause
+	if g.ask {
+		pause = g.limit
+	}
 	for ; ; unsure = true {
 		if unsure {
 			select {
-			case <-time.After(gatewayLimit):
+			case <-time.After(pause):
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-g.stopping:
-				return context.Canceled
+				return errStopping
 			}
 		}
 		charged, err := false, error(nil)
@@ -81,7 +97,7 @@ func (g *gateway) send(ctx context.Context, method, address, key string, body []
 		return false, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	if key != "" {
+	if key != "" && !g.ask { // else net/http itself sends the request again
 		request.Header.Set("Idempotency-Key", key)
 	}
 	answer, err := g.client.Do(request)
@@ -94,8 +110,9 @@ func (g *gateway) send(ctx context.Context, method, address, key string, body []
 		return true, nil
 	case status == http.StatusNotFound && method == http.MethodGet:
 		return false, nil
-	case status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+	case method == http.MethodPost && (status == http.StatusBadRequest || status == http.StatusPaymentRequired || status == http.StatusUnprocessableEntity):
+		return false, fmt.Errorf("%w: the gateway answers %d", errRejected, status)
+	default: // it says nothing of the charge: wrong credentials, for example
 		return false, errors.Join(fmt.Errorf("the gateway answers %d", status), err)
 	}
-	return false, fmt.Errorf("%w: the gateway answers %d", errRejected, status)
 }

@@ -178,6 +178,9 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 		if err != nil {
 			return nil, err
 		}
+		if attempt := header(event, "oncebus-attempt"); x.gateway != nil && x.gateway.ask && attempt != "" && attempt != "1" {
+			again = true // an earlier attempt may have a request on its way, too
+		}
 		// A stop of the process waits for the work.
 		running, stop := x.running(context.WithoutCancel(ctx), token)
 		kind, result = x.outcomeOf(running, reference, event.Value, again)
@@ -201,11 +204,13 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 func (x *executor) outcomeOf(ctx context.Context, reference string, value []byte, again bool) (kind string, result []byte) {
 	if again && x.gateway == nil {
 		// Fill in here how the other system is asked. Work that runs again may have its effect twice.
-		return "rejected", []byte("rejected: a crash cut the work off, and nothing says whether it had its effect")
+		// After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+		slog.Error("not run again, because a crash cut it off", "event", reference)
+		return "submitted", []byte("a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome")
 	}
 	result, err := work(ctx, x.gateway, reference, value, again)
 	switch {
-	case errors.Is(err, context.Canceled):
+	case err != nil && ctx.Err() != nil, errors.Is(err, errStopping):
 		return "", nil
 	case errors.Is(err, errRejected):
 		return "rejected", []byte(err.Error())

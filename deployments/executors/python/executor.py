@@ -31,12 +31,13 @@ RENEW_S = int(os.environ["EXECUTOR_RENEW_MS"]) / 1000
 START = os.environ.get("EXECUTOR_START") == "true"
 JOURNAL = os.environ.get("EXECUTOR_JOURNAL")
 CLAIMED_ONLY = os.environ.get("EXECUTOR_CLAIMED_ONLY") == "true"
-GATEWAY = os.environ.get("EXECUTOR_GATEWAY")
+GATEWAY = os.environ.get("EXECUTOR_GATEWAY", "").rstrip("/")
 GATEWAY_ASK = os.environ.get("EXECUTOR_GATEWAY_ASK") == "true"  # it knows no idempotency keys
+GATEWAY_LIMIT_S = int(os.environ.get("EXECUTOR_GATEWAY_LIMIT_MS", "60000")) / 1000  # until a request has its effect, or never
 
 EVENTS_MAX = 50  # of one transaction
 ASK_AGAIN_S = 5  # an answer may be lost
-GATEWAY_LIMIT_S = 2  # a request without an answer takes effect within this time, or never
+GATEWAY_PAUSE_S = 2  # between two requests
 
 stopping = threading.Event()
 
@@ -67,31 +68,45 @@ def charge(request, unsure, superseded):
     """Charges once, and returns whether it did. The gateway answers a request whose Idempotency-Key it has
     seen as it did before. One without such keys is asked first for a charge with the reference: an
     earlier request may have had its effect, although its answer was lost."""
-    charges = urllib.parse.urljoin(GATEWAY, "/charges")
+    charges = GATEWAY + "/charges"
     body = json.dumps(request).encode()
-    while not superseded.wait(GATEWAY_LIMIT_S if unsure else 0) and not stopping.is_set():
+    pause = GATEWAY_LIMIT_S if GATEWAY_ASK else GATEWAY_PAUSE_S
+    while not superseded.wait(pause if unsure else 0) and not stopping.is_set():
         unsure = True
         try:
             if GATEWAY_ASK:
                 asked = charges + "?" + urllib.parse.urlencode({"reference": request["reference"]})
                 if send(urllib.request.Request(asked), missing=404):
                     return True
+                if superseded.is_set():
+                    return False
             headers = {"Content-Type": "application/json", "Idempotency-Key": request["reference"]}
-            return send(urllib.request.Request(charges, body, headers))
+            return send(urllib.request.Request(charges, body, headers), refused=(400, 402, 422))
         except (OSError, http.client.HTTPException) as unknown:  # nothing says whether it charged
             print("no answer of the gateway, asking again:", unknown, flush=True)
     return False
 
 
-def send(request, missing=None):
-    """Sends a request to the gateway. It returns False for the status missing."""
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: a POST would become a GET."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+opener = urllib.request.build_opener(NoRedirect)
+
+
+def send(request, missing=None, refused=()):
+    """Sends a request to the gateway. It returns False for the status missing. Other statuses than these
+    say nothing of the charge: wrong credentials, for example."""
     try:
-        with urllib.request.urlopen(request, timeout=30):
+        with opener.open(request, timeout=30):
             return True
     except urllib.error.HTTPError as answer:
         if answer.code == missing:
             return False
-        if 400 <= answer.code < 500 and answer.code not in (408, 409, 429):
+        if answer.code in refused:
             raise Rejected(f"rejected: the gateway answers {answer.code}") from None
         raise
 
@@ -253,7 +268,10 @@ def execute(event, asker, journal, done):
         return None
     outcome = journal.done.get(name)
     if outcome is None:
+        # An earlier attempt may have a request on its way, too.
         again = journal.begin(name)
+        if GATEWAY_ASK and header(event, "oncebus-attempt") not in ("", "1"):
+            again = True
         superseded = asker.over[token] if token else threading.Event()
         outcome = outcome_of(event.value(), reference, again, superseded)
         if outcome is None or superseded.is_set():
@@ -267,10 +285,14 @@ def execute(event, asker, journal, done):
 def outcome_of(value, reference, again, superseded):
     if again and not GATEWAY:
         # Fill in here how the other system is asked. Work that runs again may have its effect twice.
-        return "rejected", b"rejected: a crash cut the work off, and nothing says whether it had its effect"
+        # After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+        print("not run again, because a crash cut it off:", reference, flush=True)
+        return "submitted", b"a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome"
     try:
         result = work(value, reference, again, superseded)
-        return None if result is None else ("completed", result)
+        if result is None and (superseded.is_set() or stopping.is_set()):
+            return None
+        return "completed", result or b""
     except Rejected as refused:
         return "rejected", str(refused).encode()
     except Exception as failed:  # the event may be tried again, by the next attempt

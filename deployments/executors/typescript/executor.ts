@@ -6,7 +6,7 @@
 // gateway knows, by the reference that each charge has. ../README.md has the protocol in ten steps, the settings, and what to do with
 // a system that cannot be asked.
 
-import { appendFileSync, closeSync, existsSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import { appendFileSync, closeSync, existsSync, fsyncSync, openSync, readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import kafkajs, { type Admin, type EachBatchPayload, type IHeaders, type KafkaMessage, type Producer, type Transaction } from "kafkajs";
 // @ts-expect-error: the package has no types
@@ -30,12 +30,13 @@ const RENEW_MS = Number(setting("RENEW_MS"));
 const START = process.env.EXECUTOR_START === "true";
 const JOURNAL = process.env.EXECUTOR_JOURNAL ?? "";
 const CLAIMED_ONLY = process.env.EXECUTOR_CLAIMED_ONLY === "true";
-const GATEWAY = process.env.EXECUTOR_GATEWAY ?? "";
+const GATEWAY = (process.env.EXECUTOR_GATEWAY ?? "").replace(/\/+$/, "");
 const GATEWAY_ASK = process.env.EXECUTOR_GATEWAY_ASK === "true"; // it knows no idempotency keys
+const GATEWAY_LIMIT_MS = Number(process.env.EXECUTOR_GATEWAY_LIMIT_MS ?? "60000"); // until a request has its effect, or never
 
 const EVENTS_MAX = 50; // of one transaction
 const ASK_AGAIN_MS = 5000; // an answer may be lost
-const GATEWAY_LIMIT_MS = 2000; // a request without an answer takes effect within this time, or never
+const GATEWAY_PAUSE_MS = 2000; // between two requests
 
 const kafka = new Kafka({ clientId: INSTANCE, brokers: setting("BROKERS").split(","), logLevel: logLevel.ERROR });
 
@@ -86,28 +87,31 @@ const stopping = new AbortController();
 async function charge(request: Charge, unsure: boolean, superseded: AbortSignal): Promise<void> {
   const over = AbortSignal.any([superseded, stopping.signal]);
   for (; ; unsure = true) {
-    if (unsure) await pause(GATEWAY_LIMIT_MS, undefined, { signal: over });
+    if (unsure) await pause(GATEWAY_ASK ? GATEWAY_LIMIT_MS : GATEWAY_PAUSE_MS, undefined, { signal: over });
     try {
       const asked = `${GATEWAY}/charges?${new URLSearchParams({ reference: request.reference })}`;
       if (GATEWAY_ASK && (await send(asked, {}, 404))) return;
+      superseded.throwIfAborted();
       const headers = { "Content-Type": "application/json", "Idempotency-Key": request.reference };
-      await send(`${GATEWAY}/charges`, { method: "POST", headers, body: JSON.stringify(request) });
+      await send(`${GATEWAY}/charges`, { method: "POST", headers, body: JSON.stringify(request) }, undefined, [400, 402, 422]);
       return;
     } catch (error) {
-      if (error instanceof Rejected) throw error;
+      if (error instanceof Rejected || superseded.aborted) throw error;
       console.error("no answer of the gateway, asking again:", String(error)); // nothing says whether it charged
     }
   }
 }
 
-/** Sends a request to the gateway. It returns false for the status missing. */
-async function send(url: string, request: RequestInit, missing?: number): Promise<boolean> {
-  const { ok, status, body } = await fetch(url, { ...request, signal: AbortSignal.timeout(30_000) });
+/**
+ * Sends a request to the gateway. It returns false for the status missing. Other statuses than these say nothing of the charge: wrong
+ * credentials, for example. No redirect is followed: a POST would become a GET.
+ */
+async function send(url: string, request: RequestInit, missing?: number, refused: number[] = []): Promise<boolean> {
+  const { ok, status, body } = await fetch(url, { ...request, redirect: "manual", signal: AbortSignal.timeout(30_000) });
   await body?.cancel();
   if (ok) return true;
   if (status === missing) return false;
-  const refused = status < 500 && ![408, 409, 429].includes(status);
-  throw refused ? new Rejected(`the gateway answers ${status}`) : new Error(`the gateway answers ${status}`);
+  throw refused.includes(status) ? new Rejected(`the gateway answers ${status}`) : new Error(`the gateway answers ${status}`);
 }
 
 function header(message: { headers?: IHeaders }, name: string): string {
@@ -160,8 +164,13 @@ function begin(event: string): boolean {
 
 function writeJournal(line: { event: string } & Partial<Outcome>) {
   if (journalFile < 0) return;
-  writeSync(journalFile, JSON.stringify(line) + "\n");
-  fsyncSync(journalFile);
+  try {
+    appendFileSync(journalFile, JSON.stringify(line) + "\n");
+    fsyncSync(journalFile);
+  } catch (error) {
+    console.error("executor failed:", error);
+    process.exit(1); // the work must not go on without its note
+  }
 }
 
 /** Of the questions: one in the open transaction would not be read. */
@@ -228,7 +237,9 @@ async function execute(partition: number, event: KafkaMessage): Promise<Outcome 
   }
   let outcome = journal.get(name);
   if (!outcome) {
-    outcome = await outcomeOf(String(event.value), reference, begin(name), attempt.over.signal);
+    // An earlier attempt may have a request on its way, too.
+    const again = begin(name) || (GATEWAY_ASK && !["", "1"].includes(header(event, "oncebus-attempt")));
+    outcome = await outcomeOf(String(event.value), reference, again, attempt.over.signal);
     if (!outcome || attempt.over.signal.aborted) {
       console.error("attempt superseded, or the process stops:", name);
       return undefined;
@@ -244,12 +255,14 @@ async function execute(partition: number, event: KafkaMessage): Promise<Outcome 
 async function outcomeOf(value: string, reference: string, again: boolean, superseded: AbortSignal): Promise<Outcome | undefined> {
   if (again && !GATEWAY) {
     // Fill in here how the other system is asked. Work that runs again may have its effect twice.
-    return { kind: "rejected", value: "rejected: a crash cut the work off, and nothing says whether it had its effect" };
+    // After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+    console.error("not run again, because a crash cut it off:", reference);
+    return { kind: "submitted", value: "a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome" };
   }
   try {
     return { kind: "completed", value: await work(value, reference, again, superseded) };
   } catch (error) {
-    if ((error as Error).name === "AbortError") return undefined;
+    if (superseded.aborted || stopping.signal.aborted) return undefined;
     // after failed the event may be tried again, by the next attempt
     return { kind: error instanceof Rejected ? "rejected" : "failed", value: String((error as Error).message) };
   }

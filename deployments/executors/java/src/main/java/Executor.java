@@ -56,7 +56,7 @@ public final class Executor {
   static final boolean START = "true".equals(System.getenv("EXECUTOR_START"));
   static final String JOURNAL = System.getenv().getOrDefault("EXECUTOR_JOURNAL", "");
   static final boolean CLAIMED_ONLY = "true".equals(System.getenv("EXECUTOR_CLAIMED_ONLY"));
-  static final String GATEWAY = System.getenv().getOrDefault("EXECUTOR_GATEWAY", "");
+  static final String GATEWAY = System.getenv().getOrDefault("EXECUTOR_GATEWAY", "").replaceAll("/+$", "");
   /** The gateway knows no idempotency keys. */
   static final boolean GATEWAY_ASK = "true".equals(System.getenv("EXECUTOR_GATEWAY_ASK"));
 
@@ -65,7 +65,9 @@ public final class Executor {
   /** When a start without an answer is asked for again: an answer may be lost. */
   static final long ASK_AGAIN_MS = 5000;
   /** A request to the gateway without an answer takes effect within this time, or never. */
-  static final long GATEWAY_LIMIT_MS = 2000;
+  static final long GATEWAY_LIMIT_MS = Long.parseLong(System.getenv().getOrDefault("EXECUTOR_GATEWAY_LIMIT_MS", "60000"));
+  /** Between two requests to the gateway. */
+  static final long GATEWAY_PAUSE_MS = 2000;
 
   static final ObjectMapper JSON = new ObjectMapper();
   static volatile boolean stopping;
@@ -137,13 +139,17 @@ public final class Executor {
     HttpRequest post = HttpRequest.newBuilder(URI.create(GATEWAY + "/charges")).timeout(Duration.ofSeconds(30))
         .header("Content-Type", "application/json").header("Idempotency-Key", reference)
         .POST(HttpRequest.BodyPublishers.ofString(charge)).build();
-    while (!held.over.await(unsure ? GATEWAY_LIMIT_MS : 0, TimeUnit.MILLISECONDS) && !stopping) {
+    long pause = GATEWAY_ASK ? GATEWAY_LIMIT_MS : GATEWAY_PAUSE_MS;
+    while (!held.over.await(unsure ? pause : 0, TimeUnit.MILLISECONDS) && !stopping) {
       unsure = true;
       try {
-        if (GATEWAY_ASK && send(ask, 404)) {
+        if (GATEWAY_ASK && send(ask, 404, Set.of())) {
           return true;
         }
-        return send(post, 0);
+        if (held.superseded()) {
+          return false;
+        }
+        return send(post, 0, Set.of(400, 402, 422));
       } catch (IOException e) { // nothing says whether it charged
         System.err.println("no answer of the gateway, asking again: " + e);
       }
@@ -151,13 +157,16 @@ public final class Executor {
     return false;
   }
 
-  /** Sends a request to the gateway. It returns false for the status missing. */
-  static boolean send(HttpRequest request, int missing) throws Rejected, IOException, InterruptedException {
+  /**
+   * Sends a request to the gateway. It returns false for the status missing. Other statuses than these say nothing of the
+   * charge: wrong credentials, for example. The client follows no redirect: a POST would become a GET.
+   */
+  static boolean send(HttpRequest request, int missing, Set<Integer> refused) throws Rejected, IOException, InterruptedException {
     int status = HTTP.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
     if (status < 300 || status == missing) {
       return status != missing;
     }
-    if (status < 500 && status != 408 && status != 409 && status != 429) {
+    if (refused.contains(status)) {
       throw new Rejected("the gateway answers " + status);
     }
     throw new IOException("the gateway answers " + status);
@@ -290,7 +299,9 @@ public final class Executor {
     }
     Outcome outcome = journal.get(name);
     if (outcome == null) {
-      outcome = outcomeOf(event.value(), reference, begin(name), attempt);
+      // An earlier attempt may have a request on its way, too.
+      boolean again = begin(name) || GATEWAY_ASK && !Set.of("", "1").contains(header(event, "oncebus-attempt"));
+      outcome = outcomeOf(event.value(), reference, again, attempt);
       if (outcome == null || attempt.superseded()) {
         System.err.println("attempt superseded, or the process stops: " + name);
         return null;
@@ -306,11 +317,16 @@ public final class Executor {
   static Outcome outcomeOf(byte[] value, String reference, boolean again, Held attempt) throws InterruptedException {
     if (again && GATEWAY.isEmpty()) {
       // Fill in here how the other system is asked. Work that runs again may have its effect twice.
-      return outcome("rejected", "rejected: a crash cut the work off, and nothing says whether it had its effect");
+      // After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+      System.err.println("not run again, because a crash cut it off: " + reference);
+      return outcome("submitted", "a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome");
     }
     try {
       byte[] result = work(value, reference, again, attempt);
-      return result == null ? null : new Outcome("completed", result);
+      if (result == null && (attempt.superseded() || stopping)) {
+        return null;
+      }
+      return new Outcome("completed", result == null ? new byte[0] : result);
     } catch (Rejected e) {
       return outcome("rejected", e.getMessage());
     } catch (RuntimeException e) { // the event may be tried again, by the next attempt
