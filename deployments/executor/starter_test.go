@@ -74,6 +74,26 @@ func (w *workbench) outcomesSent(t *testing.T, ctx context.Context, n int) (sent
 	return sent
 }
 
+// counted is work that counts.
+func (w *workbench) counted(_ context.Context, event *kgo.Record) ([]byte, error) {
+	w.count(event)
+	return event.Value, nil
+}
+
+// assertOutcomes runs the executor until it has sent n outcomes, which must be want.
+func (w *workbench) assertOutcomes(t *testing.T, want string, n int, work func(context.Context, *kgo.Record) ([]byte, error)) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- w.run(ctx, work) }()
+	if got := fmt.Sprint(w.outcomesSent(t, ctx, n)); got != want {
+		t.Errorf("outcomes %s, want %s", got, want)
+	}
+	stop()
+	must(t, <-ended)
+}
+
 // TestSupersededIsNotExecuted: an event whose start is not granted is not executed, and the
 // others are.
 func TestSupersededIsNotExecuted(t *testing.T) {
@@ -85,17 +105,7 @@ func TestSupersededIsNotExecuted(t *testing.T) {
 		}
 		return ""
 	})
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
-	}()
-	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 4)), "[token-0 completed 0 token-1 completed 1 token-3 completed 3 token-4 completed 4]"; got != want {
-		t.Errorf("outcomes %s, want %s", got, want)
-	}
-	stop()
-	must(t, <-ended)
+	w.assertOutcomes(t, "[token-0 completed 0 token-1 completed 1 token-3 completed 3 token-4 completed 4]", 4, w.counted)
 	for n := range 5 {
 		if got := w.worked[n].Load(); got != 1 && n != 2 || got != 0 && n == 2 {
 			t.Errorf("event %d was executed %d times", n, got)
@@ -123,7 +133,6 @@ func TestStartsAcrossCrashes(t *testing.T) {
 {"state":"begun","token":"token-4"}
 {"state":"done","token":"token-0","outcome":"completed","result":"MA=="}
 {"state":"done","tok`), 0o600))
-	work := func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil }
 	s, err := openJournal(w.journal)
 	must(t, err)
 	if _, err := openJournal(w.journal); err == nil || !strings.Contains(err.Error(), "another process has it") {
@@ -132,7 +141,7 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	must(t, s.close())
 	running, kill := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- w.run(running, work) }()
+	go func() { ended <- w.run(running, w.counted) }()
 	sent := w.outcomesSent(t, ctx, 4)
 	kill()
 	must(t, <-ended)
@@ -249,20 +258,12 @@ func TestWorkIsNotedBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 1)
 	w.answerStarts(t, func(_, _, _ string) string { return "" })
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) {
-			if text, err := os.ReadFile(w.journal); err != nil || !strings.Contains(string(text), `{"state":"begun","token":"token-0"}`) {
-				t.Errorf("the journal says nothing of the work: %s, %v", text, err)
-			}
-			return event.Value, nil
-		})
-	}()
-	w.outcomesSent(t, ctx, 1)
-	stop()
-	must(t, <-ended)
+	w.assertOutcomes(t, "[token-0 completed 0]", 1, func(_ context.Context, event *kgo.Record) ([]byte, error) {
+		if text, err := os.ReadFile(w.journal); err != nil || !strings.Contains(string(text), `{"state":"begun","token":"token-0"}`) {
+			t.Errorf("the journal says nothing of the work: %s, %v", text, err)
+		}
+		return event.Value, nil
+	})
 }
 
 // TestRepeatableWorkRunsAgain: work that a crash cut off runs again only if the settings say so.
@@ -275,17 +276,7 @@ func TestRepeatableWorkRunsAgain(t *testing.T) {
 {"state":"asked","token":"token-0","value":"MA=="}
 {"state":"begun","token":"token-0"}
 `), 0o600))
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
-	}()
-	if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-0 completed 0]"; got != want {
-		t.Errorf("outcomes %s, want %s", got, want)
-	}
-	stop()
-	must(t, <-ended)
+	w.assertOutcomes(t, "[token-0 completed 0]", 1, w.counted)
 	w.assertWorkedOnce(t, 1)
 }
 
@@ -308,17 +299,7 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 {"state":"begun","token":"in/0/0"}
 {"state":"done","token":"in/0/0","outcome":"completed","result":"MA=="}
 `), 0o600))
-			ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-			defer stop()
-			ended := make(chan error, 1)
-			go func() {
-				ended <- w.run(ctx, func(_ context.Context, event *kgo.Record) ([]byte, error) { w.count(event); return event.Value, nil })
-			}()
-			if got, want := fmt.Sprint(w.outcomesSent(t, ctx, 1)), "[token-2 completed 2]"; got != want {
-				t.Errorf("outcomes %s, want %s", got, want)
-			}
-			stop()
-			must(t, <-ended)
+			w.assertOutcomes(t, "[token-2 completed 2]", 1, w.counted)
 			want := [...]int32{0, 1, 1}
 			if claimedOnly {
 				want[1] = 0

@@ -53,9 +53,10 @@ const gatewayPause = 2 * time.Second
 // errStopping says that the process stops.
 var errStopping = errors.New("the process stops")
 
-// charge charges once. The error is that of ctx if it ended before, or errStopping. The gateway answers a request whose Idempotency-Key it
-// has seen as it did before. One without such keys is asked first for a charge with the reference: an
-// earlier request may have had its effect, although its answer was lost; unsure says so.
+// charge charges once. The error is that of ctx if it ended before, or errStopping. The gateway answers a
+// request whose Idempotency-Key it has seen as it did before. One without such keys is asked first for a
+// charge with the reference: an earlier request may have had its effect, although its answer was lost;
+// unsure says so.
 func (g *gateway) charge(ctx context.Context, c charge, unsure bool) error {
 	body, err := json.Marshal(c)
 	if err != nil {
