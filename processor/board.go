@@ -150,6 +150,8 @@ type board struct {
 	inputs  map[string][]InputState // by worker of the routing stage
 	stuck   reasons                 // why a restoring task or a routed partition makes no progress
 	unread  reasons                 // for which schema a partition waits
+	// hanging names the transactions that hang and that no process of the app can close; "" for none.
+	hanging string
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
 }
@@ -174,6 +176,18 @@ func (b *board) setNotTaken(reason string) {
 	b.mu.Lock()
 	b.notTaken = reason
 	b.mu.Unlock()
+}
+
+func (b *board) setHanging(what string) {
+	b.mu.Lock()
+	b.hanging = what
+	b.mu.Unlock()
+}
+
+func (b *board) hangingTransactions() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hanging
 }
 
 func (b *board) notTakenReason() string {
@@ -266,6 +280,9 @@ func (b *board) ready(paused error) error {
 	if paused != nil {
 		return paused
 	}
+	if what := b.hangingTransactions(); what != "" {
+		return errors.New(what)
+	}
 	all := b.unsortedTasks() // a start with many tasks is polled often
 	runs := runningTasks(all)
 	if len(runs) < len(all) {
@@ -356,6 +373,9 @@ func (b *board) brokerResponds(ping error, began time.Time) bool {
 func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
 	if len(m.subscribed()) == 0 {
 		return nil // no route needs this stage
+	}
+	if why := m.waitsFor(); why != "" {
+		return fmt.Errorf("worker %s waits until its last transaction is closed: %s", m.name, why)
 	}
 	assignment := m.assigned()
 	if assignment == nil {

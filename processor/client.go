@@ -61,7 +61,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onLost(gone) }),
 
-		kgo.TransactionTimeout(cfg.TransactionTimeout),
+		kafka.TransactionTimeout(cfg.TransactionTimeout),
 		// No RecordDeliveryTimeout: franz-go counts it from the record's timestamp,
 		// which is the original's. An undeliverable record waits for the broker,
 		// which then refuses it, because the transaction has timed out.

@@ -41,11 +41,7 @@ const renewMax = 10 * time.Second
 
 // subscribe takes the topics of the worker's edition.
 func (w *worker) subscribe() {
-	topics := w.rt.Topology.Routed
-	if w.stage == app.StageDedup {
-		topics = w.rt.Topology.TaskTopics()
-	}
-	w.member.subscribe(topics)
+	w.member.subscribe(w.rt.Topology.StageTopics(w.stage))
 }
 
 // takeEdition takes the newest edition for the next client, and waits for one in which

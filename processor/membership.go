@@ -30,6 +30,8 @@ type membership struct {
 	assignment, placed map[app.TaskID]bool
 	// id is that of the member in the group when it last got partitions; "" without an assignment.
 	id string
+	// waits is what the worker waits for before it joins the group; "" if it does not wait.
+	waits string
 	// removed is a topic in the sync response that the worker does not read; "" for
 	// none. The assignment does not have it.
 	removed string
@@ -41,6 +43,20 @@ func (m *membership) reset() {
 	defer m.mu.Unlock()
 	m.rebalanced = false
 	m.assignment, m.placed, m.removed, m.id = nil, map[app.TaskID]bool{}, "", ""
+}
+
+// setWaits publishes what the worker waits for before it joins the group; "" for nothing.
+func (m *membership) setWaits(reason string) {
+	m.mu.Lock()
+	m.waits = reason
+	m.mu.Unlock()
+}
+
+// waitsFor returns what the worker waits for; "" for nothing.
+func (m *membership) waitsFor() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.waits
 }
 
 // subscribe sets the topics that the worker reads.

@@ -38,6 +38,8 @@ type metrics struct {
 	backlogs      prometheus.Gauge
 	held          prometheus.Gauge
 	schemaWaits   prometheus.Gauge
+	// hanging has no series of a partition without such a transaction.
+	hanging *prometheus.GaugeVec
 }
 
 // observeHold publishes for how long a hold, nil for none, is in force at a broker time.
@@ -93,7 +95,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_hold_seconds",
 			Help: "For how long a hold is in force, 0 without one. Meanwhile no input is processed, and the ingress responds with 503; oncebus release ends it."}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs, m.held, m.schemaWaits)
+	m.hanging = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_hanging_transactions",
+		Help: "1 for a partition with an open transaction that its coordinator has completed, or does not know, and that oncebus cannot close. Readers wait before it."}, taskLabels)
+	reg.MustRegister(m.hanging, m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused, m.backlogs, m.held, m.schemaWaits)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

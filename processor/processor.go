@@ -84,7 +84,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 			cfg: cfg, log: log, renewing: make(chan struct{}, 1), baseOptions: append(append(opts, append(budget.ClientOptions(cfg.BatchBytesMax()), kgo.WithHooks(board))...), extra...), counted: map[string]kgo.Opt{}, budget: budget, stores: stores, standbys: restore.NewStandbys(log), idle: newIdleMemory(), board: board, limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval, progressInterval: progress.Interval,
-			manifestInterval: manifestInterval, manifestDue: make(chan struct{}, 1), followDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
+			manifestInterval: manifestInterval, hangInterval: hangInterval, manifestDue: make(chan struct{}, 1), followDue: make(chan struct{}, 1), erasures: newErasures(), holds: app.NewHolds(),
 			pacing: pacing{backlog: backlogMin, room: firstRoom, interval: paceInterval},
 		},
 		routes: routes, redact: redact, stops: make(chan error, 1),
@@ -145,6 +145,7 @@ func (p *Processor) run(ctx context.Context) error {
 		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, newSetFollower(&p.shared, p.conn()), &holdFollower{&p.shared, p.conn()}).run(background)
 	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
+	helpers.Go(func() { newHangWatch(&p.shared, p.conn()).run(background) })
 	return p.explainCluster(ctx, p.work(ctx))
 }
 

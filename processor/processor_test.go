@@ -142,6 +142,9 @@ func (p *Processor) SetSweepAfter(n int64) { p.sweepAfter = n }
 // SetManifestInterval sets the time between two readings of the manifest topic.
 func (p *Processor) SetManifestInterval(d time.Duration) { p.manifestInterval = d }
 
+// SetHangInterval sets the time between two looks for transactions that hang.
+func (p *Processor) SetHangInterval(d time.Duration) { p.hangInterval = d }
+
 // ReadManifestNow makes the processor read the manifest topic at once.
 func (p *Processor) ReadManifestNow() { p.readManifestNow() }
 

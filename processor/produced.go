@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,14 +48,23 @@ type produced struct {
 	singleErr error                // for which its topic refused it for good
 	watched   map[*kgo.Record]bool // whether the broker has it
 
+	// last is the transaction before the open one, nil if that is closed. Its end is not known
+	// everywhere, so the records of the open one are kept until then.
+	last *ending
+	kept []*kgo.Record
+	// written is where the records of the open transaction went. The promises add to it, one
+	// at a time, and the worker reads it when all are kept.
+	written written
+
 	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
 
 // newProduced returns the records of a worker without any. The batches that it produces
 // decompress to batchMax bytes at most.
 func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *produced {
-	p := &produced{client: client, topology: topology, refused: map[string]bool{}, watched: map[*kgo.Record]bool{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
+	p := &produced{client: client, topology: topology, refused: map[string]bool{}, watched: map[*kgo.Record]bool{}, written: written{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
 	p.promise = func(r *kgo.Record, err error) {
+		p.written.add(r.Topic, r.Partition)
 		p.unacked.Add(-producedBytes(r))
 		if err == nil {
 			p.acknowledge(r)
@@ -111,7 +121,43 @@ func (p *produced) sendBatched(r *kgo.Record) {
 		p.watches.Store(true)
 		p.mu.Unlock()
 	}
+	if p.last != nil {
+		p.kept = append(p.kept, r)
+		if p.last.isOver() {
+			_ = p.giveKept(context.Background()) // err returns the error
+		}
+		return
+	}
 	p.client.Produce(context.Background(), r, p.promise)
+}
+
+// hangs returns why the last transaction cannot be closed by this client; nil if it may.
+func (p *produced) hangs() error {
+	if p.last == nil || !p.last.isOver() {
+		return nil
+	}
+	return p.last.await(context.Background())
+}
+
+// giveKept gives the client the records that were kept, once the last transaction is closed. If it
+// is not, the open one fails.
+func (p *produced) giveKept(ctx context.Context) error {
+	if p.last == nil {
+		return nil
+	}
+	if err := p.last.await(ctx); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.firstErr = cmp.Or(p.firstErr, err)
+		return err
+	}
+	p.last = nil
+	for _, r := range p.kept {
+		p.client.Produce(context.Background(), r, p.promise)
+	}
+	clear(p.kept)
+	p.kept = p.kept[:0]
+	return nil
 }
 
 // watch watches the records that send sends, until the end of the transaction.
@@ -159,7 +205,9 @@ func producedBytes(r *kgo.Record) int64 {
 func (p *produced) flush() {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
-	_ = p.client.Flush(ctx)
+	if p.giveKept(ctx) == nil {
+		_ = p.client.Flush(ctx)
+	}
 }
 
 // err returns the first produce error of the open transaction.
@@ -169,8 +217,13 @@ func (p *produced) err() error {
 	return p.firstErr
 }
 
-// reset drops the errors after the end of the transaction.
+// reset drops the errors, and the records that were kept, after the end of the transaction.
 func (p *produced) reset() {
+	for _, r := range p.kept { // of a transaction that was aborted
+		p.unacked.Add(-producedBytes(r))
+	}
+	clear(p.kept)
+	p.kept = p.kept[:0]
 	p.mu.Lock()
 	p.firstErr, p.single, p.singleErr = nil, nil, nil
 	clear(p.refused)
@@ -325,7 +378,7 @@ func (p *produced) sendAlone(r *kgo.Record) error {
 	p.sendBatched(r)
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
-	if p.client.Flush(ctx) != nil {
+	if p.giveKept(ctx) != nil || p.client.Flush(ctx) != nil {
 		return nil // the end of the transaction finds it
 	}
 	p.mu.Lock()

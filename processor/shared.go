@@ -50,11 +50,11 @@ type shared struct {
 
 	patience time.Duration // with refused credentials, while running
 	// These are the constants of those names; tests set shorter times.
-	stallAfter, ownersInterval, purgeInterval, progressInterval, manifestInterval time.Duration
-	inputsInterval                                                                time.Duration         // of progress.InputsInterval; 0 for that
-	sweepAfter                                                                    int64                 // judge.State.SweepAfter
-	pacing                                                                        pacing                // of the routing stage
-	counting                                                                      func(context.Context) // restore.Source.Counting
+	stallAfter, ownersInterval, purgeInterval, progressInterval, manifestInterval, hangInterval time.Duration
+	inputsInterval                                                                              time.Duration         // of progress.InputsInterval; 0 for that
+	sweepAfter                                                                                  int64                 // judge.State.SweepAfter
+	pacing                                                                                      pacing                // of the routing stage
+	counting                                                                                    func(context.Context) // restore.Source.Counting
 
 	// anyLiveAt is when a worker last polled records of a partition without a backlog, in
 	// Unix nanoseconds. The pacers of all workers write and read it.

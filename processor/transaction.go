@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -49,6 +50,12 @@ type transactions struct {
 	schemas    *schemaWaits
 	oversized  *oversized // batches at which the client stopped
 	stopping   bool       // the open transaction is the last one before a clean stop
+	// producer is the producer id of the open transaction, or of the last one. offsets are those
+	// that the transaction commits, denied the topics that nothing shows whether it is closed in.
+	producer int64
+	offsets  map[string][]int32
+	denied   map[string]bool
+	follow   func(kadm.TopicsSet, map[string][]int32) // follows the end of a transaction
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
@@ -68,6 +75,7 @@ type transactions struct {
 
 // close leaves the group and closes the tasks.
 func (x *transactions) close(cancelClient context.CancelFunc) {
+	x.produced.last.end()
 	x.logOmitted(true)
 	hurry := time.AfterFunc(leaveMax, cancelClient)
 	x.session.CloseAllowingRebalance()
@@ -285,6 +293,9 @@ func (x *transactions) end() error {
 	failpoint.Hit(failpoint.BeforeFlush)
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer flushed()
+	if err := x.produced.giveKept(flushCtx); err != nil {
+		return x.abort(err)
+	}
 	if err := x.client.Flush(flushCtx); err != nil {
 		x.progressFailed()
 		x.series.unknown.Inc()
@@ -296,6 +307,7 @@ func (x *transactions) end() error {
 		return x.abort(x.refused(err))
 	}
 	clear(x.attempted)
+	x.noteProducer()
 	ctx, done := x.lock.endContext()
 	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
@@ -307,6 +319,7 @@ func (x *transactions) end() error {
 		x.series.unknown.Inc()
 		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
+	x.followEnd()
 	if !committed {
 		x.series.aborted.Inc()
 		x.afterAbort()
@@ -373,8 +386,12 @@ func (x *transactions) abort(reason error) error {
 func (x *transactions) endAborting() error {
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
+	x.noteProducer()
 	_, err := x.session.End(ctx, kgo.TryAbort)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil:
+		x.followEnd()
+	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", errNotFlushed, err)
 	}
 	return err
@@ -454,6 +471,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)
 	}
+	x.noteOffsets(req)
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -162,6 +163,12 @@ func (w *worker) runClient(ctx context.Context) error {
 	if !w.takeEdition(ctx) {
 		return nil
 	}
+	if err := w.settle(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
@@ -174,8 +181,15 @@ func (w *worker) runClient(ctx context.Context) error {
 	}()
 	// This registers the transactional id, which aborts an open transaction of the
 	// process before. Else readers would wait for its timeout.
-	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
+	id, _, err := w.txns.client.ProducerID(ctx)
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
+	}
+	w.txns.producer = id
+	if last, err := w.anyLast(ctx); err == nil {
+		w.follow(last)
+	} else if ctx.Err() == nil {
+		return err
 	}
 	defer w.observe()()
 	for ctx.Err() == nil {
@@ -216,6 +230,9 @@ func (w *worker) mustReplaceClient() error {
 	if _, missed := w.txns.oversized.announcements(); missed {
 		return errOversize
 	}
+	if err := w.txns.produced.hangs(); err != nil {
+		return err // also without events: a task that restores waits before what hangs
+	}
 	if w.mayRenew() {
 		return errSuperseded
 	}
@@ -254,7 +271,8 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, edition: w.edition, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, targets: &w.targets, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, edition: w.edition, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, targets: &w.targets, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}, denied: map[string]bool{}}
+	w.txns.follow = func(partitions kadm.TopicsSet, offsets map[string][]int32) { w.follow(w.last(partitions, offsets)) }
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 const doctorAbout = "Connects with the settings of 'oncebus run' and shows, one line each, what the service needs:\n" +
 	"brokers, versions and features, coordinators, rights, topics and their settings, replicas, the\n" +
-	"manifest, clocks, quotas and disks. Below each finding is what to do. It writes nothing, neither\n" +
+	"manifest, open transactions, clocks, quotas and disks. Below each finding is what to do. It writes nothing, neither\n" +
 	"to the cluster nor to the disk, and may run while the service runs. Exit codes: 0 works, 1 works,\n" +
 	"but something is at risk, 2 will not work."
 

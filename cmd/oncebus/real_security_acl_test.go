@@ -68,6 +68,7 @@ var settingRules = []rule{
 // optionalRules follow on the page; they enable further functions.
 var optionalRules = []rule{
 	{"topic", "prefix `<app>-`", "Create", "for the first start, unless an administrator creates the internal topics", nil},
+	{"topic", "every output, duplicates and dead-letter topic", "Read", "to see a transaction that [hangs](OPERATIONS.md#hanging-transactions) there; without it the next one decides about its records too", nil},
 	{"topic", "`<app>-repartition` and the changelogs", "Delete", "to delete records that no event needs; without it the topics grow, and the log says so once for each", nil},
 }
 

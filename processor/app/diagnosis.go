@@ -47,6 +47,7 @@ type Facts struct {
 	manifest *Manifest
 	probes   []probe
 	inputs   inputFacts
+	hanging  hangingFacts
 	clocks   clockFacts
 	quotas   kadm.DescribedClientQuotas
 	logDirs  kadm.DescribedAllLogDirs
@@ -77,6 +78,7 @@ var checks = []check{
 	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
 	{name: "inputs", read: (*Facts).readInputs, verdict: (*Facts).judgeInputs, starts: true},
 	{name: "time", read: (*Facts).readTime, verdict: (*Facts).judgeTime, starts: true},
+	{name: "transactions", read: (*Facts).readTransactions, verdict: (*Facts).judgeTransactions, starts: true},
 	{name: "clocks", read: (*Facts).readClocks, verdict: (*Facts).judgeClocks},
 	{name: "quotas", read: (*Facts).readQuotas, verdict: (*Facts).judgeQuotas},
 	{name: "disks", read: (*Facts).readLogDirs, verdict: (*Facts).judgeDisks},

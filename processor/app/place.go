@@ -78,6 +78,17 @@ func TransactionalID(app, stage string, worker int, instance string) string {
 	return fmt.Sprintf("%s-%s-%d/%s", app, stage, worker, instance)
 }
 
+// StageOf returns the stage of the worker that has a transactional id; "" for an id of another
+// kind, or of another app.
+func StageOf(app, id string) string {
+	for _, stage := range []string{StageRoute, StageDedup} {
+		if strings.HasPrefix(id, app+"-"+stage+"-") {
+			return stage
+		}
+	}
+	return ""
+}
+
 // TaskID identifies a task: a partition whose records are partitioned by dedup key.
 type TaskID struct {
 	Topic     string

@@ -121,7 +121,7 @@ func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*
 // manifestWriter returns a client with the transactional id of the manifest.
 func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, error) {
 	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
-		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
+		kafka.TransactionTimeout(s.cfg.TransactionTimeout))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, err

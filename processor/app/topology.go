@@ -220,6 +220,28 @@ func (t *Topology) Written() []string {
 	return slices.Concat(t.internal(), t.emissions, t.former)
 }
 
+// Inputs returns the topics of the routes that oncebus reads.
+func (t *Topology) Inputs() []string { return slices.Concat(t.Routed, t.Prepartitioned) }
+
+// StageTopics returns the topics that the workers of a stage read.
+func (t *Topology) StageTopics(stage string) []string {
+	if stage == StageRoute {
+		return t.Routed
+	}
+	return t.TaskTopics()
+}
+
+// Partitions returns the partitions of topics, as far as they are known.
+func (t *Topology) Partitions(topics []string) kadm.TopicsSet {
+	all := kadm.TopicsSet{}
+	for _, name := range topics {
+		for p := range t.Topics[name].Partitions {
+			all.Add(name, p)
+		}
+	}
+	return all
+}
+
 func (t *Topology) external() []string {
 	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)
 }

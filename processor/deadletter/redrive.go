@@ -212,7 +212,7 @@ func (c *Client) register(ctx context.Context) error {
 	id := TransactionalID(c.cfg.AppID)
 	client, err := kgo.NewClient(append(slices.Clone(c.options),
 		kgo.TransactionalID(id),
-		kgo.TransactionTimeout(c.cfg.TransactionTimeout),
+		kafka.TransactionTimeout(c.cfg.TransactionTimeout),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }),
 		kafka.EndOnce(c.cfg.TransactionTimeout))...)
 	if err != nil {

@@ -64,7 +64,7 @@ type copier struct {
 func (m *Mover) openCopier(ctx context.Context) (*kgo.Client, error) {
 	id := TransactionalID(m.cfg.AppID)
 	client, err := kgo.NewClient(append(slices.Clone(m.options),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), kgo.TransactionTimeout(m.cfg.TransactionTimeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), kafka.TransactionTimeout(m.cfg.TransactionTimeout),
 		kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
 		kafka.EndOnce(m.cfg.TransactionTimeout))...)
 	if err != nil {

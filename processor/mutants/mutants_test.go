@@ -68,6 +68,7 @@ var (
 	processorSuite  = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	conformSuite    = suite{name: "conformance", pkg: "processor/conformance", skip: "^(Bench|Fuzz)"}
 	executorSuite   = suite{name: "executor", pkg: "deployments/executor", skip: "^(Bench|Fuzz)"}
+	hangingSuite    = suite{name: "hanging", pkg: "processor/hanging", skip: "^(Bench|Fuzz)"}
 	exploreSuite    = suite{name: "explore", pkg: "processor/explore", skip: "^(Bench|Fuzz)"}
 	switchoverSuite = suite{name: "switchover", pkg: "processor/switchover", skip: "^(Bench|Fuzz)"}
 	simulation      = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -76,7 +77,7 @@ var (
 // packageSuites are the suites without the processor's, which uses all their packages.
 var packageSuites = []suite{
 	dedupSuite, rulesSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, appSuite, assignSuite, restoreSuite, frontSuite, signatureSuite, ingressSuite, letterSuite, exploreSuite, auditSuite,
-	portableSuite, conformSuite, executorSuite,
+	portableSuite, conformSuite, executorSuite, hangingSuite,
 }
 
 // aimed returns s with only the tests that match a pattern.
@@ -100,7 +101,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, seedList, windowList, shadowList, setList, clusterList, claimChangeList, executorList, providerList, formatList, tenantList, answerList, sourceList)
+var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetList, edgeList, mendList, redriveList, exploreList, ledgerList, warmList, auditList, moveList, seedList, windowList, shadowList, setList, clusterList, claimChangeList, executorList, providerList, formatList, tenantList, answerList, sourceList, hangingList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is

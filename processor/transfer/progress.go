@@ -84,7 +84,7 @@ type journal struct {
 func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progress, error) {
 	id := TransactionalID(c.cfg.AppID)
 	client, err := kgo.NewClient(append(slices.Clone(c.options),
-		kgo.TransactionalID(id), kgo.TransactionTimeout(c.cfg.TransactionTimeout), kafka.EndOnce(c.cfg.TransactionTimeout))...)
+		kgo.TransactionalID(id), kafka.TransactionTimeout(c.cfg.TransactionTimeout), kafka.EndOnce(c.cfg.TransactionTimeout))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("client: %w", err)
 	}

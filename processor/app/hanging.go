@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"oncebus/processor/hanging"
+	"oncebus/processor/kafka"
+)
+
+// hangingPause is the time between the two looks of a diagnosis at open transactions. A live
+// worker's transaction ends in between.
+const hangingPause = 2 * time.Second
+
+// hangingFacts are what leaders and coordinators say about open transactions.
+type hangingFacts struct {
+	hangs  []hanging.Hang
+	denied []string // topics that the user has no right to read
+	looked int      // partitions
+}
+
+// readTransactions reads which transactions hang in the topics of the app.
+func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
+	partitions := f.topology.Partitions(f.present(f.topology.all()))
+	partitions.Each(func(string, int32) { f.hanging.looked++ })
+	first := hanging.Look(ctx, c.Client, partitions, nil)
+	for topic := range first.Denied {
+		f.hanging.denied = append(f.hanging.denied, topic)
+	}
+	slices.Sort(f.hanging.denied)
+	if len(first.Open) == 0 {
+		return nil
+	}
+	if err := kafka.Pause(ctx, hangingPause); err != nil {
+		return err
+	}
+	second := hanging.Look(ctx, c.Client, partitions, first.Denied)
+	hangs, err := hanging.Owned(ctx, c.Admin, hanging.Staying(first.Open, second.Open))
+	f.hanging.hangs = hangs
+	return err
+}
+
+// judgeTransactions names the transactions that hang, and the topics in which none would be seen.
+func (f *Facts) judgeTransactions() []Finding {
+	var findings []Finding
+	for _, h := range f.hanging.hangs {
+		finding := Finding{Level: Fails, Text: h.String() + ": readers wait before it", Action: h.Abort()}
+		switch {
+		case StageOf(f.Config.AppID, h.ID) != "":
+			finding.Action = "a running process of the app closes it within seconds, as the coordinator recorded: start one, and repeat the command"
+		case h.ID == "" && time.Since(h.Written) < unownedAfter:
+			finding.Level, finding.Action = AtRisk, "repeat the command in a minute: a transaction ends by its timeout"
+		}
+		findings = append(findings, finding)
+	}
+	for _, topic := range f.hanging.denied {
+		if slices.Contains(f.topology.emissions, topic) {
+			findings = append(findings, Finding{
+				Level: AtRisk, Text: fmt.Sprintf("no right to Read on topic %s: a marker that Kafka forgets to write there is not missed, so the next transaction decides about the records of both", topic),
+				Action: kafka.Grant("Read", kafka.ResourceTopic, topic),
+			})
+		}
+	}
+	if len(findings) == 0 {
+		findings = append(findings, Finding{Text: fmt.Sprintf("no transaction hangs in %d partitions", f.hanging.looked)})
+	}
+	return findings
+}
+
+// unownedAfter is after what time a transaction hangs of which no coordinator says anything: the
+// default of transaction.timeout.ms.
+const unownedAfter = time.Minute

@@ -1,0 +1,97 @@
+package processor_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor"
+)
+
+// TestNoTransactionBeforeTheLastIsClosed: while the coordinator writes the markers of a transaction,
+// or says so, the worker judges events and writes nothing of the next one.
+func TestNoTransactionBeforeTheLastIsClosed(t *testing.T) {
+	t.Parallel()
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			cfg.Workers = 1
+			i := b.ready(b.start(cfg))
+			b.produce(batch("a", 50)...)
+			b.drain(i, "signals.raw")
+
+			id := "app-" + stage + "-0/one"
+			var ending atomic.Bool
+			var asked, wrote atomic.Int64
+			ending.Store(true)
+			b.cluster.ControlKey(kmsg.DescribeTransactions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				b.cluster.KeepControl()
+				if !ending.Load() || !slices.Contains(req.(*kmsg.DescribeTransactionsRequest).TransactionalIDs, id) {
+					return nil, nil, false
+				}
+				asked.Add(1)
+				resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+				s := kmsg.NewDescribeTransactionsResponseTransactionState()
+				s.TransactionalID, s.State = id, "PrepareCommit"
+				resp.TransactionStates = append(resp.TransactionStates, s)
+				return resp, nil, true
+			})
+			b.cluster.ControlKey(kmsg.Produce.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				b.cluster.KeepControl()
+				if by := req.(*kmsg.ProduceRequest).TransactionID; by != nil && *by == id {
+					wrote.Add(1)
+				}
+				return nil, nil, false
+			})
+			b.produce(batch("b", 50)...) // its transaction may begin
+			b.wait("the worker to look whether it is closed", func() bool { return asked.Load() > 0 })
+			before := wrote.Load()
+			b.produce(batch("c", 50)...)
+			seen := asked.Load()
+			b.wait("the worker to look again and again", func() bool { return asked.Load() > seen+5 })
+			if now := wrote.Load(); now != before {
+				t.Errorf("the next transaction sent %d requests with records before the last one was closed", now-before)
+			}
+			ending.Store(false)
+			b.drain(i, "signals.raw")
+			assertOut(t, b, batch("a", 50), batch("b", 50), batch("c", 50))
+		})
+	}
+}
+
+// TestHangingTransactionOfASender: a transaction that no coordinator knows is open in an input. The
+// process says so, names the command, and does not touch it.
+func TestHangingTransactionOfASender(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.startWith(b.config("one"), func(p *processor.Processor) { p.SetHangInterval(20 * time.Millisecond) }))
+	b.cluster.ControlKey(kmsg.ListTransactions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		return req.ResponseKind(), nil, true
+	})
+	ctx := context.Background()
+	sender := b.newClient(kgo.TransactionalID("sender"), kgo.TransactionTimeout(10*time.Minute))
+	must(t, sender.BeginTransaction())
+	must(t, sender.ProduceSync(ctx, &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"id":"x"}`)}).FirstErr())
+	const series = `oncebus_hanging_transactions{partition="1",topic="signals.raw"}`
+	b.wait("the process to report it", func() bool {
+		err := i.Ready()
+		return gather(t, i)[series] == 1 && err != nil && strings.Contains(err.Error(), "kafka-transactions.sh abort --topic signals.raw --partition 1 --start-offset ")
+	})
+	if !strings.Contains(b.logs.String(), "a transaction hangs") {
+		t.Error("the log does not say it")
+	}
+	must(t, sender.EndTransaction(ctx, kgo.TryAbort))
+	b.ready(i)
+	if _, shown := gather(t, i)[series]; shown {
+		t.Error("the metric still reports it")
+	}
+}

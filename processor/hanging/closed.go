@@ -1,0 +1,82 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncebus/processor/kafka"
+)
+
+// ErrHangs is wrapped by the error about a transaction whose coordinator has completed it while
+// it is open.
+var ErrHangs = errors.New("a transaction hangs")
+
+// offsetsMax is how long offsets may stay pending after the coordinator has completed their
+// transaction. After a rebalance another member may have committed them again meanwhile.
+const offsetsMax = 2 * time.Second
+
+// AwaitClosed returns nil once the last transaction of a producer id is closed in each of
+// its partitions, and its offsets are those of the group. It returns an error that wraps [ErrHangs]
+// if that will not come by itself, and another one once ctx is done. skip are the topics
+// that the user has no right to read.
+func (s *Settler) AwaitClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool) error {
+	wait := newWaiter(s.Waits)
+	defer wait.over()
+	var completed time.Time
+	for {
+		err := s.lookClosed(ctx, last, producer, skip, &completed)
+		if err == nil || errors.Is(err, ErrHangs) || kafka.Classify(err) == kafka.Stop {
+			return err
+		}
+		if wait.pause(ctx, err) != nil {
+			return fmt.Errorf("the last transaction of %s is not known to be closed: %w", last.ID, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+// lookClosed returns why the transaction is not known to be closed; nil if it is. It notes when
+// it first found that the coordinator has completed it.
+func (s *Settler) lookClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool, completed *time.Time) error {
+	if completed.IsZero() {
+		at, err := s.describe(ctx, last.ID)
+		if err != nil {
+			return err
+		}
+		switch phaseOf(at) {
+		case open, begun, ending:
+			return waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
+		}
+		*completed = time.Now()
+	}
+	sight := Look(ctx, s.Client, last.Partitions, skip)
+	if open := sight.Of(producer); len(open) > 0 {
+		return fmt.Errorf("%w: its coordinator has completed it, and %s", ErrHangs, Describe(open))
+	}
+	for topic := range sight.Denied {
+		skip[topic] = true
+	}
+	if why := sight.Unknown(); why != "" {
+		return waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
+	}
+	if len(last.Offsets) == 0 {
+		return nil
+	}
+	stable, err := kafka.StableOffsets(ctx, s.Client, last.Group, last.Offsets)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if left := unstable(last.Offsets, stable); len(left) > 0 {
+		why := fmt.Errorf("its offsets of %v are pending in group %s", left, last.Group)
+		if time.Since(*completed) > offsetsMax {
+			return fmt.Errorf("%w: its coordinator has completed it, and %w", ErrHangs, why)
+		}
+		return why
+	}
+	return nil
+}

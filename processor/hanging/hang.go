@@ -1,0 +1,75 @@
+package hanging
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// Hang is an open transaction that no coordinator is about to end.
+type Hang struct {
+	Open
+
+	// ID is the transactional id of the producer, and State what its coordinator says about it.
+	// Both are "" if no coordinator knows the producer, or the user has no right to describe
+	// the id.
+	ID, State string
+}
+
+func (h Hang) String() string {
+	owner := "no coordinator names its transactional id"
+	if h.ID != "" {
+		owner = fmt.Sprintf("the coordinator of its transactional id %s has completed it (%s)", h.ID, h.State)
+	}
+	return fmt.Sprintf("%s; %s", h.Open, owner)
+}
+
+// Abort returns the command of Kafka that ends the transaction. It drops the records, also if the
+// coordinator has committed them.
+func (h Hang) Abort() string {
+	return fmt.Sprintf("kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", h.Topic, h.Number, h.From)
+}
+
+// Staying returns what is open now and was before.
+func Staying(before, now []Open) (staying []Open) {
+	for _, o := range now {
+		if slices.ContainsFunc(before, func(b Open) bool {
+			return b.Partition == o.Partition && b.Producer == o.Producer && b.From == o.From
+		}) {
+			staying = append(staying, o)
+		}
+	}
+	return staying
+}
+
+// Owned asks the coordinators about open transactions. It leaves out those that a
+// coordinator has open or is about to end.
+func Owned(ctx context.Context, admin *kadm.Client, open []Open) (hangs []Hang, err error) {
+	if len(open) == 0 {
+		return nil, nil
+	}
+	var producers []int64
+	for _, o := range open {
+		if !slices.Contains(producers, o.Producer) {
+			producers = append(producers, o.Producer)
+		}
+	}
+	listed, err := admin.ListTransactions(ctx, producers, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list the transactions of producers %v: %w", producers, err)
+	}
+	of := map[int64]kadm.ListedTransaction{}
+	for _, l := range listed {
+		of[l.ProducerID] = l
+	}
+	for _, o := range open {
+		l, known := of[o.Producer]
+		if known && phaseOf(&state{Name: l.State}) != over {
+			continue
+		}
+		hangs = append(hangs, Hang{o, l.TxnID, l.State})
+	}
+	return hangs, nil
+}

@@ -1,0 +1,351 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"oncebus/processor/kafka"
+)
+
+// A Settler closes what the last transaction of a transactional id left open.
+//
+// It raises the epoch of the producer, so that a process which still uses the id cannot
+// join the empty transaction. The epoch is raised from the one that the coordinator showed: if
+// anybody raised it since, the request fails, and the Settler looks again.
+//
+// InitProducerID makes the coordinator forget how the last transaction ended. So the Settler
+// writes it into the request: the transaction timeout of a producer that closes what was
+// committed is an odd number of milliseconds, all others are even ([kafka.TransactionTimeout]). A Settler that
+// is killed in between has said with the same request what is left to do, and any other
+// goes on with it.
+type Settler struct {
+	Client *kgo.Client
+	Admin  *kadm.Client
+	// Options are those of a client of the app, without an id or a group.
+	Options []kgo.Opt
+	Log     *slog.Logger
+	// Waits is called with what the Settler waits for, and with "" when it goes on.
+	Waits func(reason string)
+}
+
+// Last is what the last transaction of a transactional id may have left open.
+type Last struct {
+	ID string // transactional id
+	// Partitions are those that it may have written to.
+	Partitions kadm.TopicsSet
+	// Group is the consumer group whose offsets it may have committed, Offsets the partitions
+	// of these offsets.
+	Group   string
+	Offsets map[string][]int32
+}
+
+const (
+	// pauseMin and pauseMax bound the time between two questions to a coordinator or leader.
+	pauseMin, pauseMax = time.Millisecond, 100 * time.Millisecond
+	// saysAfter is how long a Settler waits before it says so.
+	saysAfter = 5 * time.Second
+	// repairTimeout is the transaction timeout of a producer that closes what was committed: the
+	// highest that brokers accept by default (transaction.max.timeout.ms), as an odd number. Were
+	// the empty transaction to time out, its marker would abort what was committed.
+	repairTimeout = 15*time.Minute - time.Millisecond
+)
+
+// state is what a coordinator says about a transactional id.
+type state struct {
+	Name     string // of the state, as Kafka calls it
+	Producer int64
+	Epoch    int16
+	Timeout  int32 // of its transactions, in ms
+}
+
+// closesCommitted reports whether the producer was made to close what was committed.
+func (s *state) closesCommitted() bool { return s.Timeout%2 != 0 }
+
+// committed reports whether the last transaction that wrote something was committed. The state
+// is Empty after InitProducerID, which aborts an open transaction.
+func (s *state) committed() bool { return s.closesCommitted() || s.Name == stateCommitted }
+
+// The states of a transaction that matter, as Kafka calls them.
+const (
+	stateEmpty, stateOngoing     = "Empty", "Ongoing"
+	stateCommitted, stateAborted = "CompleteCommit", "CompleteAbort"
+)
+
+// phase is what the state of a coordinator allows.
+type phase int
+
+const (
+	unused phase = iota // there was no transaction
+	open                // a transaction is open, and its producer or its timeout ends it
+	begun               // an empty transaction is open that closes what was committed
+	ending              // the coordinator writes markers
+	over                // the coordinator has written all markers, or dropped some
+)
+
+// phaseOf returns the phase of a state, nil for an unknown transactional id.
+func phaseOf(s *state) phase {
+	switch {
+	case s == nil || s.Name == "Dead":
+		return unused
+	case s.Name == stateOngoing && s.closesCommitted():
+		return begun
+	case s.Name == stateOngoing:
+		return open
+	case s.Name == stateEmpty, s.Name == stateCommitted, s.Name == stateAborted:
+		return over
+	}
+	return ending
+}
+
+// describe asks the coordinator about a transactional id. It returns nil for one that is not
+// known.
+func (s *Settler) describe(ctx context.Context, id string) (*state, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookMax)
+	defer cancel()
+	described, err := s.Admin.DescribeTransactions(ctx, id)
+	d, ok := described[id]
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, kerr.CoordinatorNotAvailable
+	case errors.Is(d.Err, kerr.TransactionalIDNotFound):
+		return nil, nil //nolint:nilnil // a state without a transactional id
+	case d.Err != nil:
+		return nil, d.Err
+	}
+	return &state{d.State, d.ProducerID, d.ProducerEpoch, d.TimeoutMillis}, nil
+}
+
+// Settle returns once nothing of the last transaction is open that its coordinator has
+// completed. It waits for coordinators and leaders until ctx is done, and returns an error only
+// then, or if an operator has to grant a right. It leaves a transaction alone that its
+// coordinator has not completed.
+//
+// It closes offsets of the group that stay pending once: they may be those of another producer.
+func (s *Settler) Settle(ctx context.Context, last Last) error {
+	wait := newWaiter(s.Waits)
+	defer wait.over()
+	for {
+		done, err := s.step(ctx, &last)
+		if done || kafka.Classify(err) == kafka.Stop {
+			return err
+		}
+		if wait.pause(ctx, err) != nil {
+			return fmt.Errorf("close the last transaction of %s: %w", last.ID, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+// A waitError says what the next step waits for.
+type waitError string
+
+func (e waitError) Error() string { return string(e) }
+
+// step takes one step, and reports whether nothing is left to do. Its error says why another
+// one is needed.
+func (s *Settler) step(ctx context.Context, last *Last) (done bool, err error) {
+	at, err := s.describe(ctx, last.ID)
+	if err != nil {
+		return false, fmt.Errorf("ask the coordinator of transactional id %s: %w", last.ID, err)
+	}
+	switch phaseOf(at) {
+	case unused, open:
+		return true, nil
+	case begun:
+		return false, s.with(func(client *kgo.Client) error { return endWith(ctx, client, last.ID, at, true) })
+	case ending:
+		return false, waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
+	}
+	sight := Look(ctx, s.Client, last.Partitions, nil)
+	if why := sight.Unknown(); why != "" {
+		return false, waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
+	}
+	hanging := sight.Of(at.Producer)
+	pending, err := s.pendingOffsets(ctx, last)
+	if err != nil || len(hanging) == 0 && !pending {
+		return err == nil, err
+	}
+	err = s.with(func(client *kgo.Client) error { return s.close(ctx, client, last, at, hanging, pending) })
+	if pending && err == nil {
+		last.Offsets = nil
+	}
+	return false, err
+}
+
+// with calls do with a client for the requests of an empty transaction.
+func (s *Settler) with(do func(*kgo.Client) error) error {
+	client, err := kgo.NewClient(append(slices.Clone(s.Options), kgo.MaxVersions(oldVersions()), kgo.DisableIdempotentWrite())...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return do(client)
+}
+
+// pendingLooks and pendingPause bound how long an offset may be part of the open transaction of
+// a live worker: its own transactions end in between.
+const pendingLooks, pendingPause = 6, 100 * time.Millisecond
+
+// pendingOffsets reports whether an offset of the group stays part of an open transaction. It
+// does not show whose: to close it is harmless for all others.
+func (s *Settler) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
+	left := last.Offsets
+	for look := 0; len(left) > 0; look++ {
+		stable, err := kafka.StableOffsets(ctx, s.Client, last.Group, left)
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		if left = unstable(left, stable); look == pendingLooks {
+			return len(left) > 0, nil
+		}
+		if len(left) > 0 && kafka.Pause(ctx, pendingPause) != nil {
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}
+
+// unstable returns those of the partitions whose offset is part of an open transaction.
+func unstable(of map[string][]int32, stable map[string]map[int32]kafka.GroupOffset) map[string][]int32 {
+	left := map[string][]int32{}
+	for topic, partitions := range of {
+		for _, p := range partitions {
+			if _, known := stable[topic][p]; !known {
+				left[topic] = append(left[topic], p)
+			}
+		}
+	}
+	return left
+}
+
+// close begins an empty transaction over what hangs, and ends it as the last one was ended.
+func (s *Settler) close(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
+	commit := at.committed()
+	s.Log.Warn("a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded",
+		"transactional_id", last.ID, "state", at.Name, "commit", commit, "open", Describe(hanging), "pending_offsets", pending)
+	if !at.closesCommitted() {
+		if at, err = fence(ctx, client, last.ID, at, commit); err != nil {
+			return fmt.Errorf("raise the epoch of transactional id %s: %w", last.ID, err)
+		}
+	}
+	if len(hanging) > 0 {
+		if err := addPartitions(ctx, client, last.ID, at, hanging); err != nil {
+			return fmt.Errorf("add partitions to an empty transaction of %s: %w", last.ID, err)
+		}
+	}
+	if pending {
+		if err := addOffsets(ctx, client, last, at); err != nil {
+			return fmt.Errorf("add the offsets of group %s to an empty transaction of %s: %w", last.Group, last.ID, err)
+		}
+	}
+	return endWith(ctx, client, last.ID, at, commit)
+}
+
+// oldVersions are those of requests with which a client adds partitions without a write, and
+// ends a transaction without another epoch for the next one.
+func oldVersions() *kversion.Versions {
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(kmsg.AddPartitionsToTxn.Int16(), 3)
+	versions.SetMaxKeyVersion(kmsg.AddOffsetsToTxn.Int16(), 3)
+	versions.SetMaxKeyVersion(kmsg.EndTxn.Int16(), 4)
+	return versions
+}
+
+// errNewProducer says that the coordinator has given the transactional id another producer id.
+var errNewProducer = errors.New("its producer id has no epoch left, and the next one cannot close what the last one left open")
+
+// fence raises the epoch of a producer, and writes into its transaction timeout how its last
+// transaction ended.
+func fence(ctx context.Context, client *kgo.Client, id string, at *state, commit bool) (*state, error) {
+	timeouts := []int32{at.Timeout}
+	if commit {
+		timeouts = []int32{int32(repairTimeout.Milliseconds()), at.Timeout - 1} // the second one where a broker allows less
+	}
+	for n, timeout := range timeouts {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &id, timeout, at.Producer, at.Epoch
+		resp, err := req.RequestWith(ctx, client)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		switch {
+		case errors.Is(err, kerr.InvalidTransactionTimeout) && n < len(timeouts)-1:
+			continue
+		case err != nil:
+			return nil, err
+		case resp.ProducerID != at.Producer:
+			return nil, errNewProducer
+		}
+		return &state{stateEmpty, resp.ProducerID, resp.ProducerEpoch, timeout}, nil
+	}
+	return nil, kerr.InvalidTransactionTimeout
+}
+
+// addPartitions adds partitions to a transaction.
+func addPartitions(ctx context.Context, client *kgo.Client, id string, at *state, hanging []Open) error {
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, at.Producer, at.Epoch
+	for topic, partitions := range topicsOf(hanging) {
+		t := kmsg.NewAddPartitionsToTxnRequestTopic()
+		t.Topic, t.Partitions = topic, partitions
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return kafka.Denied(err, "Write", kafka.ResourceTopic, t.Topic)
+			}
+		}
+	}
+	return nil
+}
+
+func topicsOf(hanging []Open) map[string][]int32 {
+	topics := map[string][]int32{}
+	for _, o := range hanging {
+		topics[o.Topic] = append(topics[o.Topic], o.Number)
+	}
+	return topics
+}
+
+// addOffsets adds the offsets of the group to a transaction.
+func addOffsets(ctx context.Context, client *kgo.Client, last *Last, at *state) error {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = last.ID, at.Producer, at.Epoch, last.Group
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}
+
+// endWith ends a transaction.
+func endWith(ctx context.Context, client *kgo.Client, id string, at *state, commit bool) error {
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = id, at.Producer, at.Epoch, commit
+	resp, err := req.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("end an empty transaction of %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A forgetful is a coordinator that has completed a transaction without the marker of partition 0 of
+// topic t. It answers in place of the embedded broker, which forgets nothing.
+type forgetful struct {
+	mu      sync.Mutex
+	state   string
+	epoch   int16
+	timeout int32
+	added   bool // the partition is in the open transaction
+	// marker is what ended the old records: "" while they are open.
+	marker string
+	// drops is how many more markers it drops; fails after how many requests it answers none.
+	drops, fails int
+	leaderless   int // questions to the leader without an answer
+	requests     int
+	maxTimeout   int32
+}
+
+// answers returns a client of an embedded broker whose coordinator is f.
+func (f *forgetful) answers(t *testing.T) *Settler {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	for key, answer := range map[kmsg.Key]func(kmsg.Request) kmsg.Response{
+		kmsg.DescribeTransactions: f.describe, kmsg.DescribeProducers: f.producers, kmsg.InitProducerID: f.init,
+		kmsg.AddPartitionsToTxn: f.add, kmsg.EndTxn: f.end,
+	} {
+		cluster.ControlKey(key.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.requests++; f.fails > 0 && f.requests > f.fails {
+				return nil, errors.New("the process is dead"), true
+			}
+			return answer(req), nil, true
+		})
+	}
+	options := []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...)}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &Settler{Client: client, Admin: kadm.NewClient(client), Options: options, Log: slog.New(slog.DiscardHandler), Waits: func(string) {}}
+}
+
+const forgetfulProducer = 7
+
+func (f *forgetful) describe(req kmsg.Request) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+	s := kmsg.NewDescribeTransactionsResponseTransactionState()
+	s.TransactionalID, s.State, s.ProducerID, s.ProducerEpoch, s.TimeoutMillis = "id", f.state, forgetfulProducer, f.epoch, f.timeout
+	resp.TransactionStates = append(resp.TransactionStates, s)
+	return resp
+}
+
+func (f *forgetful) producers(req kmsg.Request) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
+	p := kmsg.NewDescribeProducersResponseTopicPartition()
+	if f.leaderless > 0 {
+		f.leaderless--
+		p.ErrorCode = kerr.RequestTimedOut.Code
+	} else {
+		open := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		open.ProducerID, open.CurrentTxnStartOffset = forgetfulProducer, -1
+		if f.marker == "" {
+			open.CurrentTxnStartOffset = 41
+		}
+		p.ActiveProducers = append(p.ActiveProducers, open)
+	}
+	topic := kmsg.NewDescribeProducersResponseTopic()
+	topic.Topic, topic.Partitions = "t", append(topic.Partitions, p)
+	resp.Topics = append(resp.Topics, topic)
+	return resp
+}
+
+func (f *forgetful) init(req kmsg.Request) kmsg.Response {
+	init, resp := req.(*kmsg.InitProducerIDRequest), req.ResponseKind().(*kmsg.InitProducerIDResponse)
+	switch {
+	case init.ProducerID != forgetfulProducer || init.ProducerEpoch != f.epoch:
+		resp.ErrorCode = kerr.ProducerFenced.Code
+	case init.TransactionTimeoutMillis > f.maxTimeout:
+		resp.ErrorCode = kerr.InvalidTransactionTimeout.Code
+	case f.state == stateOngoing:
+		f.write("abort")
+		f.epoch++
+		f.state = stateAborted
+		resp.ErrorCode = kerr.ConcurrentTransactions.Code
+	default:
+		f.epoch++
+		f.state, f.timeout, f.added = stateEmpty, init.TransactionTimeoutMillis, false
+		resp.ProducerID, resp.ProducerEpoch = forgetfulProducer, f.epoch
+	}
+	return resp
+}
+
+func (f *forgetful) add(req kmsg.Request) kmsg.Response {
+	add, resp := req.(*kmsg.AddPartitionsToTxnRequest), req.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
+	p := kmsg.NewAddPartitionsToTxnResponseTopicPartition()
+	if add.ProducerEpoch != f.epoch {
+		p.ErrorCode = kerr.ProducerFenced.Code
+	} else {
+		f.state, f.added = stateOngoing, true
+	}
+	topic := kmsg.NewAddPartitionsToTxnResponseTopic()
+	topic.Topic, topic.Partitions = "t", append(topic.Partitions, p)
+	resp.Topics = append(resp.Topics, topic)
+	return resp
+}
+
+func (f *forgetful) end(req kmsg.Request) kmsg.Response {
+	end, resp := req.(*kmsg.EndTxnRequest), req.ResponseKind().(*kmsg.EndTxnResponse)
+	switch {
+	case end.ProducerEpoch != f.epoch:
+		resp.ErrorCode = kerr.ProducerFenced.Code
+	case f.state != stateOngoing:
+		resp.ErrorCode = kerr.InvalidTxnState.Code
+	case end.Commit:
+		f.write("commit")
+		f.state = stateCommitted
+	default:
+		f.write("abort")
+		f.state = stateAborted
+	}
+	return resp
+}
+
+// write writes the marker of the partition, or drops it.
+func (f *forgetful) write(marker string) {
+	if f.drops > 0 {
+		f.drops--
+	} else if f.added && f.marker == "" {
+		f.marker = marker
+	}
+	f.added = false
+}
+
+func settleOnce(ctx context.Context, s *Settler) error {
+	return s.Settle(ctx, Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}})
+}
+
+// forgotten are the states in which a marker can be missing, and what it has to say.
+var forgotten = []struct {
+	state   string
+	timeout int32
+	marker  string
+}{
+	{stateCommitted, 5000, "commit"}, {stateAborted, 5000, "abort"},
+	{stateEmpty, 5000, "abort"}, // InitProducerID aborted what was open
+}
+
+// TestClosedAsTheCoordinatorRecorded: what hangs gets the marker that was dropped, also if the next
+// one is dropped too, the leader is away at first, or the broker allows no long timeout.
+func TestClosedAsTheCoordinatorRecorded(t *testing.T) {
+	t.Parallel()
+	for _, c := range forgotten {
+		for _, f := range []*forgetful{
+			{maxTimeout: 900_000}, {maxTimeout: 900_000, drops: 2}, {maxTimeout: 900_000, leaderless: 1}, {maxTimeout: 6000},
+		} {
+			f.state, f.timeout, f.epoch = c.state, c.timeout, 3
+			if err := settleOnce(t.Context(), f.answers(t)); err != nil {
+				t.Fatal(err)
+			}
+			if f.marker != c.marker {
+				t.Errorf("%+v: the records of a transaction in state %s got the marker %q, want %q", f, c.state, f.marker, c.marker)
+			}
+		}
+	}
+}
+
+// TestClosingSurvivesACrashAtEachRequest: a process is killed after each of the requests with which it
+// closes what hangs. The next one closes it as the coordinator recorded.
+func TestClosingSurvivesACrashAtEachRequest(t *testing.T) {
+	t.Parallel()
+	for _, c := range forgotten {
+		for fails := 1; fails <= 7; fails++ {
+			t.Run(fmt.Sprint(c.state, fails), func(t *testing.T) {
+				t.Parallel()
+				f := &forgetful{state: c.state, timeout: c.timeout, epoch: 3, fails: fails, maxTimeout: 900_000}
+				s := f.answers(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				_ = settleOnce(ctx, s)
+				f.mu.Lock()
+				f.fails = 0
+				f.mu.Unlock()
+				if err := settleOnce(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+				if f.state == stateOngoing && c.marker == "abort" {
+					f.write("abort") // the next InitProducerID aborts it, or its timeout
+				}
+				if f.marker != c.marker {
+					t.Errorf("killed after %d requests: marker %q, want %q", fails, f.marker, c.marker)
+				}
+			})
+		}
+	}
+}
+
+// TestTwoCloseTheSame: the worker and the watch of another process close the same transaction at
+// the same time.
+func TestTwoCloseTheSame(t *testing.T) {
+	t.Parallel()
+	for _, c := range forgotten {
+		for range 20 {
+			f := &forgetful{state: c.state, timeout: c.timeout, epoch: 3, maxTimeout: 900_000}
+			s := f.answers(t)
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					if err := settleOnce(t.Context(), s); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			both.Wait()
+			if f.marker != c.marker {
+				t.Fatalf("marker %q, want %q", f.marker, c.marker)
+			}
+		}
+	}
+}
+
+// TestOpenTransactionIsLeftAlone: its producer or its timeout ends it.
+func TestOpenTransactionIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := &forgetful{state: stateOngoing, timeout: 5000, epoch: 3}
+	if err := settleOnce(t.Context(), f.answers(t)); err != nil || f.marker != "" || f.epoch != 3 {
+		t.Errorf("marker %q, epoch %d: %v", f.marker, f.epoch, err)
+	}
+}
+
+// TestAwaitClosedSeesWhatHangs: a transaction that is open after its coordinator has completed it
+// hangs, and one that its coordinator is about to end does not.
+func TestAwaitClosedSeesWhatHangs(t *testing.T) {
+	t.Parallel()
+	last := &Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}}
+	f := &forgetful{state: stateCommitted, timeout: 5000}
+	if err := f.answers(t).AwaitClosed(t.Context(), last, forgetfulProducer, map[string]bool{}); !errors.Is(err, ErrHangs) {
+		t.Errorf("%v, want ErrHangs", err)
+	}
+	f = &forgetful{state: "PrepareCommit", timeout: 5000}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := f.answers(t).AwaitClosed(ctx, last, forgetfulProducer, map[string]bool{}); err == nil || errors.Is(err, ErrHangs) {
+		t.Errorf("%v, want the end of the context", err)
+	}
+	f = &forgetful{state: stateCommitted, timeout: 5000, marker: "commit"}
+	if err := f.answers(t).AwaitClosed(t.Context(), last, forgetfulProducer, map[string]bool{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,194 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"oncebus/processor/app"
+	"oncebus/processor/hanging"
+	"oncebus/processor/kafka"
+)
+
+const (
+	// hangInterval is the time between two looks for transactions that hang. What is open in two
+	// of them, and completed for its coordinator, hangs.
+	hangInterval = 5 * time.Second
+	// settleMax bounds how long a watch tries to close the transaction of a worker.
+	settleMax = 20 * time.Second
+	// unownedLooks is in how many looks a transaction is open of which no coordinator says
+	// anything, until it counts as hanging: for as long as the default of transaction.timeout.ms.
+	unownedLooks = 12
+	// pendingLooks is in how many looks the offset of a partition is part of a transaction until
+	// the watch closes it.
+	pendingLooks = 3
+)
+
+// A hangWatch looks for transactions that hang in the topics that the app reads or writes. It closes
+// those of its workers, of which the process may be dead for good, and reports the
+// others. Every process of the app has one; it is harmless if several close the same one.
+type hangWatch struct {
+	*shared
+
+	settler *hanging.Settler
+	open    []hanging.Open // in the last look
+	looks   map[hanging.Open]int
+	pending map[app.TaskID]int // in how many looks the offset of a partition is pending, by task or input
+	shown   map[app.TaskID]bool
+	denied  map[string]bool // topics that the user has no right to read
+}
+
+func newHangWatch(s *shared, conn app.Conn) *hangWatch {
+	return &hangWatch{shared: s, settler: &hanging.Settler{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]int{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+}
+
+func (h *hangWatch) run(ctx context.Context) {
+	for kafka.Pause(ctx, h.hangInterval) == nil {
+		if err := h.look(ctx); err != nil && ctx.Err() == nil {
+			h.log.Debug("looking for transactions that hang failed", "error", err)
+		}
+	}
+}
+
+// look looks once.
+func (h *hangWatch) look(ctx context.Context) error {
+	t := h.newest().rt.Topology
+	sight := hanging.Look(ctx, h.settler.Client, t.Partitions(append(t.Written(), t.Inputs()...)), h.denied)
+	maps.Copy(h.denied, sight.Denied)
+	staying := hanging.Staying(h.open, sight.Open)
+	h.open = sight.Open
+	hangs, err := hanging.Owned(ctx, h.admin, staying)
+	if err != nil {
+		return err
+	}
+	h.count(staying)
+	var left []hanging.Hang
+	tried := map[string]bool{}
+	for _, hang := range hangs {
+		stage := app.StageOf(h.cfg.AppID, hang.ID)
+		switch {
+		case hang.ID == "" && h.looks[stableKey(hang.Open)] < unownedLooks:
+		case stage == "":
+			left = append(left, hang)
+		case !tried[hang.ID]:
+			tried[hang.ID] = true
+			if h.settle(ctx, hang.ID, stage) != nil {
+				left = append(left, hang)
+			}
+		}
+	}
+	h.show(left)
+	return h.closePending(ctx)
+}
+
+// stableKey is what identifies an open transaction while its producer goes on to write.
+func stableKey(o hanging.Open) hanging.Open {
+	return hanging.Open{Partition: o.Partition, Producer: o.Producer, From: o.From}
+}
+
+// count counts the looks in which transactions are open.
+func (h *hangWatch) count(staying []hanging.Open) {
+	looks := map[hanging.Open]int{}
+	for _, o := range staying {
+		looks[stableKey(o)] = h.looks[stableKey(o)] + 1
+	}
+	h.looks = looks
+}
+
+// settle closes the last transaction of a worker, whichever process has or had it.
+func (h *hangWatch) settle(ctx context.Context, id, stage string) error {
+	t := h.newest().rt.Topology
+	ctx, cancel := context.WithTimeout(ctx, settleMax)
+	defer cancel()
+	last := hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: map[string][]int32{}}
+	for _, topic := range t.StageTopics(stage) {
+		for p := range t.Topics[topic].Partitions {
+			last.Offsets[topic] = append(last.Offsets[topic], p)
+		}
+	}
+	err := h.settler.Settle(ctx, last)
+	if err != nil && ctx.Err() == nil {
+		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
+	}
+	return err
+}
+
+// closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
+// of which, so the watch settles every worker whose coordinator has completed its last one.
+func (h *hangWatch) closePending(ctx context.Context) error {
+	t := h.newest().rt.Topology
+	pending := map[app.TaskID]int{}
+	for _, stage := range []string{app.StageRoute, app.StageDedup} {
+		of := map[string][]int32{}
+		for _, topic := range t.StageTopics(stage) {
+			for p := range t.Topics[topic].Partitions {
+				of[topic] = append(of[topic], p)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		stable, err := kafka.StableOffsets(ctx, h.settler.Client, app.GroupName(h.cfg.AppID, stage), of)
+		if err != nil {
+			continue // the group does not exist yet, or its coordinator is away
+		}
+		longest := 0
+		for topic, partitions := range of {
+			for _, p := range partitions {
+				if _, known := stable[topic][p]; !known {
+					id := app.TaskID{Topic: topic, Partition: p}
+					pending[id] = h.pending[id] + 1
+					longest = max(longest, pending[id])
+				}
+			}
+		}
+		if longest >= pendingLooks {
+			if err := h.settleAll(ctx, stage); err != nil {
+				return err
+			}
+		}
+	}
+	h.pending = pending
+	return nil
+}
+
+// settleAll settles all workers of a stage.
+func (h *hangWatch) settleAll(ctx context.Context, stage string) error {
+	listed, err := h.admin.ListTransactions(ctx, nil, nil)
+	if err != nil {
+		return fmt.Errorf("list the transactions: %w", err)
+	}
+	for _, id := range slices.Sorted(slices.Values(listed.TransactionalIDs())) {
+		if app.StageOf(h.cfg.AppID, id) == stage {
+			_ = h.settle(ctx, id, stage) // it is logged
+		}
+	}
+	return nil
+}
+
+// show publishes the transactions that nobody closes.
+func (h *hangWatch) show(left []hanging.Hang) {
+	shown := map[app.TaskID]bool{}
+	var texts []string
+	for _, hang := range left {
+		id := app.TaskID{Topic: hang.Topic, Partition: hang.Number}
+		shown[id] = true
+		h.metrics.hanging.WithLabelValues(id.Topic, strconv.Itoa(int(id.Partition))).Set(1)
+		texts = append(texts, hang.String()+"; readers wait before it; end it with: "+hang.Abort())
+		if !h.shown[id] {
+			h.log.Error("a transaction hangs", "partition", id.String(), "reason", hang.String(), "command", hang.Abort())
+		}
+	}
+	for id := range h.shown {
+		if !shown[id] {
+			h.metrics.hanging.DeleteLabelValues(id.Topic, strconv.Itoa(int(id.Partition)))
+			h.log.Info("a transaction that hung is closed", "partition", id.String())
+		}
+	}
+	h.shown = shown
+	h.board.setHanging(strings.Join(texts, "; "))
+}

@@ -1,0 +1,48 @@
+//go:build mutants
+
+package mutants
+
+// hangingList has the defects of transactions whose marker a coordinator dropped. The embedded
+// broker of the simulation drops none.
+var hangingList = []mutant{
+	{
+		name:     "next-transaction-at-once",
+		hazards:  []string{"C4"},
+		does:     "a worker writes to a partition before its last transaction is known to be closed there",
+		edits:    []edit{{"processor/produced.go", "	if p.last != nil {\n		p.kept", "	if p.last != nil && p.last.isOver() {\n		p.kept"}},
+		aims:     inProcessor("^TestNoTransactionBeforeTheLastIsClosed$"),
+		notInSim: "its broker drops no marker",
+	},
+	{
+		name:     "committed-closed-as-aborted",
+		hazards:  []string{"C4"},
+		does:     "a committed transaction that hangs is aborted, so that its records vanish",
+		edits:    []edit{{"processor/hanging/settle.go", "	commit := at.committed()\n", "	commit := at.closesCommitted()\n"}},
+		aims:     []suite{hangingSuite.aimed("^TestClosedAsTheCoordinatorRecorded$")},
+		notInSim: "its broker drops no marker",
+	},
+	{
+		name:     "closing-without-a-note",
+		hazards:  []string{"C4"},
+		does:     "a process that is killed while it closes a committed transaction leaves no word of that, and the next one aborts it",
+		edits:    []edit{{"processor/hanging/settle.go", "timeouts = []int32{int32(repairTimeout.Milliseconds()), at.Timeout - 1}", "timeouts = []int32{int32(repairTimeout.Milliseconds()) - 1, at.Timeout - 2}"}},
+		aims:     []suite{hangingSuite.aimed("^TestClosingSurvivesACrashAtEachRequest$")},
+		notInSim: "its broker drops no marker",
+	},
+	{
+		name:     "closed-before-its-coordinator-says-so",
+		hazards:  []string{"C4"},
+		does:     "a worker takes a transaction for closed while its coordinator writes the markers",
+		edits:    []edit{{"processor/hanging/closed.go", "		case open, begun, ending:\n", "		case open, begun:\n"}},
+		aims:     []suite{hangingSuite.aimed("^TestAwaitClosedSeesWhatHangs$")},
+		notInSim: "its broker drops no marker",
+	},
+	{
+		name:     "hangs-in-silence",
+		hazards:  []string{"C15"},
+		does:     "a sender's transaction that hangs in an input is not reported",
+		edits:    []edit{{"processor/hangwatch.go", "	h.board.setHanging(strings.Join(texts, \"; \"))\n", "	h.board.setHanging(strings.Join(texts[:0], \"; \"))\n"}},
+		aims:     inProcessor("^TestHangingTransactionOfASender$"),
+		notInSim: "no sender of it has transactions",
+	},
+}
