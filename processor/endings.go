@@ -68,13 +68,38 @@ func (w *worker) waits(reason string) {
 }
 
 // settle closes what the last transaction under the worker's transactional id left open, also that
-// of a process before. The registration of the id makes the coordinator forget how it ended.
-func (w *worker) settle(ctx context.Context) error {
-	last, err := w.anyLast(ctx)
-	if err != nil {
-		return err
+// of a process before. The registration of the id makes the coordinator forget how it ended. It
+// returns false once ctx is done. A right that it lacks, the worker lacks too, which then says so.
+func (w *worker) settle(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		last, err := w.anyLast(ctx)
+		if err == nil {
+			err = w.settler().Settle(ctx, *last)
+		}
+		if err == nil || kafka.Classify(err) == kafka.Stop {
+			return true
+		}
+		if ctx.Err() == nil {
+			w.log.Warn("closing the last transaction failed, retrying", "error", err)
+			_ = kafka.Pause(ctx, backoffMin) // the loop checks ctx
+		}
 	}
-	return w.settler().Settle(ctx, *last)
+	return false
+}
+
+// register registers the transactional id, which aborts an open transaction of the process before.
+// Else readers would wait for its timeout. The marker of that abort may be dropped, too.
+func (w *worker) register(ctx context.Context) error {
+	id, _, err := w.txns.client.ProducerID(ctx)
+	if err != nil {
+		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
+	}
+	w.txns.producer = id
+	last, err := w.anyLast(ctx)
+	if err == nil {
+		w.follow(last)
+	}
+	return err
 }
 
 // anyLast returns all that a transaction of the worker may have written to.

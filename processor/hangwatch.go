@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,13 +105,7 @@ func (h *hangWatch) settle(ctx context.Context, id, stage string) error {
 	t := h.newest().rt.Topology
 	ctx, cancel := context.WithTimeout(ctx, settleMax)
 	defer cancel()
-	last := hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: map[string][]int32{}}
-	for _, topic := range t.StageTopics(stage) {
-		for p := range t.Topics[topic].Partitions {
-			last.Offsets[topic] = append(last.Offsets[topic], p)
-		}
-	}
-	err := h.settler.Settle(ctx, last)
+	err := h.settler.Settle(ctx, hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
@@ -120,40 +115,52 @@ func (h *hangWatch) settle(ctx context.Context, id, stage string) error {
 // closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
 // of which, so the watch settles every worker whose coordinator has completed its last one.
 func (h *hangWatch) closePending(ctx context.Context) error {
-	t := h.newest().rt.Topology
-	pending := map[app.TaskID]int{}
+	before := h.pending
+	h.pending = map[app.TaskID]int{}
+	var failed error
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
-		of := map[string][]int32{}
-		for _, topic := range t.StageTopics(stage) {
-			for p := range t.Topics[topic].Partitions {
-				of[topic] = append(of[topic], p)
-			}
-		}
-		if len(of) == 0 {
-			continue
-		}
-		stable, err := kafka.StableOffsets(ctx, h.settler.Client, app.GroupName(h.cfg.AppID, stage), of)
-		if err != nil {
-			continue // the group does not exist yet, or its coordinator is away
-		}
 		longest := 0
-		for topic, partitions := range of {
-			for _, p := range partitions {
-				if _, known := stable[topic][p]; !known {
-					id := app.TaskID{Topic: topic, Partition: p}
-					pending[id] = h.pending[id] + 1
-					longest = max(longest, pending[id])
-				}
-			}
+		for _, id := range h.pendingOf(ctx, stage) {
+			h.pending[id] = before[id] + 1
+			longest = max(longest, h.pending[id])
 		}
 		if longest >= pendingLooks {
-			if err := h.settleAll(ctx, stage); err != nil {
-				return err
+			failed = errors.Join(failed, h.settleAll(ctx, stage))
+		}
+	}
+	return failed
+}
+
+// pendingOf returns the partitions whose offset in the group of a stage is part of a transaction;
+// none while the group does not exist or its coordinator is away.
+func (h *hangWatch) pendingOf(ctx context.Context, stage string) (pending []app.TaskID) {
+	of := h.offsetsOf(stage)
+	if len(of) == 0 {
+		return nil
+	}
+	stable, err := kafka.StableOffsets(ctx, h.settler.Client, app.GroupName(h.cfg.AppID, stage), of)
+	if err != nil {
+		return nil
+	}
+	for topic, partitions := range of {
+		for _, p := range partitions {
+			if _, known := stable[topic][p]; !known {
+				pending = append(pending, app.TaskID{Topic: topic, Partition: p})
 			}
 		}
 	}
-	h.pending = pending
-	return nil
+	return pending
+}
+
+// offsetsOf returns the partitions of which the group of a stage has offsets.
+func (h *hangWatch) offsetsOf(stage string) map[string][]int32 {
+	t, of := h.newest().rt.Topology, map[string][]int32{}
+	for _, topic := range t.StageTopics(stage) {
+		for p := range t.Topics[topic].Partitions {
+			of[topic] = append(of[topic], p)
+		}
+	}
+	return of
 }
 
 // settleAll settles all workers of a stage.
@@ -170,7 +177,7 @@ func (h *hangWatch) settleAll(ctx context.Context, stage string) error {
 	return nil
 }
 
-// show publishes the transactions that nobody closes.
+// show publishes the transactions that no process closes.
 func (h *hangWatch) show(left []hanging.Hang) {
 	shown := map[app.TaskID]bool{}
 	var texts []string

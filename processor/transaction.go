@@ -291,15 +291,8 @@ func (x *transactions) end() error {
 		x.marks.Write(x.produced.sendBatched, began, x.stopping)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
-	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
-	defer flushed()
-	if err := x.produced.giveKept(flushCtx); err != nil {
-		return x.abort(err)
-	}
-	if err := x.client.Flush(flushCtx); err != nil {
-		x.progressFailed()
-		x.series.unknown.Inc()
-		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, x.cfg.TransactionTimeout))
+	if err := x.flush(); err != nil {
+		return err
 	}
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit the records that were produced (A4).
@@ -349,6 +342,22 @@ func (x *transactions) end() error {
 		x.targets.acknowledged(acknowledged)
 	}
 	x.resumeAfterBatches()
+	return nil
+}
+
+// flush waits until the brokers have the records of the open transaction. They get none of them
+// before the last transaction is closed.
+func (x *transactions) flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
+	defer cancel()
+	if err := x.produced.giveKept(ctx); err != nil {
+		return x.abort(err)
+	}
+	if err := x.client.Flush(ctx); err != nil {
+		x.progressFailed()
+		x.series.unknown.Inc()
+		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, x.cfg.TransactionTimeout))
+	}
 	return nil
 }
 

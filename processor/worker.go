@@ -160,14 +160,8 @@ func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait tim
 
 // runClient polls and commits with one client until it fails.
 func (w *worker) runClient(ctx context.Context) error {
-	if !w.takeEdition(ctx) {
+	if !w.takeEdition(ctx) || !w.settle(ctx) {
 		return nil
-	}
-	if err := w.settle(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
 	}
 	if err := w.connect(ctx); err != nil {
 		return err
@@ -179,16 +173,7 @@ func (w *worker) runClient(ctx context.Context) error {
 			w.leaveGroup(memberID)
 		}
 	}()
-	// This registers the transactional id, which aborts an open transaction of the
-	// process before. Else readers would wait for its timeout.
-	id, _, err := w.txns.client.ProducerID(ctx)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
-	}
-	w.txns.producer = id
-	if last, err := w.anyLast(ctx); err == nil {
-		w.follow(last)
-	} else if ctx.Err() == nil {
+	if err := w.register(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	defer w.observe()()

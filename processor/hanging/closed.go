@@ -46,8 +46,7 @@ func (s *Settler) lookClosed(ctx context.Context, last *Last, producer int64, sk
 		if err != nil {
 			return err
 		}
-		switch phaseOf(at) {
-		case open, begun, ending:
+		if p := phaseOf(at); p == open || p == begun || p == ending {
 			return waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
 		}
 		*completed = time.Now()

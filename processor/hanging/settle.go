@@ -166,6 +166,7 @@ func (s *Settler) step(ctx context.Context, last *Last) (done bool, err error) {
 		return false, s.with(func(client *kgo.Client) error { return endWith(ctx, client, last.ID, at, true) })
 	case ending:
 		return false, waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
+	case over: // something may be open
 	}
 	sight := Look(ctx, s.Client, last.Partitions, nil)
 	if why := sight.Unknown(); why != "" {
