@@ -54,9 +54,9 @@ func (e *ending) end() {
 	}
 }
 
-// settler returns what closes the transactions of a worker.
-func (w *worker) settler() *hanging.Settler {
-	return &hanging.Settler{Client: w.source.Client, Admin: w.admin, Options: w.baseOptions, Log: w.log, Waits: w.waits}
+// closer returns what closes the transactions of a worker.
+func (w *worker) closer() *hanging.Closer {
+	return &hanging.Closer{Client: w.source.Client, Admin: w.admin, Options: w.baseOptions, Log: w.log, Waits: w.waits}
 }
 
 // waits publishes what the worker waits for before it may begin a transaction.
@@ -67,14 +67,14 @@ func (w *worker) waits(reason string) {
 	}
 }
 
-// settle closes what the last transaction under the worker's transactional id left open, also that
+// closeLast closes what the last transaction under the worker's transactional id left open, also that
 // of a process before. The registration of the id makes the coordinator forget how it ended. It
 // returns false once ctx is done. A right that it lacks, the worker lacks too, which then says so.
-func (w *worker) settle(ctx context.Context) bool {
+func (w *worker) closeLast(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		last, err := w.anyLast(ctx)
 		if err == nil {
-			err = w.settler().Settle(ctx, *last)
+			err = w.closer().Close(ctx, *last)
 		}
 		if err == nil || kafka.Classify(err) == kafka.Stop {
 			return true
@@ -132,9 +132,9 @@ func (w *worker) last(partitions kadm.TopicsSet, offsets map[string][]int32) *ha
 func (w *worker) follow(last *hanging.Last) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &ending{done: make(chan struct{}), cancel: cancel}
-	settler, producer, denied := w.settler(), w.txns.producer, w.txns.denied
+	closer, producer, denied := w.closer(), w.txns.producer, w.txns.denied
 	go func() {
-		e.err = settler.AwaitClosed(ctx, last, producer, denied)
+		e.err = closer.AwaitClosed(ctx, last, producer, denied)
 		close(e.done)
 		if e.err != nil && ctx.Err() == nil {
 			w.wake() // mustReplaceClient finds it

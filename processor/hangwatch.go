@@ -19,8 +19,8 @@ const (
 	// hangInterval is the time between two looks for transactions that hang. What is open in two
 	// of them, and completed for its coordinator, hangs.
 	hangInterval = 5 * time.Second
-	// settleMax bounds how long a watch tries to close the transaction of a worker.
-	settleMax = 20 * time.Second
+	// closeMax bounds how long a watch tries to close the transaction of a worker.
+	closeMax = 20 * time.Second
 	// unownedLooks is in how many looks a transaction is open of which no coordinator says
 	// anything, until it counts as hanging: for as long as the default of transaction.timeout.ms.
 	unownedLooks = 12
@@ -35,7 +35,7 @@ const (
 type hangWatch struct {
 	*shared
 
-	settler *hanging.Settler
+	closer *hanging.Closer
 	open    []hanging.Open // in the last look
 	looks   map[hanging.Open]int
 	pending map[app.TaskID]int // in how many looks the offset of a partition is pending, by task or input
@@ -44,7 +44,7 @@ type hangWatch struct {
 }
 
 func newHangWatch(s *shared, conn app.Conn) *hangWatch {
-	return &hangWatch{shared: s, settler: &hanging.Settler{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]int{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+	return &hangWatch{shared: s, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]int{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
 }
 
 func (h *hangWatch) run(ctx context.Context) {
@@ -58,7 +58,7 @@ func (h *hangWatch) run(ctx context.Context) {
 // look looks once.
 func (h *hangWatch) look(ctx context.Context) error {
 	t := h.newest().rt.Topology
-	sight := hanging.Look(ctx, h.settler.Client, t.Partitions(append(t.Written(), t.Inputs()...)), h.denied)
+	sight := hanging.Look(ctx, h.closer.Client, t.Partitions(append(t.Written(), t.Inputs()...)), h.denied)
 	maps.Copy(h.denied, sight.Denied)
 	staying := hanging.Staying(h.open, sight.Open)
 	h.open = sight.Open
@@ -77,7 +77,7 @@ func (h *hangWatch) look(ctx context.Context) error {
 			left = append(left, hang)
 		case !tried[hang.ID]:
 			tried[hang.ID] = true
-			if h.settle(ctx, hang.ID, stage) != nil {
+			if h.closeOf(ctx, hang.ID, stage) != nil {
 				left = append(left, hang)
 			}
 		}
@@ -100,12 +100,12 @@ func (h *hangWatch) count(staying []hanging.Open) {
 	h.looks = looks
 }
 
-// settle closes the last transaction of a worker, whichever process has or had it.
-func (h *hangWatch) settle(ctx context.Context, id, stage string) error {
+// closeLast closes the last transaction of a worker, whichever process has or had it.
+func (h *hangWatch) closeOf(ctx context.Context, id, stage string) error {
 	t := h.newest().rt.Topology
-	ctx, cancel := context.WithTimeout(ctx, settleMax)
+	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
-	err := h.settler.Settle(ctx, hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
+	err := h.closer.Close(ctx, hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
@@ -113,7 +113,7 @@ func (h *hangWatch) settle(ctx context.Context, id, stage string) error {
 }
 
 // closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
-// of which, so the watch settles every worker whose coordinator has completed its last one.
+// of which, so the watch closes that of every worker whose coordinator has completed its last one.
 func (h *hangWatch) closePending(ctx context.Context) error {
 	before := h.pending
 	h.pending = map[app.TaskID]int{}
@@ -125,7 +125,7 @@ func (h *hangWatch) closePending(ctx context.Context) error {
 			longest = max(longest, h.pending[id])
 		}
 		if longest >= pendingLooks {
-			failed = errors.Join(failed, h.settleAll(ctx, stage))
+			failed = errors.Join(failed, h.closeWorkers(ctx, stage))
 		}
 	}
 	return failed
@@ -138,7 +138,7 @@ func (h *hangWatch) pendingOf(ctx context.Context, stage string) (pending []app.
 	if len(of) == 0 {
 		return nil
 	}
-	stable, err := kafka.StableOffsets(ctx, h.settler.Client, app.GroupName(h.cfg.AppID, stage), of)
+	stable, err := kafka.StableOffsets(ctx, h.closer.Client, app.GroupName(h.cfg.AppID, stage), of)
 	if err != nil {
 		return nil
 	}
@@ -163,15 +163,15 @@ func (h *hangWatch) offsetsOf(stage string) map[string][]int32 {
 	return of
 }
 
-// settleAll settles all workers of a stage.
-func (h *hangWatch) settleAll(ctx context.Context, stage string) error {
+// closeWorkers closes the last transactions of all workers of a stage.
+func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 	listed, err := h.admin.ListTransactions(ctx, nil, nil)
 	if err != nil {
 		return fmt.Errorf("list the transactions: %w", err)
 	}
 	for _, id := range slices.Sorted(slices.Values(listed.TransactionalIDs())) {
 		if app.StageOf(h.cfg.AppID, id) == stage {
-			_ = h.settle(ctx, id, stage) // it is logged
+			_ = h.closeOf(ctx, id, stage) // it is logged
 		}
 	}
 	return nil

@@ -160,7 +160,7 @@ func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait tim
 
 // runClient polls and commits with one client until it fails.
 func (w *worker) runClient(ctx context.Context) error {
-	if !w.takeEdition(ctx) || !w.settle(ctx) {
+	if !w.takeEdition(ctx) || !w.closeLast(ctx) {
 		return nil
 	}
 	if err := w.connect(ctx); err != nil {

@@ -23,7 +23,7 @@ const offsetsMax = 2 * time.Second
 // its partitions, and its offsets are those of the group. It returns an error that wraps [ErrHangs]
 // if that will not come by itself, and another one once ctx is done. skip are the topics
 // that the user has no right to read.
-func (s *Settler) AwaitClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool) error {
+func (s *Closer) AwaitClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
 	var completed time.Time
@@ -40,7 +40,7 @@ func (s *Settler) AwaitClosed(ctx context.Context, last *Last, producer int64, s
 
 // lookClosed returns why the transaction is not known to be closed; nil if it is. It notes when
 // it first found that the coordinator has completed it.
-func (s *Settler) lookClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool, completed *time.Time) error {
+func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool, completed *time.Time) error {
 	if completed.IsZero() {
 		at, err := s.describe(ctx, last.ID)
 		if err != nil {

@@ -12,5 +12,5 @@
 // ends as the hanging one did. It needs no right that the producer lacks. It
 // relies on an invariant of the producers: none begins a transaction before the last one is
 // closed in each of its partitions. Then at most one transaction of a producer is open, and
-// the coordinator's record is about that one. See [Settler].
+// the coordinator's record is about that one. See [Closer].
 package hanging

@@ -34,7 +34,7 @@ type forgetful struct {
 }
 
 // answers returns a client of an embedded broker whose coordinator is f.
-func (f *forgetful) answers(t *testing.T) *Settler {
+func (f *forgetful) answers(t *testing.T) *Closer {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {
@@ -61,7 +61,7 @@ func (f *forgetful) answers(t *testing.T) *Settler {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &Settler{Client: client, Admin: kadm.NewClient(client), Options: options, Log: slog.New(slog.DiscardHandler), Waits: func(string) {}}
+	return &Closer{Client: client, Admin: kadm.NewClient(client), Options: options, Log: slog.New(slog.DiscardHandler), Waits: func(string) {}}
 }
 
 const forgetfulProducer = 7
@@ -155,8 +155,8 @@ func (f *forgetful) write(marker string) {
 	f.added = false
 }
 
-func settleOnce(ctx context.Context, s *Settler) error {
-	return s.Settle(ctx, Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}})
+func closeOnce(ctx context.Context, s *Closer) error {
+	return s.Close(ctx, Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}})
 }
 
 // forgotten are the states in which a marker can be missing, and what it has to say.
@@ -178,7 +178,7 @@ func TestClosedAsTheCoordinatorRecorded(t *testing.T) {
 			{maxTimeout: 900_000}, {maxTimeout: 900_000, drops: 2}, {maxTimeout: 900_000, leaderless: 1}, {maxTimeout: 6000},
 		} {
 			f.state, f.timeout, f.epoch = c.state, c.timeout, 3
-			if err := settleOnce(t.Context(), f.answers(t)); err != nil {
+			if err := closeOnce(t.Context(), f.answers(t)); err != nil {
 				t.Fatal(err)
 			}
 			if f.marker != c.marker {
@@ -200,11 +200,11 @@ func TestClosingSurvivesACrashAtEachRequest(t *testing.T) {
 				s := f.answers(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 				defer cancel()
-				_ = settleOnce(ctx, s)
+				_ = closeOnce(ctx, s)
 				f.mu.Lock()
 				f.fails = 0
 				f.mu.Unlock()
-				if err := settleOnce(t.Context(), s); err != nil {
+				if err := closeOnce(t.Context(), s); err != nil {
 					t.Fatal(err)
 				}
 				if f.state == stateOngoing && c.marker == "abort" {
@@ -229,7 +229,7 @@ func TestTwoCloseTheSame(t *testing.T) {
 			var both sync.WaitGroup
 			for range 2 {
 				both.Go(func() {
-					if err := settleOnce(t.Context(), s); err != nil {
+					if err := closeOnce(t.Context(), s); err != nil {
 						t.Error(err)
 					}
 				})
@@ -246,7 +246,7 @@ func TestTwoCloseTheSame(t *testing.T) {
 func TestOpenTransactionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := &forgetful{state: stateOngoing, timeout: 5000, epoch: 3}
-	if err := settleOnce(t.Context(), f.answers(t)); err != nil || f.marker != "" || f.epoch != 3 {
+	if err := closeOnce(t.Context(), f.answers(t)); err != nil || f.marker != "" || f.epoch != 3 {
 		t.Errorf("marker %q, epoch %d: %v", f.marker, f.epoch, err)
 	}
 }

@@ -17,24 +17,24 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A Settler closes what the last transaction of a transactional id left open.
+// A Closer closes what the last transaction of a transactional id left open.
 //
 // It raises the epoch of the producer, so that a process which still uses the id cannot
 // join the empty transaction. The epoch is raised from the one that the coordinator showed: if
-// anybody raised it since, the request fails, and the Settler looks again.
+// anybody raised it since, the request fails, and the Closer looks again.
 //
-// InitProducerID makes the coordinator forget how the last transaction ended. So the Settler
+// InitProducerID makes the coordinator forget how the last transaction ended. So the Closer
 // writes it into the request: the transaction timeout of a producer that closes what was
-// committed is an odd number of milliseconds, all others are even ([kafka.TransactionTimeout]). A Settler that
+// committed is an odd number of milliseconds, all others are even ([kafka.TransactionTimeout]). A Closer that
 // is killed in between has said with the same request what is left to do, and any other
 // goes on with it.
-type Settler struct {
+type Closer struct {
 	Client *kgo.Client
 	Admin  *kadm.Client
 	// Options are those of a client of the app, without an id or a group.
 	Options []kgo.Opt
 	Log     *slog.Logger
-	// Waits is called with what the Settler waits for, and with "" when it goes on.
+	// Waits is called with what the Closer waits for, and with "" when it goes on.
 	Waits func(reason string)
 }
 
@@ -52,7 +52,7 @@ type Last struct {
 const (
 	// pauseMin and pauseMax bound the time between two questions to a coordinator or leader.
 	pauseMin, pauseMax = time.Millisecond, 100 * time.Millisecond
-	// saysAfter is how long a Settler waits before it says so.
+	// saysAfter is how long a Closer waits before it says so.
 	saysAfter = 5 * time.Second
 	// repairTimeout is the transaction timeout of a producer that closes what was committed: the
 	// highest that brokers accept by default (transaction.max.timeout.ms), as an odd number. Were
@@ -109,7 +109,7 @@ func phaseOf(s *state) phase {
 
 // describe asks the coordinator about a transactional id. It returns nil for one that is not
 // known.
-func (s *Settler) describe(ctx context.Context, id string) (*state, error) {
+func (s *Closer) describe(ctx context.Context, id string) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookMax)
 	defer cancel()
 	described, err := s.Admin.DescribeTransactions(ctx, id)
@@ -127,13 +127,13 @@ func (s *Settler) describe(ctx context.Context, id string) (*state, error) {
 	return &state{d.State, d.ProducerID, d.ProducerEpoch, d.TimeoutMillis}, nil
 }
 
-// Settle returns once nothing of the last transaction is open that its coordinator has
+// Close returns once nothing of the last transaction is open that its coordinator has
 // completed. It waits for coordinators and leaders until ctx is done, and returns an error only
 // then, or if an operator has to grant a right. It leaves a transaction alone that its
 // coordinator has not completed.
 //
 // It closes offsets of the group that stay pending once: they may be those of another producer.
-func (s *Settler) Settle(ctx context.Context, last Last) error {
+func (s *Closer) Close(ctx context.Context, last Last) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
 	for {
@@ -154,7 +154,7 @@ func (e waitError) Error() string { return string(e) }
 
 // step takes one step, and reports whether nothing is left to do. Its error says why another
 // one is needed.
-func (s *Settler) step(ctx context.Context, last *Last) (done bool, err error) {
+func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	at, err := s.describe(ctx, last.ID)
 	if err != nil {
 		return false, fmt.Errorf("ask the coordinator of transactional id %s: %w", last.ID, err)
@@ -177,7 +177,7 @@ func (s *Settler) step(ctx context.Context, last *Last) (done bool, err error) {
 	if err != nil || len(hanging) == 0 && !pending {
 		return err == nil, err
 	}
-	err = s.with(func(client *kgo.Client) error { return s.close(ctx, client, last, at, hanging, pending) })
+	err = s.with(func(client *kgo.Client) error { return s.closeAll(ctx, client, last, at, hanging, pending) })
 	if pending && err == nil {
 		last.Offsets = nil
 	}
@@ -185,7 +185,7 @@ func (s *Settler) step(ctx context.Context, last *Last) (done bool, err error) {
 }
 
 // with calls do with a client for the requests of an empty transaction.
-func (s *Settler) with(do func(*kgo.Client) error) error {
+func (s *Closer) with(do func(*kgo.Client) error) error {
 	client, err := kgo.NewClient(append(slices.Clone(s.Options), kgo.MaxVersions(oldVersions()), kgo.DisableIdempotentWrite())...)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ const pendingLooks, pendingPause = 6, 100 * time.Millisecond
 
 // pendingOffsets reports whether an offset of the group stays part of an open transaction. It
 // does not show whose: to close it is harmless for all others.
-func (s *Settler) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
+func (s *Closer) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
 	left := last.Offsets
 	for look := 0; len(left) > 0; look++ {
 		stable, err := kafka.StableOffsets(ctx, s.Client, last.Group, left)
@@ -232,8 +232,8 @@ func unstable(of map[string][]int32, stable map[string]map[int32]kafka.GroupOffs
 	return left
 }
 
-// close begins an empty transaction over what hangs, and ends it as the last one was ended.
-func (s *Settler) close(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
+// closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.
+func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
 	commit := at.committed()
 	s.Log.Warn("a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded",
 		"transactional_id", last.ID, "state", at.Name, "commit", commit, "open", Describe(hanging), "pending_offsets", pending)
