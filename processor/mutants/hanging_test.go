@@ -9,7 +9,7 @@ var hangingList = []mutant{
 		name:     "next-transaction-at-once",
 		hazards:  []string{"C4"},
 		does:     "a worker writes to a partition before its last transaction is known to be closed there",
-		edits:    []edit{{"processor/produced.go", "	if p.last != nil {\n		p.kept", "	if p.last != nil && p.last.isOver() {\n		p.kept"}},
+		edits:    []edit{{"processor/produced.go", "	if p.last != nil {\n		p.kept, p", "	if p.last != nil && p.last.isOver() {\n		p.kept, p"}},
 		aims:     inProcessor("^TestNoTransactionBeforeTheLastIsClosed$"),
 		notInSim: "its broker drops no marker",
 	},
