@@ -35,7 +35,7 @@ const (
 type hangWatch struct {
 	*shared
 
-	closer *hanging.Closer
+	closer  *hanging.Closer
 	open    []hanging.Open // in the last look
 	looks   map[hanging.Open]int
 	pending map[app.TaskID]int // in how many looks the offset of a partition is pending, by task or input
