@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
+	"oncebus/processor/app"
 )
 
 // TestNoTransactionBeforeTheLastIsClosed: while the coordinator writes the markers of a transaction,
@@ -67,18 +68,24 @@ func TestNoTransactionBeforeTheLastIsClosed(t *testing.T) {
 	}
 }
 
-// TestHangingTransactionOfASender: a transaction that no coordinator knows is open in an input. The
-// process says so, names the command, and does not touch it.
+// TestHangingTransactionOfASender: a transaction is open in an input, and its coordinator says that
+// it has completed it. Process and doctor say so, name the command, and do not touch it.
 func TestHangingTransactionOfASender(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.startWith(b.config("one"), func(p *processor.Processor) { p.SetHangInterval(20 * time.Millisecond) }))
-	b.cluster.ControlKey(kmsg.ListTransactions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		b.cluster.KeepControl()
-		return req.ResponseKind(), nil, true
-	})
 	ctx := context.Background()
 	sender := b.newClient(kgo.TransactionalID("sender"), kgo.TransactionTimeout(10*time.Minute))
+	producer, _, err := sender.ProducerID(ctx)
+	must(t, err)
+	b.cluster.ControlKey(kmsg.ListTransactions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		resp := req.ResponseKind().(*kmsg.ListTransactionsResponse)
+		s := kmsg.NewListTransactionsResponseTransactionState()
+		s.TransactionalID, s.ProducerID, s.TransactionState = "sender", producer, "CompleteCommit"
+		resp.TransactionStates = append(resp.TransactionStates, s)
+		return resp, nil, true
+	})
 	must(t, sender.BeginTransaction())
 	must(t, sender.ProduceSync(ctx, &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"id":"x"}`)}).FirstErr())
 	const series = `oncebus_hanging_transactions{partition="1",topic="signals.raw"}`
@@ -89,6 +96,8 @@ func TestHangingTransactionOfASender(t *testing.T) {
 	if !strings.Contains(b.logs.String(), "a transaction hangs") {
 		t.Error("the log does not say it")
 	}
+	assertFinding(t, b.diagnose(b.config("one"), 0), app.Fails, "transactions",
+		"the coordinator of its transactional id sender has completed it (CompleteCommit): readers wait before it -> kafka-transactions.sh abort --topic signals.raw --partition 1")
 	must(t, sender.EndTransaction(ctx, kgo.TryAbort))
 	b.ready(i)
 	if _, shown := gather(t, i)[series]; shown {
