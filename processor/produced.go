@@ -241,7 +241,13 @@ func (s *isolation) committed(n int) {
 }
 
 // recordsMax is the most input records of the next transaction.
-func (x *transactions) recordsMax() int { return min(x.bound.records, x.isolation.limit()) }
+func (x *transactions) recordsMax() int {
+	most := min(x.bound.records, x.isolation.limit())
+	if x.order != nil && x.isUnannounced() && x.order.isActive() {
+		most = min(most, unannouncedMax)
+	}
+	return most
+}
 
 // refused prepares the next attempt after a produce error, and returns the error with
 // which to abort this one. An error that refuses no record for good is returned as it is.

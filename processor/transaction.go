@@ -43,12 +43,15 @@ type transactions struct {
 	starts   *routeStarts       // of the routing stage, else nil
 	observer *progress.Observer // of the routing stage, else nil
 	pacer    *pacer             // of the routing stage, else nil
+	order    *timeOrder         // of the routing stage, else nil
 	// progressed reports that the open transaction has progress records.
 	progressed bool
-	tasks      *taskSet // of the dedup stage, else nil
-	schemas    *schemaWaits
-	oversized  *oversized // batches at which the client stopped
-	stopping   bool       // the open transaction is the last one before a clean stop
+	// announced reports that a committed transaction of this client had some.
+	announced bool
+	tasks     *taskSet // of the dedup stage, else nil
+	schemas   *schemaWaits
+	oversized *oversized // batches at which the client stopped
+	stopping  bool       // the open transaction is the last one before a clean stop
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
@@ -76,6 +79,8 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	x.schemas.close()
 	if x.tasks != nil {
 		x.tasks.close()
+	} else {
+		x.order.close()
 	}
 }
 
@@ -217,6 +222,9 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	}
 	var err error
 	if x.router != nil {
+		if !x.marks.Admits(id, p.Records[0].Offset) {
+			return fmt.Errorf("%w: records of %v arrived that are not those after its offset", kafka.ErrMustAbort, id)
+		}
 		err = x.router.Process(x.emitter, p.Records)
 		x.pacer.polled(p)
 		x.marks.Routed(id, p.Records[len(p.Records)-1], x.router.Fronts)
@@ -332,6 +340,7 @@ func (x *transactions) end() error {
 		x.tasks.applyCommitted(x.client)
 	} else {
 		x.marks.End(true, began)
+		x.announced = x.announced || x.progressed
 		acknowledged, _ := x.produced.watchedPartitions()
 		x.targets.acknowledged(acknowledged)
 	}
@@ -386,6 +395,7 @@ func (x *transactions) afterAbort() {
 		x.tasks.discardOpen(x.client)
 	} else {
 		x.marks.End(false, time.Time{})
+		x.dropWaiting()
 	}
 }
 
@@ -421,6 +431,7 @@ func byTopic(ids iter.Seq[app.TaskID]) map[string][]int32 {
 func (x *transactions) dropInputs(gone map[string][]int32) {
 	x.starts.drop(gone)
 	x.pacer.drop(gone)
+	x.order.drop(gone)
 	x.marks.Revoke(gone)
 }
 
@@ -461,6 +472,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 // addRouterOffsets completes the offset commit of the routing stage. Offsets that a
 // progress record adds have not moved, so they show nothing of the outcome of End.
 func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
+	x.marks.LimitOffsets(req)
 	x.marks.AddOffsets(req, false)
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
