@@ -358,8 +358,11 @@ func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 // caller holds mu.
 func (o *timeOrder) wait(took time.Duration) {
 	now := time.Now()
-	since := min(now.Sub(o.polled), idlePoll)
+	since := min(now.Sub(o.polled), took+holdMax) // a long transaction is no reason
 	o.polled = now
+	if o.isHeld() {
+		return
+	}
 	for id, p := range o.parts {
 		switch {
 		case !p.behind || o.isPaused(id):
