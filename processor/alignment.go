@@ -101,3 +101,15 @@ func (a *alignment) set(group uint16, of *timeOrder, at, room int64) {
 		}
 	}
 }
+
+// hasOthers reports whether other workers have backlogs.
+func (a *alignment) hasOthers(of *timeOrder) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.workers {
+		if key.order != of {
+			return true
+		}
+	}
+	return false
+}

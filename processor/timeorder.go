@@ -20,6 +20,10 @@ const (
 	// far. runParts is the part of that by which records of one partition go before those of
 	// another: longer runs cost less, and need a few more rows.
 	roomParts, runParts = 16, 4
+	// unsentParts is the part of a row's life that is produced at most before the broker has it, while
+	// other workers have backlogs too: what one produces comes some milliseconds later than what
+	// another does, and these are hours of a history with few events.
+	unsentParts = 4
 	// queuedMax is about how many bytes the records of a worker have that wait for those of other
 	// partitions, and queuedMin how many those of a partition may have. queuedRecord is what a
 	// record takes without its bytes.
@@ -67,6 +71,8 @@ type timeOrder struct {
 	parts  map[app.TaskID]*orderedPartition
 	lanes  map[uint16]*lane
 	polled time.Time // when the last poll ended
+	// highest is the highest timestamp that was handed out, sent that up to which it was sent.
+	highest, sent int64
 }
 
 // A lane has the partitions of a group.
@@ -240,6 +246,17 @@ func (o *timeOrder) poll(ctx context.Context, session *kgo.GroupTransactSession,
 	return o.exchange(fetches, n, time.Since(began))
 }
 
+// mustSend reports whether what was handed out has to be sent before more is.
+func (o *timeOrder) mustSend() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.highest-o.sent <= o.room*roomParts/unsentParts {
+		return false
+	}
+	o.sent = o.highest
+	return o.alignment.hasOthers(o)
+}
+
 // isActive reports whether a partition has a backlog, or records that wait or waited.
 func (o *timeOrder) isActive() bool {
 	o.mu.Lock()
@@ -304,6 +321,7 @@ func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo
 				break
 			}
 			n -= p.handOut(&out, until, now, n)
+			o.highest = max(o.highest, p.time)
 		}
 		o.publish(l)
 	}
@@ -435,53 +453,4 @@ func (o *timeOrder) publish(l *lane) {
 		}
 	}
 	o.alignment.set(l.group, o, at, o.room)
-}
-
-// isUnannounced reports whether the tasks may not know the inputs of this client yet.
-func (x *transactions) isUnannounced() bool {
-	return !x.announced && x.observer.InputsInterval > 0 && time.Since(x.order.madeAt) < unannouncedFor
-}
-
-// isHeld reports whether records of a backlog wait for the first observation of the inputs.
-func (x *transactions) isHeld() bool { return x.isUnannounced() && !x.observer.Due() }
-
-// pauseFull makes the client fetch no more of partitions of which enough waits, and others again.
-func (x *transactions) pauseFull() {
-	full, low, paused := x.order.fill()
-	if len(full) > 0 {
-		x.client.PauseFetchPartitions(byTopic(slices.Values(full)))
-	}
-	x.resume(low)
-	if len(full) > 0 || len(low) > 0 {
-		x.pacer.assigned(x.member.partitions() - paused)
-	}
-}
-
-// resume lets the client fetch partitions again, unless something else keeps it from that.
-func (x *transactions) resume(ids []app.TaskID) {
-	ids = slices.DeleteFunc(ids, func(id app.TaskID) bool { return x.pacer.isPaused(id) || x.schemas.waits(id) })
-	if len(ids) > 0 {
-		x.client.ResumeFetchPartitions(byTopic(slices.Values(ids)))
-	}
-}
-
-// dropWaiting drops the records that wait for those of other partitions, and lets the client go back
-// to what was committed. The caller holds the rebalance lock, and no transaction is open.
-func (x *transactions) dropWaiting() {
-	if x.order == nil {
-		return
-	}
-	ahead, full := x.order.reset()
-	x.client.SetOffsets(x.marks.Offsets(ahead))
-	x.resume(full)
-}
-
-// pollClient polls the client for at most n records.
-func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
-	if x.order == nil {
-		return x.session.PollRecords(ctx, n)
-	}
-	fetches := x.order.poll(ctx, x.session, n)
-	x.pauseFull()
-	return fetches
 }

@@ -228,6 +228,29 @@ func TestCatchUpIsNotCappedByTheRoom(t *testing.T) {
 	}
 }
 
+// TestMuchIsSentBeforeMoreIsHandedOut: only if other workers have backlogs, and once.
+func TestMuchIsSentBeforeMoreIsHandedOut(t *testing.T) {
+	t.Parallel()
+	s := &shared{}
+	one, other := newOrderingBench(t, s), newOrderingBench(t, s)
+	one.assignAll(1000, 0)
+	other.joined()
+	want := func(when string, minute int64, want bool) {
+		t.Helper()
+		one.exchange(pollOf(one.fetched(0, 900, minute)), 99, 0)
+		if got := one.mustSend(); got != want {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	want("alone", 0, false)
+	want("alone, later", 100, false)
+	other.assignAll(1000, 1)
+	other.exchange(pollOf(other.fetched(1, 900, 200)), 99, 0)
+	want("with another one, a quarter of a row's life later", 130, false)
+	want("later", 131, true)
+	want("once", 132, false)
+}
+
 // TestWorkerThatStandsIsLeftOut: after stuckAfter, as is a partition that no worker has taken since one
 // gave it up.
 func TestWorkerThatStandsIsLeftOut(t *testing.T) {

@@ -78,7 +78,7 @@ var sourceList = []mutant{
 		name:    "client-stays-ahead",
 		hazards: []string{"A21"},
 		does:    "after an abort the client goes on behind records that waited, and were dropped",
-		edits:   []edit{{"processor/timeorder.go", "	x.client.SetOffsets(x.marks.Offsets(ahead))\n", "	_ = ahead\n"}},
+		edits:   []edit{{"processor/routepoll.go", "	x.client.SetOffsets(x.marks.Offsets(ahead))\n", "	_ = ahead\n"}},
 		aims:    []suite{processorSuite.aimed("^TestCatchUpRoutesEachRecordOnce$")},
 	},
 	{
