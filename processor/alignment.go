@@ -12,7 +12,7 @@ import (
 type alignment struct {
 	mu      sync.Mutex
 	workers map[alignedLane]*alignedWorker
-	// left are the partitions that a worker has given up, and no other one has got.
+	// left are the partitions that a worker has released, and no other one has got.
 	left map[app.TaskID]leftPartition
 }
 

@@ -45,7 +45,7 @@ func (p *orderedPartition) isThrough() {
 	}
 }
 
-// head returns the timestamp of the record that is next; that of an error is none.
+// head returns the timestamp of the record that is next; an error has no timestamp.
 func (p *orderedPartition) head(now int64) int64 {
 	for i := range p.queue {
 		if len(p.queue[i].Records) > 0 {

@@ -167,7 +167,7 @@ func TestLiveRecordsCostNothing(t *testing.T) {
 }
 
 // TestPartitionOfWhichNothingComes: others wait for it for a bounded time of polls in vain. A
-// pause by the pacer is none (FLIP-471). With a backlog it makes others wait again (FLINK-40475).
+// pause by the pacer does not count (FLIP-471). With a backlog it makes others wait again (FLINK-40475).
 func TestPartitionOfWhichNothingComes(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
