@@ -140,6 +140,13 @@ func (w *worker) synced(partitions map[string][]int32) error {
 		}
 	}
 	w.member.assign(partitions)
+	select {
+	case <-w.ready:
+		if w.txns.order != nil && len(partitions) == 0 {
+			w.txns.order.joined()
+		}
+	default: // others wait for it a little longer
+	}
 	return nil
 }
 
@@ -232,7 +239,8 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		former := kafka.Partitions(offsets) // lost without a callback (A8), and assigned again
 		w.txns.schemas.drop(former)
 		w.txns.pacer.drop(former)
-		waiting, err = w.starts.resolve(ctx, offsets, w.txns.marks)
+		w.txns.order.drop(former)
+		waiting, err = w.starts.resolve(ctx, offsets, w.txns.marks, w.txns.order)
 	} else {
 		uncommitted, err = w.resolveStarts(ctx, offsets)
 	}
@@ -249,6 +257,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.placeKnown(offsets, waiting)
 	if w.txns.router != nil {
 		w.txns.pacer.assigned(w.member.partitions())
+		w.txns.order.joined()
 	}
 	if w.txns.tasks != nil {
 		var inbox []assignment

@@ -32,8 +32,8 @@
 // the packages wire, dedup and state.
 //
 // Other files: membership.go has the assignment of a worker, client.go the callbacks
-// that change it. routestart.go decides where routed partitions start, bypass.go handles
-// tasks without a store, oversize.go batches that are too large. Workers publish to the
+// that change it. routestart.go decides where routed partitions start, timeorder.go in
+// which order backlogs go, bypass.go handles tasks without a store, oversize.go batches that are too large. Workers publish to the
 // board (board.go), which Ready and State read. They share the values of shared.go and have
 // no way back to the Processor.
 //

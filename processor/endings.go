@@ -69,22 +69,22 @@ func (w *worker) waits(reason string) {
 
 // closeLast closes what the last transaction under the worker's transactional id left open, also that
 // of a process before. The registration of the id makes the coordinator forget how it ended. It
-// returns false once ctx is done. A right that it lacks, the worker lacks too, which then says so.
-func (w *worker) closeLast(ctx context.Context) bool {
+// returns false with the error that an operator has to resolve, or once ctx is done.
+func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	for ctx.Err() == nil {
 		last, err := w.anyLast(ctx)
 		if err == nil {
 			err = w.closer().Close(ctx, *last)
 		}
 		if err == nil || kafka.Classify(err) == kafka.Stop {
-			return true
+			return err == nil, err
 		}
 		if ctx.Err() == nil {
 			w.log.Warn("closing the last transaction failed, retrying", "error", err)
 			_ = kafka.Pause(ctx, backoffMin) // the loop checks ctx
 		}
 	}
-	return false
+	return false, nil
 }
 
 // register registers the transactional id, which aborts an open transaction of the process before.
@@ -125,7 +125,7 @@ func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 
 // last returns a transaction of the worker that wrote to partitions and committed offsets.
 func (w *worker) last(partitions kadm.TopicsSet, offsets map[string][]int32) *hanging.Last {
-	return &hanging.Last{ID: w.txnID, Partitions: partitions, Group: app.GroupName(w.cfg.AppID, w.stage), Offsets: offsets}
+	return &hanging.Last{ID: w.txnID, Partitions: partitions, TakesOver: true, Group: app.GroupName(w.cfg.AppID, w.stage), Offsets: offsets}
 }
 
 // follow looks until the last transaction is closed. The records of the next one wait for that.
@@ -154,8 +154,8 @@ func (x *transactions) followEnd() {
 
 // noteProducer notes the producer id of the open transaction. Another one may follow after its
 // end, when its epochs are used up.
-func (x *transactions) noteProducer() {
-	if id, _, err := x.client.ProducerID(context.Background()); err == nil {
+func (x *transactions) noteProducer(ctx context.Context) {
+	if id, _, err := x.client.ProducerID(ctx); err == nil {
 		x.producer = id
 	}
 }

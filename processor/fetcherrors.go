@@ -34,6 +34,7 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 		stopped := map[string][]int32{id.Topic: {id.Partition}}
 		x.client.PauseFetchPartitions(stopped)
 		x.pacer.drop(stopped) // or it would resume it
+		x.order.drop(stopped)
 		x.schemas.drop(stopped)
 		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 		defer cancel()

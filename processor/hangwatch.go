@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"oncebus/processor/app"
 	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
@@ -22,8 +24,8 @@ const (
 	// closeMax bounds how long a watch tries to close the transaction of a worker.
 	closeMax = 20 * time.Second
 	// unownedLooks is in how many looks a transaction is open of which no coordinator says
-	// anything, until it counts as hanging: for as long as the default of transaction.timeout.ms.
-	unownedLooks = 12
+	// anything, until it counts as hanging: for the default of transaction.max.timeout.ms.
+	unownedLooks = int(15 * time.Minute / hangInterval)
 	// pendingLooks is in how many looks the offset of a partition is part of a transaction until
 	// the watch closes it.
 	pendingLooks = 3
@@ -38,13 +40,13 @@ type hangWatch struct {
 	closer  *hanging.Closer
 	open    []hanging.Open // in the last look
 	looks   map[hanging.Open]int
-	pending map[app.TaskID]int // in how many looks the offset of a partition is pending, by task or input
+	pending map[app.TaskID]pendingOffset // by task or input
 	shown   map[app.TaskID]bool
 	denied  map[string]bool // topics that the user has no right to read
 }
 
 func newHangWatch(s *shared, conn app.Conn) *hangWatch {
-	return &hangWatch{shared: s, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]int{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+	return &hangWatch{shared: s, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
 }
 
 func (h *hangWatch) run(ctx context.Context) {
@@ -62,27 +64,29 @@ func (h *hangWatch) look(ctx context.Context) error {
 	maps.Copy(h.denied, sight.Denied)
 	staying := hanging.Staying(h.open, sight.Open)
 	h.open = sight.Open
-	hangs, err := hanging.Owned(ctx, h.admin, staying)
+	hangs, err := hanging.Owned(ctx, h.closer.Client, h.admin, staying)
 	if err != nil {
 		return err
 	}
 	h.count(staying)
 	var left []hanging.Hang
-	tried := map[string]bool{}
+	ours := map[string]kadm.TopicsSet{} // by transactional id
 	for _, hang := range hangs {
-		stage := app.StageOf(h.cfg.AppID, hang.ID)
 		switch {
 		case hang.ID == "" && h.looks[stableKey(hang.Open)] < unownedLooks:
-		case stage == "":
+		case app.StageOf(h.cfg.AppID, hang.ID) == "":
 			left = append(left, hang)
-		case !tried[hang.ID]:
-			tried[hang.ID] = true
-			if h.closeOf(ctx, hang.ID, stage) != nil {
-				left = append(left, hang)
+		default:
+			if ours[hang.ID] == nil {
+				ours[hang.ID] = kadm.TopicsSet{}
 			}
+			ours[hang.ID].Add(hang.Topic, hang.Number)
 		}
 	}
 	h.show(left)
+	for id, partitions := range ours {
+		h.closeOf(ctx, id, partitions)
+	}
 	return h.closePending(ctx)
 }
 
@@ -100,52 +104,65 @@ func (h *hangWatch) count(staying []hanging.Open) {
 	h.looks = looks
 }
 
-// closeLast closes the last transaction of a worker, whichever process has or had it.
-func (h *hangWatch) closeOf(ctx context.Context, id, stage string) error {
-	t := h.newest().rt.Topology
+// closeOf closes the last transaction of a worker in partitions, whichever process has or had it.
+func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) {
 	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
-	err := h.closer.Close(ctx, hanging.Last{ID: id, Partitions: t.Partitions(t.Written()), Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
-	if err != nil && ctx.Err() == nil {
+	stage := app.StageOf(h.cfg.AppID, id)
+	err := h.closer.Close(ctx, hanging.Last{ID: id, Partitions: partitions, Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
+	if err != nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
-	return err
+}
+
+// A pendingOffset is part of a transaction: the offset before it, and in how many looks neither moved.
+type pendingOffset struct {
+	at    int64
+	looks int
 }
 
 // closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
 // of which, so the watch closes that of every worker whose coordinator has completed its last one.
 func (h *hangWatch) closePending(ctx context.Context) error {
 	before := h.pending
-	h.pending = map[app.TaskID]int{}
+	h.pending = map[app.TaskID]pendingOffset{}
 	var failed error
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0
-		for _, id := range h.pendingOf(ctx, stage) {
-			h.pending[id] = before[id] + 1
-			longest = max(longest, h.pending[id])
+		for id, at := range h.pendingOf(ctx, stage) {
+			looks := 1
+			if was, known := before[id]; known && was.at == at {
+				looks = was.looks + 1
+			}
+			h.pending[id] = pendingOffset{at, looks}
+			longest = max(longest, looks)
 		}
-		if longest >= pendingLooks {
+		if longest == pendingLooks { // once: if that does not help, they are of another producer
 			failed = errors.Join(failed, h.closeWorkers(ctx, stage))
 		}
 	}
 	return failed
 }
 
-// pendingOf returns the partitions whose offset in the group of a stage is part of a transaction;
-// none while the group does not exist or its coordinator is away.
-func (h *hangWatch) pendingOf(ctx context.Context, stage string) (pending []app.TaskID) {
-	of := h.offsetsOf(stage)
+// pendingOf returns the partitions whose offset in the group of a stage is part of a transaction,
+// with the offset before; none while the group does not exist or its coordinator is away.
+func (h *hangWatch) pendingOf(ctx context.Context, stage string) map[app.TaskID]int64 {
+	of, group, pending := h.offsetsOf(stage), app.GroupName(h.cfg.AppID, stage), map[app.TaskID]int64{}
 	if len(of) == 0 {
 		return nil
 	}
-	stable, err := kafka.StableOffsets(ctx, h.closer.Client, app.GroupName(h.cfg.AppID, stage), of)
+	stable, err := kafka.StableOffsets(ctx, h.closer.Client, group, of)
+	if err != nil {
+		return nil
+	}
+	committed, err := kafka.CommittedOffsets(ctx, h.closer.Client, group, of)
 	if err != nil {
 		return nil
 	}
 	for topic, partitions := range of {
 		for _, p := range partitions {
 			if _, known := stable[topic][p]; !known {
-				pending = append(pending, app.TaskID{Topic: topic, Partition: p})
+				pending[app.TaskID{Topic: topic, Partition: p}] = committed[topic][p].At
 			}
 		}
 	}
@@ -171,7 +188,7 @@ func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 	}
 	for _, id := range slices.Sorted(slices.Values(listed.TransactionalIDs())) {
 		if app.StageOf(h.cfg.AppID, id) == stage {
-			_ = h.closeOf(ctx, id, stage) // it is logged
+			h.closeOf(ctx, id, nil)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func (h *history) records(seed uint64) (all []*kgo.Record) {
 				return p
 			}
 		}
-		return 0
+		return int32(h.partitions - 1)
 	}
 	type sent struct {
 		at int64

@@ -217,7 +217,11 @@ func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 		return w.txns.fetchErr(fetches)
 	}
 	w.memory.use()
-	return w.txns.runOne(fetches)
+	err := w.txns.runOne(fetches)
+	if err == nil {
+		w.txns.dropWaiting()
+	}
+	return err
 }
 
 // errNextGeneration ends a client that has polled input which only the next generation of

@@ -205,6 +205,13 @@ func (p *pacer) pause() {
 	}
 }
 
+// isPaused reports whether the pacer has paused a partition.
+func (p *pacer) isPaused(id app.TaskID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backlogs[id]
+}
+
 // drop forgets partitions that the worker no longer has. They stay paused in the client:
 // adjustOffsets resumes them if they come back.
 func (p *pacer) drop(gone map[string][]int32) {

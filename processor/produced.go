@@ -216,6 +216,20 @@ func (p *produced) flush() {
 	}
 }
 
+// flushWithin waits until the brokers have all records, or until ctx is done.
+func (p *produced) flushWithin(ctx context.Context) {
+	if p.last != nil {
+		select {
+		case <-p.last.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if p.giveKept(ctx) == nil {
+		_ = p.client.Flush(ctx)
+	}
+}
+
 // err returns the first produce error of the open transaction.
 func (p *produced) err() error {
 	p.mu.Lock()
@@ -297,7 +311,13 @@ func (s *isolation) committed(n int) {
 }
 
 // recordsMax is the most input records of the next transaction.
-func (x *transactions) recordsMax() int { return min(x.bound.records, x.isolation.limit()) }
+func (x *transactions) recordsMax() int {
+	most := min(x.bound.records, x.isolation.limit())
+	if x.order != nil && x.isUnannounced() && x.order.isActive() {
+		most = min(most, unannouncedMax)
+	}
+	return most
+}
 
 // refused prepares the next attempt after a produce error, and returns the error with
 // which to abort this one. An error that refuses no record for good is returned as it is.

@@ -178,7 +178,7 @@ func newRouteStarts(s *shared) *routeStarts {
 
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
 // decision, or for a leader; their offset has no meaning.
-func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks) (waiting map[app.TaskID]bool, err error) {
+func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks, order *timeOrder) (waiting map[app.TaskID]bool, err error) {
 	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
 	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
 	if err != nil {
@@ -204,6 +204,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 			offsets[id.Topic][id.Partition] = kgo.NewOffset().At(at) // its epoch is unknown
 		}
 		held.Assign(id, at, offsets[id.Topic][id.Partition].EpochOffset().Epoch, f.mark)
+		order.assign(id, at, f.end)
 	}
 	return waiting, nil
 }

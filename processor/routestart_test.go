@@ -173,7 +173,7 @@ func TestAssignmentForgetsTheFormerOne(t *testing.T) {
 	offsets := map[string]map[int32]kgo.Offset{h.id.Topic: {h.id.Partition: kgo.NewOffset().At(7)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nothing else is known yet
-	if _, err := h.resolve(ctx, offsets, nil); err == nil {
+	if _, err := h.resolve(ctx, offsets, nil, nil); err == nil {
 		t.Fatal("the partition was resolved without a request")
 	}
 	facts := routeFacts{group: 3, end: 9, pinned: true, divergence: -1}
@@ -243,7 +243,7 @@ func TestStoppedPartitionIsNotResumed(t *testing.T) {
 	h.admin = kadm.NewClient(h.newest().source.Client)
 	h.metrics = newMetrics(prometheus.NewRegistry())
 	client := unusedClient(t)
-	x := &transactions{shared: h.shared, client: client, starts: h.routeStarts, pacer: newPacer(h.shared, h.newest(), client), schemas: newSchemaWaits(t.Context(), h.shared, func() {}), marks: app.NewMarks(h.newest().rt, app.NewHolds())}
+	x := &transactions{shared: h.shared, client: client, starts: h.routeStarts, pacer: newPacer(h.shared, h.newest(), client), order: newTimeOrder(h.shared, h.newest().rt, nil, nil, nil, nil), schemas: newSchemaWaits(t.Context(), h.shared, func() {}), marks: app.NewMarks(h.newest().rt, app.NewHolds())}
 	x.cfg.TransactionTimeout = time.Minute
 	x.pacer.backlogs[h.id] = true
 	lost := &kgo.FetchTopicPartition{Topic: h.id.Topic, FetchPartition: kgo.FetchPartition{Partition: h.id.Partition, Err: kerr.OffsetOutOfRange}}

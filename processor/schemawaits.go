@@ -99,6 +99,14 @@ func (w *schemaWaits) takeRead() (ready []app.TaskID) {
 	return ready
 }
 
+// waits reports whether a partition waits for a schema.
+func (w *schemaWaits) waits(id app.TaskID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, waits := w.waiting[id]
+	return waits
+}
+
 // remove forgets a partition that waits. The caller holds mu.
 func (w *schemaWaits) remove(id app.TaskID) {
 	delete(w.waiting, id)

@@ -60,6 +60,8 @@ type shared struct {
 	// Unix nanoseconds. The pacers of all workers write and read it.
 	anyLiveAt atomic.Int64
 
+	alignment alignment // of the routing workers
+
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }
 

@@ -44,12 +44,15 @@ type transactions struct {
 	starts   *routeStarts       // of the routing stage, else nil
 	observer *progress.Observer // of the routing stage, else nil
 	pacer    *pacer             // of the routing stage, else nil
+	order    *timeOrder         // of the routing stage, else nil
 	// progressed reports that the open transaction has progress records.
 	progressed bool
-	tasks      *taskSet // of the dedup stage, else nil
-	schemas    *schemaWaits
-	oversized  *oversized // batches at which the client stopped
-	stopping   bool       // the open transaction is the last one before a clean stop
+	// announced reports that a committed transaction of this client had some.
+	announced bool
+	tasks     *taskSet // of the dedup stage, else nil
+	schemas   *schemaWaits
+	oversized *oversized // batches at which the client stopped
+	stopping  bool       // the open transaction is the last one before a clean stop
 	// producer is the producer id of the open transaction, or of the last one. offsets are those
 	// that the transaction commits, denied the topics that nothing shows whether it is closed in.
 	producer int64
@@ -84,6 +87,8 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	x.schemas.close()
 	if x.tasks != nil {
 		x.tasks.close()
+	} else {
+		x.order.close()
 	}
 }
 
@@ -225,6 +230,9 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	}
 	var err error
 	if x.router != nil {
+		if !x.marks.Admits(id, p.Records[0].Offset) {
+			return fmt.Errorf("%w: records of %v arrived that are not those after its offset", kafka.ErrMustAbort, id)
+		}
 		err = x.router.Process(x.emitter, p.Records)
 		x.pacer.polled(p)
 		x.marks.Routed(id, p.Records[len(p.Records)-1], x.router.Fronts)
@@ -300,8 +308,8 @@ func (x *transactions) end() error {
 		return x.abort(x.refused(err))
 	}
 	clear(x.attempted)
-	x.noteProducer()
 	ctx, done := x.lock.endContext()
+	x.noteProducer(ctx)
 	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
 	defer x.dropRefusalsIf(x.member.takeRebalanced())
@@ -338,6 +346,7 @@ func (x *transactions) end() error {
 		x.tasks.applyCommitted(x.client)
 	} else {
 		x.marks.End(true, began)
+		x.announced = x.announced || x.progressed
 		acknowledged, _ := x.produced.watchedPartitions()
 		x.targets.acknowledged(acknowledged)
 	}
@@ -348,7 +357,11 @@ func (x *transactions) end() error {
 // flush waits until the brokers have the records of the open transaction. They get none of them
 // before the last transaction is closed.
 func (x *transactions) flush() error {
-	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
+	limit := x.cfg.TransactionTimeout
+	if x.stopping {
+		limit = x.cfg.markMax()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := x.produced.giveKept(ctx); err != nil {
 		return x.abort(err)
@@ -395,7 +408,7 @@ func (x *transactions) abort(reason error) error {
 func (x *transactions) endAborting() error {
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
-	x.noteProducer()
+	x.noteProducer(ctx)
 	_, err := x.session.End(ctx, kgo.TryAbort)
 	switch {
 	case err == nil:
@@ -412,6 +425,7 @@ func (x *transactions) afterAbort() {
 		x.tasks.discardOpen(x.client)
 	} else {
 		x.marks.End(false, time.Time{})
+		x.dropWaiting()
 	}
 }
 
@@ -447,6 +461,7 @@ func byTopic(ids iter.Seq[app.TaskID]) map[string][]int32 {
 func (x *transactions) dropInputs(gone map[string][]int32) {
 	x.starts.drop(gone)
 	x.pacer.drop(gone)
+	x.order.drop(gone)
 	x.marks.Revoke(gone)
 }
 
@@ -488,6 +503,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 // addRouterOffsets completes the offset commit of the routing stage. Offsets that a
 // progress record adds have not moved, so they show nothing of the outcome of End.
 func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
+	x.marks.LimitOffsets(req)
 	x.marks.AddOffsets(req, false)
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {

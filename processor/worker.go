@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -160,8 +161,11 @@ func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait tim
 
 // runClient polls and commits with one client until it fails.
 func (w *worker) runClient(ctx context.Context) error {
-	if !w.takeEdition(ctx) || !w.closeLast(ctx) {
+	if !w.takeEdition(ctx) {
 		return nil
+	}
+	if closed, err := w.closeLast(ctx); !closed {
+		return err
 	}
 	if err := w.connect(ctx); err != nil {
 		return err
@@ -278,6 +282,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.marks = app.NewMarks(w.rt, w.holds)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval, InputsInterval: cmp.Or(w.inputsInterval, progress.InputsInterval(w.rt)), Lag: w.showInputs}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
+		w.txns.order = newTimeOrder(w.shared, w.rt, w.wake, w.txns.pacer.isPaused, w.txns.isHeld, w.txns.oversized)
 		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
@@ -316,7 +321,7 @@ func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo
 	if w.txns.pacer != nil {
 		w.txns.pacer.await(ctx)
 	}
-	fetches := w.txns.session.PollRecords(ctx, min(records, pollRecordsMax))
+	fetches := w.txns.pollClient(ctx, min(records, pollRecordsMax))
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
@@ -439,6 +444,7 @@ func (w *worker) goOn() {
 			w.txns.observer.Returned(id)
 		}
 		w.txns.marks.Assign(id, start.at, -1, start.mark)
+		w.txns.order.assign(id, start.at, math.MaxInt64)
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
 		w.member.place(id)
 		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
@@ -468,6 +474,7 @@ func (w *worker) resetSession() (bool, error) {
 		return true, fmt.Errorf("reset the session after a rebalance: %w", err)
 	}
 	w.txns.dropUnassigned()
+	w.txns.dropWaiting()
 	w.wake() // the rebalance may have filled the inbox
 	return true, nil
 }

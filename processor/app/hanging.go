@@ -37,7 +37,7 @@ func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
 		return err
 	}
 	second := hanging.Look(ctx, c.Client, partitions, first.Denied)
-	hangs, err := hanging.Owned(ctx, c.Admin, hanging.Staying(first.Open, second.Open))
+	hangs, err := hanging.Owned(ctx, c.Client, c.Admin, hanging.Staying(first.Open, second.Open))
 	f.hanging.hangs = hangs
 	return err
 }
@@ -50,8 +50,8 @@ func (f *Facts) judgeTransactions() []Finding {
 		switch {
 		case StageOf(f.Config.AppID, h.ID) != "":
 			finding.Action = "a running process of the app closes it within seconds, as the coordinator recorded: start one, and repeat the command"
-		case h.ID == "" && time.Since(h.Written) < unownedAfter:
-			finding.Level, finding.Action = AtRisk, "repeat the command in a minute: a transaction ends by its timeout"
+		case h.ID == "":
+			finding.Level, finding.Action = AtRisk, "it ends by its timeout, at most transaction.max.timeout.ms, unless it hangs: repeat the command after that"
 		}
 		findings = append(findings, finding)
 	}
@@ -68,7 +68,3 @@ func (f *Facts) judgeTransactions() []Finding {
 	}
 	return findings
 }
-
-// unownedAfter is after what time a transaction hangs of which no coordinator says anything: the
-// default of transaction.timeout.ms.
-const unownedAfter = time.Minute

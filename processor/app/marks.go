@@ -121,6 +121,15 @@ func (m *Marks) Routed(id TaskID, last *kgo.Record, fronts []wire.Front) {
 	}
 }
 
+// Admits reports whether the records of a partition from an offset on may be routed: the worker has
+// the partition, and has not routed them.
+func (m *Marks) Admits(id TaskID, offset int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.held[id]
+	return h != nil && offset >= max(h.position, h.open)
+}
+
 // AddFronts adds to what was observed of inputs the highest event times of the partitions that
 // the worker still has, as of the open transaction. It drops what was observed of others: their
 // records may be routed again.
@@ -235,6 +244,45 @@ func (m *Marks) Skipped(id TaskID, next int64) {
 	}
 }
 
+// Offsets returns where those of some partitions go on that are held.
+func (m *Marks) Offsets(ids []TaskID) map[string]map[int32]kgo.EpochOffset {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for _, id := range ids {
+		h := m.held[id]
+		if h == nil {
+			continue
+		}
+		if offsets[id.Topic] == nil {
+			offsets[id.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: h.epoch, Offset: h.position}
+	}
+	return offsets
+}
+
+// LimitOffsets takes from a commit what the client has polled and the open transaction has not
+// routed.
+func (m *Marks) LimitOffsets(req *kmsg.TxnOffsetCommitRequest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		t.Partitions = slices.DeleteFunc(t.Partitions, func(p kmsg.TxnOffsetCommitRequestTopicPartition) bool {
+			h := m.held[TaskID{Topic: t.Topic, Partition: p.Partition}]
+			return h == nil || h.open < 0
+		})
+		for n := range t.Partitions {
+			p := &t.Partitions[n]
+			if h := m.held[TaskID{Topic: t.Topic, Partition: p.Partition}]; p.Offset > h.open {
+				p.Offset, p.LeaderEpoch = h.open, h.openEpoch
+			}
+		}
+	}
+	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return len(t.Partitions) == 0 })
+}
+
 // AddOffsets adds the offsets of pending marks to a commit that lacks them, and with progress
 // those of the outcomes topics, or of one partition if there is no other. A commit without an
 // offset is not fenced by the group (A7).
@@ -252,6 +300,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 		switch {
 		case present[id]:
 			continue
+		case h.open >= 0: // polled for an earlier transaction
 		case h.pending != nil:
 			next = h.pending.Offset
 		case h.pendingHeld != "":

@@ -82,8 +82,11 @@ func TransactionalID(app, stage string, worker int, instance string) string {
 // kind, or of another app.
 func StageOf(app, id string) string {
 	for _, stage := range []string{StageRoute, StageDedup} {
-		if strings.HasPrefix(id, app+"-"+stage+"-") {
-			return stage
+		if rest, is := strings.CutPrefix(id, app+"-"+stage+"-"); is {
+			worker, _, named := strings.Cut(rest, "/")
+			if _, err := strconv.Atoi(worker); named && err == nil {
+				return stage
+			}
 		}
 	}
 	return ""

@@ -46,7 +46,10 @@ func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, ski
 		if err != nil {
 			return err
 		}
-		if p := phaseOf(at); p == open || p == begun || p == ending {
+		switch p := phaseOf(at); {
+		case p == open:
+			return fmt.Errorf("%w: its coordinator has it open after its end", ErrHangs)
+		case p == begun, p == ending:
 			return waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
 		}
 		*completed = time.Now()
@@ -70,7 +73,8 @@ func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, ski
 	} else if err != nil {
 		return err
 	}
-	if left := unstable(last.Offsets, stable); len(left) > 0 {
+	if last.Offsets = unstable(last.Offsets, stable); len(last.Offsets) > 0 { // what was stable once, was ended
+		left := last.Offsets
 		why := fmt.Errorf("its offsets of %v are pending in group %s", left, last.Group)
 		if time.Since(*completed) > offsetsMax {
 			return fmt.Errorf("%w: its coordinator has completed it, and %w", ErrHangs, why)

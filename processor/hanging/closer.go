@@ -1,6 +1,7 @@
 package hanging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ type Last struct {
 	ID string // transactional id
 	// Partitions are those that it may have written to.
 	Partitions kadm.TopicsSet
+	// TakesOver says that the caller is about to register the id: an open transaction is aborted
+	// first, so that its late end changes nothing any more.
+	TakesOver bool
 	// Group is the consumer group whose offsets it may have committed, Offsets the partitions
 	// of these offsets.
 	Group   string
@@ -160,8 +164,10 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 		return false, fmt.Errorf("ask the coordinator of transactional id %s: %w", last.ID, err)
 	}
 	switch phaseOf(at) {
-	case unused, open:
+	case unused:
 		return true, nil
+	case open:
+		return !last.TakesOver, s.abort(ctx, last, at)
 	case begun:
 		return false, s.with(func(client *kgo.Client) error { return endWith(ctx, client, last.ID, at, true) })
 	case ending:
@@ -169,19 +175,38 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	case over: // something may be open
 	}
 	sight := Look(ctx, s.Client, last.Partitions, nil)
-	if why := sight.Unknown(); why != "" {
-		return false, waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
-	}
 	hanging := sight.Of(at.Producer)
 	pending, err := s.pendingOffsets(ctx, last)
-	if err != nil || len(hanging) == 0 && !pending {
-		return err == nil, err
+	switch why := sight.Unknown(); {
+	case err != nil:
+		return false, err
+	case len(hanging) > 0, pending: // closed first, others may be away for long
+	case why != "":
+		return false, waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
+	default:
+		return true, nil
+	}
+	// Its producer may live, and have begun and ended another one meanwhile.
+	if now, err := s.describe(ctx, last.ID); err != nil || now == nil || *now != *at {
+		return false, cmp.Or(err, error(waitError("the state of transactional id "+last.ID+" changes")))
 	}
 	err = s.with(func(client *kgo.Client) error { return s.closeAll(ctx, client, last, at, hanging, pending) })
 	if pending && err == nil {
 		last.Offsets = nil
 	}
 	return false, err
+}
+
+// abort aborts an open transaction of a caller that takes its id over. The coordinator does so when
+// the epoch is raised.
+func (s *Closer) abort(ctx context.Context, last *Last, at *state) error {
+	if !last.TakesOver {
+		return nil
+	}
+	return s.with(func(client *kgo.Client) error {
+		_, err := fence(ctx, client, last.ID, at, false)
+		return err
+	})
 }
 
 // with calls do with a client for the requests of an empty transaction.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Hang is an open transaction that no coordinator is about to end.
@@ -45,8 +46,8 @@ func Staying(before, now []Open) (staying []Open) {
 }
 
 // Owned asks the coordinators about open transactions. It leaves out those that a
-// coordinator has open or is about to end.
-func Owned(ctx context.Context, admin *kadm.Client, open []Open) (hangs []Hang, err error) {
+// coordinator has open or is about to end, and those that are closed meanwhile.
+func Owned(ctx context.Context, client *kgo.Client, admin *kadm.Client, open []Open) (hangs []Hang, err error) {
 	if len(open) == 0 {
 		return nil, nil
 	}
@@ -71,5 +72,15 @@ func Owned(ctx context.Context, admin *kadm.Client, open []Open) (hangs []Hang, 
 		}
 		hangs = append(hangs, Hang{o, l.TxnID, l.State})
 	}
-	return hangs, nil
+	still := Look(ctx, client, partitionsOf(hangs), nil).Open
+	return slices.DeleteFunc(hangs, func(h Hang) bool { return len(Staying([]Open{h.Open}, still)) == 0 }), nil
+}
+
+// partitionsOf returns the partitions of transactions that hang.
+func partitionsOf(hangs []Hang) kadm.TopicsSet {
+	all := kadm.TopicsSet{}
+	for _, h := range hangs {
+		all.Add(h.Topic, h.Number)
+	}
+	return all
 }

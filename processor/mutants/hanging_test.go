@@ -33,7 +33,7 @@ var hangingList = []mutant{
 		name:     "closed-before-its-coordinator-says-so",
 		hazards:  []string{"C4"},
 		does:     "a worker takes a transaction for closed while its coordinator writes the markers",
-		edits:    []edit{{"processor/hanging/closed.go", "p == begun || p == ending {", "p == begun {"}},
+		edits:    []edit{{"processor/hanging/closed.go", "case p == begun, p == ending:", "case p == begun:"}},
 		aims:     []suite{hangingSuite.aimed("^TestAwaitClosedSeesWhatHangs$")},
 		notInSim: "its broker drops no marker",
 	},

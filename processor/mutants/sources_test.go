@@ -67,4 +67,25 @@ var sourceList = []mutant{
 		edits:   []edit{{"processor/wire/firstcheckpoint.go", "			first.SetAhead(c.Sources[n].NamespaceID, c.Sources[n].Highest)\n", "			_ = n\n"}},
 		aims:    []suite{wireSuite.aimed("^TestFirstCheckpointKnowsWhatAnyOldTaskKnew$")},
 	},
+	{
+		name:    "polled-offsets",
+		hazards: []string{"A21"},
+		does:    "a commit has what was polled, so records that wait for those of other partitions are lost",
+		edits:   []edit{{"processor/app/marks.go", "				p.Offset, p.LeaderEpoch = h.open, h.openEpoch\n", ""}},
+		aims:    []suite{appSuite.aimed("^TestOffsetsAreOfRoutedRecords$")},
+	},
+	{
+		name:    "client-stays-ahead",
+		hazards: []string{"A21"},
+		does:    "after an abort the client goes on behind records that waited, and were dropped",
+		edits:   []edit{{"processor/routepoll.go", "	x.client.SetOffsets(x.marks.Offsets(ahead))\n", "	_ = ahead\n"}},
+		aims:    []suite{processorSuite.aimed("^TestCatchUpRoutesEachRecordOnce$")},
+	},
+	{
+		name:    "first-fetch-goes-ahead",
+		hazards: []string{"T33"},
+		does:    "a partition of which nothing was fetched yet makes no other one wait",
+		edits:   []edit{{"processor/timeorder.go", "			until = min(until, later(p.time, o.room))\n", ""}},
+		aims:    []suite{processorSuite.aimed("^TestBacklogsGoInTheOrderOfTime$")},
+	},
 }

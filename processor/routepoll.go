@@ -1,0 +1,65 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+)
+
+// isUnannounced reports whether the tasks may not know the inputs of this client yet.
+func (x *transactions) isUnannounced() bool {
+	return !x.announced && x.observer.InputsInterval > 0 && time.Since(x.order.madeAt) < unannouncedFor
+}
+
+// isHeld reports whether records of a backlog wait for the first observation of the inputs.
+func (x *transactions) isHeld() bool { return x.isUnannounced() && !x.observer.Due() }
+
+// pauseFull makes the client fetch no more of partitions of which enough waits, and others again.
+func (x *transactions) pauseFull() {
+	full, low, paused := x.order.fill()
+	if len(full) > 0 {
+		x.client.PauseFetchPartitions(byTopic(slices.Values(full)))
+	}
+	x.resume(low)
+	if len(full) > 0 || len(low) > 0 {
+		x.pacer.assigned(x.member.partitions() - paused)
+	}
+}
+
+// resume lets the client fetch partitions again, unless something else keeps it from that.
+func (x *transactions) resume(ids []app.TaskID) {
+	ids = slices.DeleteFunc(ids, func(id app.TaskID) bool { return x.pacer.isPaused(id) || x.schemas.waits(id) })
+	if len(ids) > 0 {
+		x.client.ResumeFetchPartitions(byTopic(slices.Values(ids)))
+	}
+}
+
+// dropWaiting drops the records that wait for those of other partitions, and lets the client go back
+// to what was committed. The caller holds the rebalance lock, and no transaction is open.
+func (x *transactions) dropWaiting() {
+	if x.order == nil {
+		return
+	}
+	ahead, full := x.order.reset()
+	x.client.SetOffsets(x.marks.Offsets(ahead))
+	x.resume(full)
+}
+
+// pollClient polls the client for at most n records.
+func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
+	if x.order == nil {
+		return x.session.PollRecords(ctx, n)
+	}
+	if x.order.mustSend() {
+		flushCtx, done := context.WithTimeout(context.Background(), holdMax)
+		x.produced.flushWithin(flushCtx) // the end of the transaction waits for all of it
+		done()
+	}
+	fetches := x.order.poll(ctx, x.session, n)
+	x.pauseFull()
+	return fetches
+}
