@@ -77,10 +77,9 @@ func (h *hangWatch) look(ctx context.Context) error {
 		case app.StageOf(h.cfg.AppID, hang.ID) == "":
 			left = append(left, hang)
 		default:
-			if ours[hang.ID] == nil {
-				ours[hang.ID] = kadm.TopicsSet{}
-			}
-			ours[hang.ID].Add(hang.Topic, hang.Number)
+			partitions := ours[hang.ID]
+			partitions.Add(hang.Topic, hang.Number)
+			ours[hang.ID] = partitions
 		}
 	}
 	h.show(left)
