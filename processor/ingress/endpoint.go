@@ -131,6 +131,9 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
 			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
 		}
+		if (h.Answer != nil || h.Events != nil) && auth.signs && auth.keys != nil {
+			auth.keys.asked = append(auth.keys.asked, h.Path)
+		}
 		e.lookup = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.MaxRequests)}}
 		if h.Events != nil {
 			e.follow = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.Events.MaxConnections)}}
@@ -162,7 +165,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 // secret names share one keyring, so that its files are read once.
 func (es *endpoints) authenticator(cfg Config, s *rules.Signature, window time.Duration) (authenticator, error) {
 	v, err := newVerifier(s, window)
-	auth := authenticator{verifier: v, challenge: challenge(s)}
+	auth := authenticator{verifier: v, challenge: challenge(s), signs: s.Signs()}
 	if err != nil || s.Scheme == rules.NoSignature {
 		return auth, err
 	}
