@@ -22,6 +22,7 @@ type endpoint struct {
 	routes  []*rules.Route
 	allow   string // value of the header Allow
 	carried []carriedHeader
+	once    map[string]bool // of carried, those that a rule reads
 	body    bodyRules
 	lookup  bodyRules      // of a GET for an outcome
 	follow  bodyRules      // of a GET for all outcomes
@@ -127,7 +128,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		auth, err := es.authenticator(cfg, &h.Signature, window)
 		errs = append(errs, err)
 		e = &endpoint{
-			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h),
+			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h), once: map[string]bool{},
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
 			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
 		}
@@ -144,6 +145,9 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 			errs, e.token = append(errs, err), &token
 		}
 		es.events[h.Path] = e
+	}
+	for _, name := range r.ReadsHeaders() {
+		e.once[name] = true
 	}
 	e.routes, e.tenants[r.Name] = append(e.routes, r), newTenantLimiters(r)
 	if h.Outcomes == nil {
@@ -208,6 +212,9 @@ func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 			continue
 		}
 		value := strings.Join(values, ", ")
+		if c.from != headerIdempotency && e.once[c.to] && len(values) > 1 {
+			return nil, fmt.Errorf("header %s: it came %d times, want one", c.from, len(values))
+		}
 		if c.from == headerIdempotency {
 			read := readIdempotencyKey
 			if e.Idempotency != nil {
