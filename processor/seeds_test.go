@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,6 +196,85 @@ func TestVerifyFindsKeysInEachTask(t *testing.T) {
 	must(t, err)
 	if exported.Rows != 2*n || compared.There != 2*n || compared.Rows != 2*n {
 		t.Errorf("exported %+v, compared %+v", exported, compared)
+	}
+}
+
+// compare compares a file with the app of a client.
+func compare(t *testing.T, c *transfer.Client, file []byte) *transfer.Compared {
+	t.Helper()
+	checked, err := transfer.Check(t.Context(), bytes.NewReader(file), func(int64) {})
+	must(t, err)
+	compared, err := c.Compare(t.Context(), opener(file), checked.Trailer.Rows, func(int64, int64) {})
+	must(t, err)
+	return compared
+}
+
+// TestVerifyKnowsKeysThatNoRouteHas: a seed leaves out the keys of a namespace that the app has not, and those of a route that was removed.
+func TestVerifyKnowsKeysThatNoRouteHas(t *testing.T) {
+	t.Parallel()
+	hooks := strings.TrimPrefix(strings.ReplaceAll(benchRoutes, "signals", "hooks"), "routes:\n")
+	b := newBench(t, benchRoutes+hooks)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	for k := range 20 {
+		b.produce(signal(fmt.Sprint("s-", k), int32(k%3), testTime), event("hooks.raw", fmt.Sprintf(`{"id":"h-%d"}`, k), 0, testTime))
+	}
+	b.drain(i, "signals.raw", "hooks.raw")
+	file, _ := b.export(b.transfers(cfg))
+
+	other := newBench(t, benchRoutes)
+	otherCfg := other.config("other")
+	other.ready(other.start(otherCfg))
+	c := other.transfers(otherCfg)
+	c.SliceKeys = 7
+	_, err := c.Seed(t.Context(), &transfer.SeedOptions{Name: "file", Open: func() (transfer.Source, func(), error) { return c.Rows(bytes.NewReader(file), nil, false) }})
+	must(t, err)
+	got := compare(t, c, file)
+	if got.There != 20 || got.NoRoute != 20 || got.Missing+got.Different+got.Expired != 0 || !slices.Equal(got.NoRouteIn, []string{"hooks"}) {
+		t.Errorf("compared: %+v", got)
+	}
+	seeded, _ := other.export(c)
+	if got := compare(t, c, seeded); got.There != 20 || got.NoRoute != 0 || got.NoRouteIn != nil {
+		t.Errorf("its own file: %+v", got)
+	}
+}
+
+// TestVerifyTakesWhatAnAppDidSince: a key that came again after its window, and a claim that went on, are no mistake. A key that came
+// again within its window is one.
+func TestVerifyTakesWhatAnAppDidSince(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes+strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	for _, id := range []string{"again", "stays"} {
+		b.produce(signal(id, 0, testTime))
+	}
+	b.produce(operation("done", "r1", 0), operation("failed", "r2", 0), operation("open", "r3", 0))
+	b.drain(i, "signals.raw", "ops.raw")
+	c := b.transfers(cfg)
+	file, _ := b.export(c)
+	if got := compare(t, c, file); got.There != 5 {
+		t.Fatalf("before: %+v", got)
+	}
+	for _, dispatched := range b.read("ops.run") {
+		if kind := map[string]string{"k-r1": "completed", "k-r2": "failed"}[string(dispatched.Key)]; kind != "" {
+			b.produce(outcomeOf(dispatched, kind, []byte("done")))
+		}
+	}
+	b.produce(signal("again", 0, testTime+time.Hour.Milliseconds()+1))
+	b.drain(i, "signals.raw", "ops.outcomes")
+	got := compare(t, c, file)
+	if got.There != 2 || got.Newer != 3 || got.Missing+got.Different+got.Expired != 0 {
+		t.Errorf("after: %+v", got)
+	}
+
+	other := newBench(t, benchRoutes)
+	otherCfg := other.config("other")
+	otherRun := other.ready(other.start(otherCfg))
+	other.produce(signal("again", 0, testTime+5000), signal("stays", 0, testTime))
+	other.drain(otherRun, "signals.raw")
+	if got := compare(t, other.transfers(otherCfg), file); got.There != 1 || got.Different != 1 || got.Newer != 0 || got.NoRoute != 3 {
+		t.Errorf("the first event was another one: %+v", got)
 	}
 }
 
