@@ -106,8 +106,13 @@ func TestMoveToRouted(t *testing.T) {
 	b.useRoutes(keyedRoutes)
 	four := b.ready(b.start(b.config("four"))) // its file is behind
 	b.useRoutes(routedRoutes)
-	if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no route becomes routed") {
-		t.Errorf("moved again: %v", err)
+	for _, o := range []move.Options{{ToRouted: true, Partitions: 6, Limit: time.Minute}, {ToRouted: true, Limit: time.Minute}, {Partitions: 6, Limit: time.Minute}} {
+		if again := b.move(o); !again.Already || again.Switch.To != 6 {
+			t.Errorf("moved again by %+v: %+v", o, again)
+		}
+	}
+	if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Partitions: 8, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no route becomes routed") {
+		t.Errorf("moved to other partitions: %v", err)
 	}
 	b.produce(movedEvents(5, 0, 2000)...)
 	b.drain(three, "signals.raw")
