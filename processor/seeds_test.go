@@ -3,6 +3,7 @@ package processor_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
+	"oncebus/processor/kafka"
 	"oncebus/processor/transfer"
 )
 
@@ -344,6 +346,36 @@ func TestSeedGoesOnWhereItStopped(t *testing.T) {
 	}
 	if runs < 5 || resumed == 0 {
 		t.Errorf("%d runs, the last one after line %d: nothing was interrupted", runs, resumed)
+	}
+}
+
+// TestSeedWithoutProcesses: it says so at once, and ends after its limit. The next command goes on, with a process.
+func TestSeedWithoutProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.LeaveOnStop = true
+	i := b.ready(b.start(cfg))
+	must(t, i.stop())
+	var logs bytes.Buffer
+	c, err := transfer.New(t.Context(), cfg.Config, b.routes, slog.New(slog.NewTextHandler(&logs, nil)))
+	must(t, err)
+	defer c.Close()
+	o := seedLines(c, seedIDs(20, time.Now().UnixMilli()))
+	o.Wait = 200 * time.Millisecond
+	if _, err := c.Seed(t.Context(), o); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no task decided on a seed for 200ms: start a process of the app, oncebus run, or see its /readyz; then run this again, it goes on where it stopped") {
+		t.Errorf("ended with %v", err)
+	}
+	if !strings.Contains(logs.String(), "no process of the app runs: start one, oncebus run; the seeds wait for it") {
+		t.Errorf("it did not say so:\n%s", &logs)
+	}
+	logs.Reset()
+	b.ready(b.start(cfg))
+	o = seedLines(c, seedIDs(20, time.Now().UnixMilli()))
+	o.Wait = time.Minute
+	report, err := c.Seed(t.Context(), o)
+	if err != nil || report.Taken+report.Known != 20 || logs.Len() > 0 {
+		t.Errorf("with a process: %+v, %v\n%s", report, err, &logs)
 	}
 }
 
