@@ -234,6 +234,17 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	if n := len(b.read("signals.unique")); n != 500 {
 		t.Errorf("%d events emitted, expected those of before", n)
 	}
+	ways := 0 // doctor has one way out: that which keeps the state
+	for _, f := range b.diagnose(b.config("three"), 0) {
+		if strings.Contains(f.Text, "topic signals.raw ") && f.Level == app.Fails {
+			if ways++; !strings.Contains(f.Action, "oncebus move --to-routed") {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if ways != 1 {
+		t.Errorf("doctor has %d findings on the topic, want 1", ways)
+	}
 	b.useRoutes(routedRoutes)
 	b.move(move.Options{ToRouted: true, Limit: time.Minute})
 	for _, i := range all {
