@@ -83,6 +83,14 @@ var ledgerList = []mutant{
 		notInSim: "the simulation has no audit",
 	},
 	{
+		name:     "audit-knows-one-route-of-an-output",
+		hazards:  []string{"V1"},
+		does:     "an audit compares a record of an output with the key of one of its routes alone",
+		edits:    []edit{{"processor/oracle/ledgerrow.go", "	for _, k := range out.Keys {\n", "	for _, k := range out.Keys[:min(1, len(out.Keys))] {\n"}},
+		aims:     inLedger("^TestLedgerMatchesAnOutputOfTwoRoutes$"),
+		notInSim: "the simulation has no audit",
+	},
+	{
 		name:     "audit-loses-what-it-carries",
 		hazards:  []string{"V1"},
 		does:     "the next audit does not know the records whose counterpart follows",
