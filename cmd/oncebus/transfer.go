@@ -49,10 +49,11 @@ func openPart(name string) (*os.File, error) {
 		}
 		mine, err := file.Stat()
 		if now, gone := os.Stat(name); err == nil && gone == nil && os.SameFile(mine, now) {
-			return file, file.Truncate(0)
+			err = file.Truncate(0)
+			return file, err
 		}
 		// Another command has put it in place before it was locked here.
-		if err = errors.Join(err, file.Close()); err != nil {
+		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, err
 		}
 	}

@@ -24,7 +24,7 @@ func TestPartOfAKilledCommandIsUsedAgain(t *testing.T) {
 	}
 	killed, err := openPart(name)
 	must(err)
-	_, err = io.WriteString(killed, "longer than the next one")
+	_, err = killed.WriteString("longer than the next one")
 	must(err)
 	if _, err := openPart(name); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "keys.obx1.part is written by another command") {
 		t.Errorf("a second one while the first one writes: %v", err)
@@ -33,7 +33,7 @@ func TestPartOfAKilledCommandIsUsedAgain(t *testing.T) {
 
 	again, err := openPart(name)
 	must(err)
-	_, err = io.WriteString(again, "short")
+	_, err = again.WriteString("short")
 	must(err)
 	must(putInPlace(again, name, nil))
 	if text, err := os.ReadFile(name); err != nil || string(text) != "short" {

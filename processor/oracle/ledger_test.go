@@ -82,7 +82,7 @@ func (p *page) emit(route int32, id string, time int64, at Position, attempt uin
 }
 
 // about adds a record that names an event.
-func (p *page) about(route int32, id, verdict, reason string, at Position, time int64) {
+func (p *page) about(route int32, id, verdict, reason string, at Position, _ int64) {
 	p.emissions = append(p.emissions, LedgerEmission{
 		Where: p.place("about"), Route: route, Verdict: verdict, Named: true, Source: at, SourceLast: at.Offset, Dead: verdict != "duplicate", Reason: reason,
 		Digests: [][16]byte{keyed(route, id)},
