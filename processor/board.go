@@ -154,6 +154,8 @@ type board struct {
 	hanging string
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
+	// setup is why topics and manifest are not set up, so that no worker is; nil while that is not known.
+	setup error
 }
 
 // reasons say why something of a task or partition waits.
@@ -188,6 +190,23 @@ func (b *board) hangingTransactions() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.hanging
+}
+
+func (b *board) setUpFails(err error) {
+	b.mu.Lock()
+	b.setup = err
+	b.mu.Unlock()
+}
+
+// notSetUp says that topics and manifest are not set up yet, and why.
+func (b *board) notSetUp() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	const text = "topics and manifest are not set up yet"
+	if b.setup == nil {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%s: %w", text, b.setup)
 }
 
 func (b *board) notTakenReason() string {
@@ -275,7 +294,7 @@ func (b *board) ready(paused error) error {
 	}
 	members := b.allMembers()
 	if len(members) == 0 {
-		return errors.New("topics and manifest are not set up yet")
+		return b.notSetUp()
 	}
 	if paused != nil {
 		return paused

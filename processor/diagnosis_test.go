@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 )
 
 // diagnose returns what a diagnosis finds, with the clock of this machine that much
@@ -43,6 +46,63 @@ func assertFinding(t *testing.T, findings []app.Finding, level app.Level, check,
 		return f.Check == check && f.Level == level && strings.Contains(f.Text+" -> "+f.Action, text)
 	}) {
 		t.Errorf("no finding %v of %s with %q: %+v", level, check, text, findings)
+	}
+}
+
+// withBrokerSettings makes the broker list these settings, until undo is called.
+func (b *bench) withBrokerSettings(settings map[string]string) (undo func()) {
+	var undone atomic.Bool
+	b.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		req, ok := r.(*kmsg.DescribeConfigsRequest)
+		if undone.Load() || !ok || len(req.Resources) != 1 || req.Resources[0].ResourceType != kmsg.ConfigResourceTypeBroker {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		one := kmsg.NewDescribeConfigsResponseResource()
+		one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeBroker, req.Resources[0].ResourceName
+		for name, value := range settings {
+			config := kmsg.NewDescribeConfigsResponseResourceConfig()
+			config.Name, config.Value = name, kmsg.StringPtr(value)
+			one.Configs = append(one.Configs, config)
+		}
+		resp.Resources = append(resp.Resources, one)
+		return resp, nil, true
+	})
+	return func() { undone.Store(true) }
+}
+
+// TestBrokersThatLetNoWorkerWorkAreNamed: a start and a diagnosis name the setting of the brokers. A start writes nothing, and waits for
+// brokers that may yet come.
+func TestBrokersThatLetNoWorkerWorkAreNamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	undo := b.withBrokerSettings(map[string]string{"offsets.topic.replication.factor": "3", "transaction.state.log.replication.factor": "3"})
+	const named = "set offsets.topic.replication.factor=1, transaction.state.log.replication.factor=1"
+	assertFinding(t, b.diagnose(cfg, 0), app.Fails, "coordinators", named)
+	i := b.start(cfg)
+	b.wait("the reason in /readyz", func() bool {
+		err := i.Ready()
+		return err != nil && strings.Contains(err.Error(), "topics and manifest are not set up yet: Kafka cannot create topic __consumer_offsets") && strings.Contains(err.Error(), named)
+	})
+	undo()
+	b.ready(i)
+	must(t, i.stop())
+
+	other := newBench(t, benchRoutes)
+	other.createTopic("signals.raw", 4)
+	other.withBrokerSettings(map[string]string{"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"})
+	cfg = other.config("one")
+	cfg.SessionTimeout = time.Second
+	const refused = "the brokers refuse ONCEBUS_SESSION_TIMEOUT=1s: group.min.session.timeout.ms is 6s"
+	assertFinding(t, other.diagnose(cfg, 0), app.Fails, "coordinators", refused)
+	ended := other.start(cfg)
+	if <-ended.done; !errors.Is(ended.err, kafka.ErrOperator) || !strings.Contains(ended.err.Error(), refused) {
+		t.Errorf("a start with that setting: %v", ended.err)
+	}
+	if topics, err := other.admin.ListTopics(t.Context()); err != nil || len(topics) != 1 {
+		t.Errorf("it created topics: %v, %v", topics.Names(), err)
 	}
 }
 

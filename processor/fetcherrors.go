@@ -75,6 +75,10 @@ func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	case errors.Is(p.Err, kerr.OffsetOutOfRange), errors.As(p.Err, &lost):
 		return x.stopLost(p)
 	}
+	if p.Topic == "" { // the client reports errors of the group so
+		group := app.GroupName(x.cfg.AppID, x.member.stage)
+		return fmt.Errorf("join group %s: %w", group, kafka.Denied(p.Err, "Read", kafka.ResourceGroup, group))
+	}
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 

@@ -217,6 +217,34 @@ func TestOneHoldAtATime(t *testing.T) {
 	}
 }
 
+// TestHoldIsRepeatedAsItWasTyped: a command that was killed goes on with its hold, and one that ended a hold has nothing to do.
+func TestHoldIsRepeatedAsItWasTyped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.ready(b.start(b.config("one")))
+	d := b.decider()
+	first := b.hold(d, time.Hour)
+	if again := b.hold(d, time.Hour); again.Hold.ID != first.Hold.ID {
+		t.Errorf("hold %s was followed by another one: %+v", first.Hold.ID, again.Hold)
+	}
+	for what, other := range map[string]*app.Hold{"reason": app.NewHold("b test", "", time.Hour), "limit": app.NewHold("a test", "", 0), "kind": app.NewHold("a test", "", time.Hour)} {
+		other.Leaving = what == "kind"
+		if err := d.Hold(t.Context(), other); !errors.Is(err, kafka.ErrOperator) {
+			t.Errorf("a hold of another %s: %v", what, err)
+		}
+	}
+	release(t, d)
+	leaving := app.NewHold("away", "", 0)
+	leaving.Leaving = true
+	must(t, d.Hold(t.Context(), leaving))
+	for n := range 2 {
+		if ended, err := d.TakeBack(t.Context()); err != nil || (ended == nil) != (n > 0) {
+			t.Errorf("taken back, call %d: %v, %v", n, ended, err)
+		}
+	}
+}
+
 // TestHeldIngressRefuses: the ingress accepts no event under a hold, and sends nothing.
 func TestHeldIngressRefuses(t *testing.T) {
 	t.Parallel()

@@ -311,6 +311,24 @@ func TestReplacedRunMayNotAct(t *testing.T) {
 	}
 }
 
+// TestMoveToWhatTheAppHas: a command that is typed again after it was killed at its end, or after its success, changes nothing.
+func TestMoveToWhatTheAppHas(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.ready(b.start(b.config("one")))
+	if s := b.move(move.Options{Partitions: 4, Limit: time.Minute}); !s.Already || s.Switch.To != 4 {
+		t.Errorf("moved to 4 of 4 partitions: %+v", s)
+	}
+	b.assertNoSwitch()
+	for range 2 {
+		b.move(move.Options{Partitions: 6, Limit: time.Minute})
+	}
+	if s := b.move(move.Options{Partitions: 6, Limit: time.Minute}); !s.Already || s.Switch.Number != 2 {
+		t.Errorf("moved again: %+v", s)
+	}
+}
+
 // TestMoveRefused: a move that is not possible is refused before anything is written.
 func TestMoveRefused(t *testing.T) {
 	t.Parallel()
@@ -319,7 +337,6 @@ func TestMoveRefused(t *testing.T) {
 		to                 int32
 		hold               bool
 	}{
-		{name: "the same count", routes: benchRoutes, to: 4, want: "has 4 partitions already"},
 		{name: "no partitions", routes: benchRoutes, to: 0, want: "out of range"},
 		{name: "prepartitioned", routes: keyedRoutes, to: 8, want: "prepartitioned"},
 		{name: "second keys", routes: fmt.Sprintf(claimRoutes, "reject") + "    collision: forward\n", to: 8, want: "these routes cannot move: [ops]"},

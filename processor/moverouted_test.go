@@ -106,8 +106,13 @@ func TestMoveToRouted(t *testing.T) {
 	b.useRoutes(keyedRoutes)
 	four := b.ready(b.start(b.config("four"))) // its file is behind
 	b.useRoutes(routedRoutes)
-	if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no route becomes routed") {
-		t.Errorf("moved again: %v", err)
+	for _, o := range []move.Options{{ToRouted: true, Partitions: 6, Limit: time.Minute}, {ToRouted: true, Limit: time.Minute}, {Partitions: 6, Limit: time.Minute}} {
+		if again := b.move(o); !again.Already || again.Switch.To != 6 {
+			t.Errorf("moved again by %+v: %+v", o, again)
+		}
+	}
+	if _, err := b.mover().Move(t.Context(), move.Options{ToRouted: true, Partitions: 8, Limit: time.Minute}); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no route becomes routed") {
+		t.Errorf("moved to other partitions: %v", err)
 	}
 	b.produce(movedEvents(5, 0, 2000)...)
 	b.drain(three, "signals.raw")
@@ -228,6 +233,17 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	})
 	if n := len(b.read("signals.unique")); n != 500 {
 		t.Errorf("%d events emitted, expected those of before", n)
+	}
+	ways := 0 // doctor has one way out: that which keeps the state
+	for _, f := range b.diagnose(b.config("three"), 0) {
+		if strings.Contains(f.Text, "topic signals.raw ") && f.Level == app.Fails {
+			if ways++; !strings.Contains(f.Action, "oncebus move --to-routed") {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if ways != 1 {
+		t.Errorf("doctor has %d findings on the topic, want 1", ways)
 	}
 	b.useRoutes(routedRoutes)
 	b.move(move.Options{ToRouted: true, Limit: time.Minute})

@@ -211,7 +211,7 @@ func (p *Processor) work(ctx context.Context) error {
 // setUp waits for a broker, creates topics and manifest, and makes the workers.
 func (p *Processor) setUp(ctx context.Context) error {
 	for {
-		rt, err := app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
+		rt, err := p.setUpApp(ctx)
 		if err == nil {
 			rt.ConnectHeaders = p.cfg.ConnectHeaders
 			p.makeWorkers(rt)
@@ -220,11 +220,20 @@ func (p *Processor) setUp(ctx context.Context) error {
 		if ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 			return err
 		}
+		p.board.setUpFails(p.redact.Err(err))
 		p.log.Warn("setup failed, retrying", "error", security.ExplainCredentials(err, p.cfg.SASL))
 		if err := kafka.Pause(ctx, probeInterval/2); err != nil {
 			return err
 		}
 	}
+}
+
+// setUpApp creates topics and manifest, if the brokers let workers work at all.
+func (p *Processor) setUpApp(ctx context.Context) (*app.App, error) {
+	if err := p.cfg.diagnosis(p.conn(), p.routes).CheckCoordination(ctx); err != nil {
+		return nil, err
+	}
+	return app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
 }
 
 // openingsMax returns how many stores may open at the same time: one fewer than goroutines
@@ -397,7 +406,7 @@ func Diagnose(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.L
 
 // diagnosis returns the diagnosis of an app with these settings.
 func (c Config) diagnosis(conn app.Conn, routes *rules.Routes) app.Diagnosis {
-	d := app.Diagnosis{Conn: conn, Config: c.Config, Routes: routes, Stages: []string{app.StageDedup}, Clock: time.Now, Disk: c.disk()}
+	d := app.Diagnosis{Conn: conn, Config: c.Config, Routes: routes, SessionTimeout: c.SessionTimeout, Stages: []string{app.StageDedup}, Clock: time.Now, Disk: c.disk()}
 	if routed, _ := routes.Inputs(); len(routed) > 0 {
 		d.Stages = append(d.Stages, app.StageRoute)
 	}

@@ -3,11 +3,13 @@ package processor_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
+	"oncebus/processor/kafka"
 	"oncebus/processor/transfer"
 )
 
@@ -198,6 +201,85 @@ func TestVerifyFindsKeysInEachTask(t *testing.T) {
 	}
 }
 
+// compare compares a file with the app of a client.
+func compare(t *testing.T, c *transfer.Client, file []byte) *transfer.Compared {
+	t.Helper()
+	checked, err := transfer.Check(t.Context(), bytes.NewReader(file), func(int64) {})
+	must(t, err)
+	compared, err := c.Compare(t.Context(), opener(file), checked.Trailer.Rows, func(int64, int64) {})
+	must(t, err)
+	return compared
+}
+
+// TestVerifyKnowsKeysThatNoRouteHas: a seed leaves out the keys of a namespace that the app has not, and those of a route that was removed.
+func TestVerifyKnowsKeysThatNoRouteHas(t *testing.T) {
+	t.Parallel()
+	hooks := strings.TrimPrefix(strings.ReplaceAll(benchRoutes, "signals", "hooks"), "routes:\n")
+	b := newBench(t, benchRoutes+hooks)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	for k := range 20 {
+		b.produce(signal(fmt.Sprint("s-", k), int32(k%3), testTime), event("hooks.raw", fmt.Sprintf(`{"id":"h-%d"}`, k), 0, testTime))
+	}
+	b.drain(i, "signals.raw", "hooks.raw")
+	file, _ := b.export(b.transfers(cfg))
+
+	other := newBench(t, benchRoutes)
+	otherCfg := other.config("other")
+	other.ready(other.start(otherCfg))
+	c := other.transfers(otherCfg)
+	c.SliceKeys = 7
+	_, err := c.Seed(t.Context(), &transfer.SeedOptions{Name: "file", Open: func() (transfer.Source, func(), error) { return c.Rows(bytes.NewReader(file), nil, false) }})
+	must(t, err)
+	got := compare(t, c, file)
+	if got.There != 20 || got.NoRoute != 20 || got.Missing+got.Different+got.Expired != 0 || !slices.Equal(got.NoRouteIn, []string{"hooks"}) {
+		t.Errorf("compared: %+v", got)
+	}
+	seeded, _ := other.export(c)
+	if got := compare(t, c, seeded); got.There != 20 || got.NoRoute != 0 || got.NoRouteIn != nil {
+		t.Errorf("its own file: %+v", got)
+	}
+}
+
+// TestVerifyTakesWhatAnAppDidSince: a key that came again after its window, and a claim that went on, are no mistake. A key that came
+// again within its window is one.
+func TestVerifyTakesWhatAnAppDidSince(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes+strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	for _, id := range []string{"again", "stays"} {
+		b.produce(signal(id, 0, testTime))
+	}
+	b.produce(operation("done", "r1", 0), operation("failed", "r2", 0), operation("open", "r3", 0))
+	b.drain(i, "signals.raw", "ops.raw")
+	c := b.transfers(cfg)
+	file, _ := b.export(c)
+	if got := compare(t, c, file); got.There != 5 {
+		t.Fatalf("before: %+v", got)
+	}
+	for _, dispatched := range b.read("ops.run") {
+		if kind := map[string]string{"k-r1": "completed", "k-r2": "failed"}[string(dispatched.Key)]; kind != "" {
+			b.produce(outcomeOf(dispatched, kind, []byte("done")))
+		}
+	}
+	b.produce(signal("again", 0, testTime+time.Hour.Milliseconds()+1))
+	b.drain(i, "signals.raw", "ops.outcomes")
+	got := compare(t, c, file)
+	if got.There != 2 || got.Newer != 3 || got.Missing+got.Different+got.Expired != 0 {
+		t.Errorf("after: %+v", got)
+	}
+
+	other := newBench(t, benchRoutes)
+	otherCfg := other.config("other")
+	otherRun := other.ready(other.start(otherCfg))
+	other.produce(signal("again", 0, testTime+5000), signal("stays", 0, testTime))
+	other.drain(otherRun, "signals.raw")
+	if got := compare(t, other.transfers(otherCfg), file); got.There != 1 || got.Different != 1 || got.Newer != 0 || got.NoRoute != 3 {
+		t.Errorf("the first event was another one: %+v", got)
+	}
+}
+
 // TestExportWhileInputIsDeleted exports an app whose waiting events are deleted between the look
 // for the first one and its reading, as a retention does.
 func TestExportWhileInputIsDeleted(t *testing.T) {
@@ -264,6 +346,36 @@ func TestSeedGoesOnWhereItStopped(t *testing.T) {
 	}
 	if runs < 5 || resumed == 0 {
 		t.Errorf("%d runs, the last one after line %d: nothing was interrupted", runs, resumed)
+	}
+}
+
+// TestSeedWithoutProcesses: it says so at once, and ends after its limit. The next command goes on, with a process.
+func TestSeedWithoutProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.LeaveOnStop = true
+	i := b.ready(b.start(cfg))
+	must(t, i.stop())
+	var logs bytes.Buffer
+	c, err := transfer.New(t.Context(), cfg.Config, b.routes, slog.New(slog.NewTextHandler(&logs, nil)))
+	must(t, err)
+	defer c.Close()
+	o := seedLines(c, seedIDs(20, time.Now().UnixMilli()))
+	o.Wait = 200 * time.Millisecond
+	if _, err := c.Seed(t.Context(), o); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "no task decided on a seed for 200ms: start a process of the app, oncebus run, or see its /readyz; then run this again, it goes on where it stopped") {
+		t.Errorf("ended with %v", err)
+	}
+	if !strings.Contains(logs.String(), "no process of the app runs: start one, oncebus run; the seeds wait for it") {
+		t.Errorf("it did not say so:\n%s", &logs)
+	}
+	logs.Reset()
+	b.ready(b.start(cfg))
+	o = seedLines(c, seedIDs(20, time.Now().UnixMilli()))
+	o.Wait = time.Minute
+	report, err := c.Seed(t.Context(), o)
+	if err != nil || report.Taken+report.Known != 20 || logs.Len() > 0 {
+		t.Errorf("with a process: %+v, %v\n%s", report, err, &logs)
 	}
 }
 

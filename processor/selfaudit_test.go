@@ -302,3 +302,86 @@ func (b *bench) deleteBelow(topic string, partition int32, offset int64) {
 	_, err := b.admin.DeleteRecords(b.t.Context(), offsets)
 	must(b.t, err)
 }
+
+// oneOutputRoutes are two routes with one output, whose events have another time, and a third one with the namespace of the
+// first and its keys.
+const oneOutputRoutes = `routes:
+  - name: timed
+    namespace: ids
+    topics: [timed.raw]
+    key: [{field: id}]
+    time: {field: ts, format: unix_ms}
+    window: 30s
+    output: all.unique
+    dead_letter: dead
+  - name: plain
+    topics: [plain.raw]
+    key: [{field: id}]
+    window: 30s
+    output: all.unique
+    dead_letter: dead
+  - name: other
+    namespace: ids
+    topics: [other.raw]
+    key: [{field: id}]
+    window: 30s
+    output: all.unique
+    dead_letter: dead
+`
+
+// TestSelfAuditOfRoutesWithOneOutput: a record of it may be of each of them, by the key and the time that its rule reads.
+func TestSelfAuditOfRoutesWithOneOutput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, oneOutputRoutes)
+	inputs := []string{"timed.raw", "plain.raw", "other.raw"}
+	for _, topic := range inputs {
+		b.createTopic(topic, 1)
+	}
+	cfg := b.config("a")
+	i := b.ready(b.start(cfg))
+	for n, topic := range inputs {
+		for id := range n + 1 {
+			b.produce(event(topic, fmt.Sprintf(`{"id":"%s%d","ts":%d}`, topic, id, testTime-5000), 0, testTime))
+		}
+	}
+	b.drain(i, inputs...)
+	a := &audits{b: b, cfg: cfg}
+	r := a.holds()
+	for n, route := range r.Report.Routes {
+		if want := (selfaudit.RouteCounts{Inputs: int64(n) + 1, Unique: int64(n) + 1}); route != want {
+			t.Errorf("route %d: %+v, want %+v", n, route, want)
+		}
+	}
+	out := b.read("all.unique")[0]
+	copied := &kgo.Record{Topic: out.Topic, Partition: out.Partition, Key: out.Key, Value: out.Value, Headers: out.Headers, Timestamp: out.Timestamp}
+	b.produce(copied)
+	a.finds("K1", place(copied))
+}
+
+// TestSelfAuditOfAKeyThatComesLate: the first event of an order comes again after a later one of its key, whose row has no link
+// to earlier windows.
+func TestSelfAuditOfAKeyThatComesLate(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"dead_letter", "forward", "drop"} {
+		b := newBench(t, "routes:\n  - {name: signals, topics: [signals.raw], key: [{order: {adjacent_buckets: true}}], window: 1m, on_late: "+policy+", output: signals.unique, dead_letter: dead}\n")
+		b.createTopic("signals.raw", 1)
+		cfg := b.config("a")
+		i := b.ready(b.start(cfg))
+		for _, after := range []int64{0, 121_000, 0} {
+			b.produce(event("signals.raw", `{"account":"a","symbol":"S","side":"buy","quantity":1,"type":"market","timestamp":1729636859999}`, 0, testTime+after))
+		}
+		b.drain(i, "signals.raw")
+		a := &audits{b: b, cfg: cfg}
+		r := a.holds().Report.Routes[0]
+		want := selfaudit.RouteCounts{Inputs: 3, Unique: 2, DeadLetters: 1}
+		switch policy {
+		case "forward":
+			want.DeadLetters, want.Forwarded = 0, 1
+		case "drop":
+			want.DeadLetters, want.Duplicates = 0, 1 // no topic says which of both dropped it
+		}
+		if r != want {
+			t.Errorf("on_late %s: %+v, want %+v", policy, r, want)
+		}
+	}
+}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
@@ -12,7 +15,9 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/ingress"
+	"oncebus/processor/registry"
 )
 
 // checkOptions are the flags of 'oncebus check'.
@@ -25,7 +30,8 @@ func checkCommand() cli.Command {
 		Name: "check", Synopsis: "[OPTIONS] [FILE]", About: "validate the routes file, without a broker", ArgsMax: 1,
 		Long: "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n" +
 			"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line, column\n" +
-			"and field; the exit code is then 2. It prints warnings of a valid file on standard error.",
+			"and field; the exit code is then 2. It reads the schema files that routes name, and refuses\n" +
+			"topics of oncebus itself. It prints warnings of a valid file on standard error.",
 		Example: "oncebus check deployments/routes/orders.yaml",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&o.schema, "schema", false, "print the JSON Schema of routes files and exit")
@@ -37,12 +43,12 @@ func checkCommand() cli.Command {
 	}
 }
 
-func (o *checkOptions) run(_ context.Context, args []string, p cli.Process) int {
+func (o *checkOptions) run(ctx context.Context, args []string, p cli.Process) int {
 	if o.schema {
 		cli.Printf(p.Stdout, "%s", rules.RoutesSchema)
 		return cli.ExitStopped
 	}
-	path, routes, err := o.validate(args, p)
+	path, routes, err := o.validate(ctx, args, p)
 	if o.json && !o.openAPI {
 		return printChecked(p, path, routes, err)
 	}
@@ -64,7 +70,7 @@ func (o *checkOptions) run(_ context.Context, args []string, p cli.Process) int 
 }
 
 // validate reads the routes file at path. The error joins all mistakes.
-func (o *checkOptions) validate(args []string, p cli.Process) (path string, routes *rules.Routes, err error) {
+func (o *checkOptions) validate(ctx context.Context, args []string, p cli.Process) (path string, routes *rules.Routes, err error) {
 	s, settingsErr := settings.Parse(p.Environ)
 	if len(args) == 1 {
 		s.Routes = args[0]
@@ -75,6 +81,9 @@ func (o *checkOptions) validate(args []string, p cli.Process) (path string, rout
 		settingsErr = nil
 	}
 	routes, err = settings.ReadRoutes(s.Routes)
+	if err == nil {
+		settingsErr = errors.Join(settingsErr, o.checkStart(ctx, &s, routes))
+	}
 	if o.settings && err == nil {
 		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
 		if s.Ingress.Addr != "" {
@@ -82,6 +91,22 @@ func (o *checkOptions) validate(args []string, p cli.Process) (path string, rout
 		}
 	}
 	return s.Routes, routes, errors.Join(settingsErr, err)
+}
+
+// checkStart returns what ends a start with these routes and is not in the file: schema files that cannot be read, and topics of oncebus
+// itself.
+func (o *checkOptions) checkStart(ctx context.Context, s *settings.Settings, routes *rules.Routes) error {
+	cfg := s.Processor.Schema
+	cfg.Dir = cmp.Or(cfg.Dir, filepath.Dir(s.Routes))
+	check := (*registry.Registry).Check
+	if !o.settings {
+		cfg, check = registry.Config{Dir: cfg.Dir}, (*registry.Registry).CheckFiles
+	}
+	schemas, err := registry.New(cfg, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = check(schemas, ctx, routes)
+	}
+	return errors.Join(err, app.CheckNames(s.Processor.AppID, routes))
 }
 
 // shownCheck is printed as JSON. Its JSON names are an interface.

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,6 +37,35 @@ const testRoutes = `routes:
     on_late: drop
     on_future: clamp
 `
+
+// TestCheckFindsWhatAStartWouldRefuse: a schema file that is missing or wrong, and a topic of oncebus itself.
+func TestCheckFindsWhatAStartWouldRefuse(t *testing.T) {
+	route := func(more string) string {
+		return "routes:\n  - {name: a, topics: [in], key: [{field: id}], window: 1h, output: out, dead_letter: dead, " + more + "}\n"
+	}
+	for file, want := range map[string]string{
+		route("format: {type: avro, schema: nofile.avsc}"):                                              "read schema file nofile.avsc: openat nofile.avsc: no such file or directory: put it next to the routes file, or set ONCEBUS_SCHEMA_DIR",
+		route("format: {type: avro, schema: wrong.avsc}"):                                               "read schema file wrong.avsc: avro schema: ",
+		route("format: {type: avro, schema: right.avsc}"):                                               "",
+		strings.Replace(route("format: json"), "output: out", "output: oncebus-manifest", 1):            "routes name topic oncebus-manifest, which is internal to app oncebus: use another topic or ONCEBUS_APP_ID",
+		strings.Replace(route("format: json"), "[in]", "[oncebus-repartition]", 1):                      "routes name topic oncebus-repartition, which is internal",
+		strings.Replace(route("format: json"), "dead_letter: dead", "dead_letter: oncebus-verdicts", 1): "",
+		strings.Replace(route("format: json"), "output: out", "output: other-manifest", 1):              "",
+	} {
+		path := clitest.WriteFile(t, "routes.yaml", file)
+		for name, text := range map[string]string{"wrong.avsc": "{", "right.avsc": `{"type":"record","name":"E","fields":[{"name":"id","type":"string"}]}`} {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range [][]string{{"check", path}, {"check", "--settings", path}, {"check", "-o", "json", path}} {
+			got := execute(t.Context(), []string{"ONCEBUS_BROKERS=localhost:9092"}, "", args...)
+			if want == "" && got.Code != cli.ExitStopped || want != "" && (got.Code != cli.ExitWrong || !strings.Contains(got.Stdout+got.Stderr, want)) {
+				t.Errorf("%v: %+v, want %q of\n%s", args[:len(args)-1], got, want, file)
+			}
+		}
+	}
+}
 
 func TestCheckPrintsTheRoutes(t *testing.T) {
 	path := clitest.WriteFile(t, "routes.yaml", testRoutes)

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 
 	"oncebus/cmd/oncebus/cli"
-	"oncebus/processor/kafka"
 	"oncebus/processor/transfer"
 )
 
@@ -72,9 +70,9 @@ func (o *exportOptions) run(ctx context.Context, args []string, p cli.Process) i
 // export writes a file next to the named one and renames it: a killed export leaves no half a
 // file of that name.
 func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name string, p cli.Process) (*transfer.Exported, error) {
-	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-")
+	file, err := openPart(name)
 	if err != nil {
-		return nil, kafka.OperatorErrorf("%v", err)
+		return nil, err
 	}
 	progress := cli.NewProgress(p, "offsets")
 	var exported *transfer.Exported

@@ -33,9 +33,9 @@ func holdCommand() cli.Command {
 		Long: "Stops the input of an app. Every process commits what it has routed and reads no further, and the\n" +
 			"ingress responds with 503. The tasks judge what was routed. Nothing is lost: the events wait in\n" +
 			"their topics. The command waits until that is so for all partitions. Without --reason it shows\n" +
-			"the hold in force. A process that starts meanwhile holds too. With --leaving the app moves to\n" +
-			"another cluster: 'oncebus export --leaving' is next, and only 'oncebus release --back' ends the\n" +
-			"hold. The settings are those of 'oncebus run'.",
+			"the hold in force. A process that starts meanwhile holds too. Killed, it is run again and goes\n" +
+			"on. With --leaving the app moves to another cluster: 'oncebus export --leaving' is next, and\n" +
+			"only 'oncebus release --back' ends the hold. The settings are those of 'oncebus run'.",
 		Example: "oncebus hold --reason 'seed the keys of Redis' --limit 30m\n" +
 			"oncebus hold --leaving --reason 'move to cluster east'\n" +
 			"oncebus release",

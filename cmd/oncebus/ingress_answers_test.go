@@ -40,7 +40,7 @@ const answersRoutes = `routes:
       events: {}
       idempotency_key: {docs: "https://developer.example.com/idempotency"}
       outcomes:
-        signature: {scheme: hmac, secret: ORDERS_EXECUTOR, header: X-Signature, timestamp_header: X-Timestamp}
+        signature: {scheme: bearer, secret: ORDERS_EXECUTOR}
 `
 
 // TestSystemFirstSenderOfAKilledInstance: first senders wait for their outcomes, and their ingress is killed with SIGKILL. After a

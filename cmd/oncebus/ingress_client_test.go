@@ -170,7 +170,7 @@ func (d *sender) post(path string, sign signer, body string, headers ...string) 
 func (d *sender) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
 	d.t.Helper()
 	headers = append([]string{"Oncebus-Claim-Token", headerOf(event, "oncebus-claim-token"), "Oncebus-Outcome", outcome}, headers...)
-	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
+	if a := d.post(path+"/outcomes", withBearer(shippedSecrets[secret]), value, headers...); a.status != http.StatusAccepted {
 		d.t.Fatalf("outcome %s got %v", outcome, a)
 	}
 }

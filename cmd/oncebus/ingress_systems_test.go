@@ -252,8 +252,8 @@ func operationsRefused(s *system, d *sender) {
 		return d.post("/operations/outcomes", sign, "refused", headers...)
 	}
 	outcome(unsigned, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
-	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
-	executor := withHMAC("OPERATIONS_EXECUTOR")
+	outcome(withBearer(shippedSecrets["OPERATIONS"]), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
+	executor := withBearer(shippedSecrets["OPERATIONS_EXECUTOR"])
 	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
 	outcome(executor, "Oncebus-Claim-Token", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
 	outcome(executor, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")

@@ -111,6 +111,8 @@ func withMover(ctx context.Context, name, routesFile string, p cli.Process, do f
 type shownMove struct {
 	Switch *app.Switch `json:"switch"`
 	HeldMS int64       `json:"held_ms"` // how long the input was held, as far as the command saw
+	// Already reports that the app had what was asked for, so that nothing was done.
+	Already bool `json:"already,omitempty"`
 }
 
 func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process) error {
@@ -125,7 +127,11 @@ func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process)
 		return err
 	}
 	if o.asJSON {
-		return json.NewEncoder(p.Stdout).Encode(shownMove{&s.Switch, s.HeldFor.Milliseconds()})
+		return json.NewEncoder(p.Stdout).Encode(shownMove{&s.Switch, s.HeldFor.Milliseconds(), s.Already})
+	}
+	if s.Already {
+		cli.Printf(p.Stdout, "nothing to do: the app has %d partitions\n", s.Switch.To)
+		return nil
 	}
 	cli.Printf(p.Stdout, "done: the app has %d partitions; the input was held for %v\n", s.Switch.To, s.HeldFor.Round(100*time.Millisecond))
 	return nil

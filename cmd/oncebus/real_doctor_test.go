@@ -18,6 +18,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/golden"
 
 	main "oncebus/cmd/oncebus"
@@ -162,6 +163,28 @@ func (w *world) alter(topic, name, value string) {
 		}
 		return errNotYet
 	})
+}
+
+// TestRealDoctorOnOneBroker: doctor and the process name the setting of the broker that refuses their session timeout. A topic that requires
+// more replicas in sync than it has takes records, from Kafka 4.0 on.
+func TestRealDoctorOnOneBroker(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.WithProperty("group.min.session.timeout.ms", "6000"))
+	w := newWorldAt(t, doctorRoutes, broker.Seeds(), broker.Admin(), broker.External())
+	w.createTopics([]string{"min.insync.replicas=2"}, "signals.raw", "signals.unique", "dead-letter")
+	const refused = "the brokers refuse ONCEBUS_SESSION_TIMEOUT=1s: group.min.session.timeout.ms is 6s, group.max.session.timeout.ms is 30m0s"
+	if got := w.doctor(0, "SESSION_TIMEOUT=1s"); got.Code != cli.ExitWrong || !strings.Contains(got.Stdout, refused) {
+		t.Errorf("session timeout: %+v", got)
+	}
+	svc := w.start("a", "SESSION_TIMEOUT=1s")
+	if code := svc.exited(); code != cli.ExitFailed || !strings.Contains(svc.text(), refused) {
+		t.Errorf("the process ended with exit code %d:\n%s", code, svc.text())
+	}
+	got := w.doctor(0, "SESSION_TIMEOUT=10s")
+	if text := "topic " + w.topic("signals.raw") + " has min.insync.replicas=2 and 1 replicas: all brokers take that for 1"; got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, text) {
+		t.Errorf("%+v, want %q", got, text)
+	}
+	w.produce(&kgo.Record{Topic: w.topic("signals.raw"), Value: []byte(`{"traceId":"t-1"}`)})
 }
 
 // TestRealDoctor: what 'oncebus doctor' says before the first start, while the service

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -28,6 +29,7 @@ type seedOptions struct {
 	route       string
 	firstSeen   string
 	rate        int
+	timeout     time.Duration
 	withoutOpen bool
 	json        bool
 }
@@ -56,6 +58,7 @@ func seedCommand() cli.Command {
 			fs.StringVar(&o.route, "route", "", "the `name` of the route; a file of 'oncebus export' needs none, and all of its routes are seeded")
 			fs.StringVar(&o.firstSeen, "first-seen", "", "when the ids without a `time` were first seen: Unix milliseconds, or RFC 3339")
 			fs.IntVar(&o.rate, "rate", 0, "at most this `number` of keys per second; 0 for no bound")
+			fs.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long no task may decide on a key, as without a process, until the command ends; 0 for no bound")
 			fs.BoolVar(&o.withoutOpen, "without-open-claims", false, "leave out claims without an outcome: their duplicates run again")
 			cli.OutputFlag(fs, &o.json)
 		},
@@ -106,6 +109,8 @@ func (o *seedOptions) check(args []string) (first *int64, err error) {
 	switch {
 	case len(args) != 1:
 		return nil, errors.New("want the FILE with the keys, or - for standard input")
+	case o.timeout < 0:
+		return nil, errors.New("--timeout must not be negative")
 	case o.rate < 0:
 		return nil, fmt.Errorf("--rate is a number of keys per second from 0, not %d", o.rate)
 	case o.firstSeen == "":
@@ -120,7 +125,7 @@ func (o *seedOptions) check(args []string) (first *int64, err error) {
 
 // options returns the options of a seed of a file.
 func (o *seedOptions) options(c *transfer.Client, file string, first *int64, p cli.Process) (*transfer.SeedOptions, error) {
-	options := &transfer.SeedOptions{By: operatorName(), Rate: o.rate}
+	options := &transfer.SeedOptions{By: operatorName(), Rate: o.rate, Wait: o.timeout}
 	var route *app.Route
 	if o.route != "" {
 		var err error

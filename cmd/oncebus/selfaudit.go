@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -128,7 +127,7 @@ func (o *selfAuditOptions) position() (*selfaudit.Position, error) {
 
 // savePosition replaces a file at once: a run that is killed leaves the former position.
 func savePosition(path string, position *selfaudit.Position) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	temporary, err := openPart(path)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,11 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor/kafka"
 	"oncebus/processor/transfer"
 )
 
@@ -33,19 +35,43 @@ func fail(p cli.Process, name string, code int, err error) int {
 	return code
 }
 
+// openPart opens the temporary file of a named one, empty. Its name is always the same, so that the next command takes that of a killed
+// one. The kernel holds its lock for as long as a command writes it.
+func openPart(name string) (*os.File, error) {
+	name += ".part"
+	for {
+		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, kafka.OperatorErrorf("%v", err)
+		}
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			return nil, errors.Join(kafka.OperatorErrorf("%s is written by another command (%v): wait for it, or name another file", name, err), file.Close())
+		}
+		mine, err := file.Stat()
+		if now, gone := os.Stat(name); err == nil && gone == nil && os.SameFile(mine, now) {
+			err = file.Truncate(0)
+			return file, err
+		}
+		// Another command has put it in place before it was locked here.
+		if err := errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // putInPlace gives a temporary file the name of another one, which it replaces at once: a command
 // that is killed leaves the former file. After err, the error of writing it, it removes it.
 func putInPlace(temporary *os.File, name string, err error) error {
 	if err == nil {
 		err = temporary.Sync()
 	}
-	if err = errors.Join(err, temporary.Close()); err == nil {
+	if err == nil {
 		err = os.Rename(temporary.Name(), name)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temporary.Name()))
+		err = errors.Join(err, os.Remove(temporary.Name()))
 	}
-	return nil
+	return errors.Join(err, temporary.Close()) // last: it ends the lock
 }
 
 // withCommas returns a number with a comma before each three digits.

@@ -29,8 +29,8 @@ func verifyCommand() cli.Command {
 	return cli.Command{
 		Name: "verify", Synopsis: "[OPTIONS] FILE", About: "check a file of keys, and compare it with the app", ArgsMax: 1,
 		Long: "Reads a FILE of 'oncebus export' to its end: every block, checksum and count. Then it compares\n" +
-			"the keys with those of the app: there with the same first event, missing, different, or\n" +
-			"expired since. Of an app that came with the file it compares the stream times, too. It changes\n" +
+			"the keys with those of the app: there with the same first event, missing, different,\n" +
+			"newer, expired since, or without a route here. Of an app that came with the file it compares the stream times, too. It changes\n" +
 			"nothing. The settings are those of 'oncebus run'. Exit code 1: the file is damaged, keys are\n" +
 			"missing or different, or stream times lower.",
 		Example: "oncebus verify keys.obx1\n" +
@@ -119,6 +119,12 @@ func (o *verifyOptions) write(p cli.Process, name string, v *verified) error {
 		return nil
 	}
 	cli.Printf(p.Stdout, "the app has %s of them; %s missing, %s different, %s expired since\n", withCommas(c.There), withCommas(c.Missing), withCommas(c.Different), withCommas(c.Expired))
+	if c.Newer > 0 {
+		cli.Printf(p.Stdout, "%s newer: their keys came again after their window, or their claims went on\n", withCommas(c.Newer))
+	}
+	if c.NoRoute > 0 {
+		cli.Printf(p.Stdout, "%s without a route here, of %s: no event asks for them, and a seed leaves them out\n", withCommas(c.NoRoute), strings.Join(c.NoRouteIn, ", "))
+	}
 	for _, e := range c.Examples {
 		cli.Printf(p.Stdout, "  %s: key %s of %s, %s, first seen %s", e.What, e.Digest, e.Namespace, e.Status, time.UnixMilli(e.First).UTC().Format(time.RFC3339Nano))
 		if e.AppStatus != "" {

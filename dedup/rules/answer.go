@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -140,7 +141,7 @@ func (d *decoder) validateAnswer(r *draft) {
 func (d *decoder) validateReaders(r *draft, setting string) {
 	field, _, _ := strings.Cut(setting, ":")
 	switch scheme := r.HTTP.Signature.Scheme; {
-	case r.Tenant != nil && r.Tenant.Kind == TenantPrincipal:
+	case r.Tenant != nil:
 		d.failHTTP(r, field, "a tenant could read the outcomes of others, because a path knows its senders by one secret: leave it out, or give each tenant a path")
 	case scheme == NoSignature:
 		d.failHTTP(r, "signature.scheme", "none lets anybody read the outcome of another sender: %s wants token, bearer, hmac or standard-webhooks", setting)
@@ -176,6 +177,8 @@ func (d *decoder) validateIdempotency(r *draft) {
 		return
 	case r.KeyHeader() != IdempotencyHeader:
 		refuse("the key is the header: write key: [{header: " + IdempotencyHeader + "}]")
+	case !h.Signature.Covers(IdempotencyHeader):
+		refuse(fmt.Sprintf("the header is not covered by the signature, scheme: %v: a captured request under another key would run again: sign with bearer or token", h.Signature.Scheme))
 	case !h.RequireKey:
 		refuse("a request without the header gets 400: leave require_key out, and on_missing_key")
 	case r.Fingerprint == nil:

@@ -33,6 +33,7 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 		return nil, err
 	}
 	d.warnUnsigned(file.drafts)
+	d.warnSecrets(file.drafts)
 	d.warnSources(file.drafts)
 	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts(), Text: data, Digest: digestOf(root)}
 	for i, draft := range file.drafts {

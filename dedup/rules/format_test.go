@@ -180,6 +180,57 @@ func TestSchemaFiles(t *testing.T) {
 	}
 }
 
+// TestValueOfNoBytes: of a format with a schema it may be a whole message, whose fields have their defaults. A null value is not.
+func TestValueOfNoBytes(t *testing.T) {
+	const empty, defaults = `{"type":"record","name":"E","fields":[{"name":"n","type":"null"}]}`, `{"id":"","price":0}`
+	files := map[string]*formats.Schema{}
+	var err error
+	if files["empty.avsc"], err = formats.ParseAvro(empty); err != nil {
+		t.Fatal(err)
+	}
+	if files["trade.proto"], err = formats.ParseProtobuf(tradeProto, nil); err != nil {
+		t.Fatal(err)
+	}
+	registry := tradeSchemas(t)
+	schemas := func(f RecordFormat, ref formats.Reference) (*formats.Schema, error) {
+		if s := files[f.SchemaFile]; s != nil {
+			return s, nil
+		}
+		return registry(f, ref)
+	}
+	for _, c := range []struct {
+		format, json string
+		header       string
+		value        []byte
+		want         Finding
+	}{
+		{"{type: protobuf, schema: trade.proto, message: Trade}", defaults, "", []byte{}, Keyed},
+		{"{type: avro, schema: empty.avsc}", `{"n":null}`, "", []byte{}, Keyed},
+		{"protobuf", defaults, "\x00\x00\x00\x00\x08\x02\x02", []byte{}, Keyed}, // its schema is in a header
+		{"protobuf", "", "", []byte{}, Malformed},
+		{"avro", "", "", []byte{}, Malformed},
+		{"cbor", "", "", []byte{}, Malformed},
+		{"json", "", "", []byte{}, Malformed},
+		{"{type: protobuf, schema: trade.proto, message: Trade}", "", "", nil, Malformed},
+		{"{type: avro, schema: empty.avsc}", "", "", nil, Malformed},
+	} {
+		headers := headerMap{}
+		if c.header != "" {
+			headers[formats.ValueSchemaHeader] = c.header
+		}
+		derive := func(format string, value []byte) Derived {
+			return oneRoute(t, "[{payload: {}}]", "format: "+format).NewDeriver(nil).Using(schemas).Derive(&Input{Topic: "in", Value: value, Headers: headers, Timestamp: 1})
+		}
+		got := derive(c.format, c.value)
+		if got.Finding != c.want {
+			t.Errorf("%s: %v, %s", c.format, got.Finding, got.Reason)
+		}
+		if c.want == Keyed && got.Key != derive("json", []byte(c.json)).Key {
+			t.Errorf("%s: another key than %s", c.format, c.json)
+		}
+	}
+}
+
 func TestWrongFormats(t *testing.T) {
 	for _, c := range []struct{ fields, want string }{
 		{"format: xml", "routes[0].format: want json or avro or protobuf or json_schema or cbor or msgpack, found \"xml\""},

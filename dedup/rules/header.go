@@ -76,6 +76,30 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 }
 
+// ReadsHeaders returns the record headers on which a decision about an event of the route depends, or a name that it shows.
+func (r *Route) ReadsHeaders() (names []string) {
+	sources := r.Keys
+	if r.Shadow != nil {
+		sources = slices.Concat(r.Keys, r.Shadow.Keys)
+	}
+	for i := range sources {
+		names = append(names, sources[i].headers()...)
+	}
+	if m := r.Match; m != nil && m.Header != "" {
+		names = append(names, m.Header)
+	}
+	if x := r.Tenant; x != nil && x.Kind == TenantHeader {
+		names = append(names, x.Header)
+	}
+	if x := r.Sender; x != nil && x.Kind == SenderHeader {
+		names = append(names, x.Header)
+	}
+	if x := r.Claim.Request; x != nil && x.Header != "" {
+		names = append(names, x.Header)
+	}
+	return names
+}
+
 // requireCarried requires a carried header in lower case, because record headers
 // are case-sensitive and the ingress writes lower case.
 func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {

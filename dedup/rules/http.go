@@ -246,15 +246,7 @@ func (d *decoder) httpOutcomes(n *yaml.Node, at string) *Signature {
 // failHTTP adds a mistake at a field of a route's http part, such as
 // "signature.header", or at the innermost part that the file has.
 func (d *decoder) failHTTP(r *draft, field, format string, args ...any) {
-	n := r.nodes["http"]
-	for name := range strings.SplitSeq(field, ".") {
-		inner := valueAt(n, name)
-		if inner == nil {
-			break
-		}
-		n = inner
-	}
-	d.fail(n, join(join(r.at, "http"), field), format, args...)
+	d.fail(httpNode(r, field), join(join(r.at, "http"), field), format, args...)
 }
 
 // validateHTTP checks the http part against the rest of its route.

@@ -277,12 +277,22 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	return none
 }
 
+// isEncoded reports whether the value is of another format than JSON. One without bytes is a whole message if its schema is known: all
+// fields have their defaults.
+func (d *Deriver) isEncoded() bool {
+	f := d.plan.format
+	if len(d.json) > 0 {
+		return f.Format != formats.JSON
+	}
+	return d.json != nil && f.Format.NeedsSchema() && (!f.FromRegistry() || d.header(formats.ValueSchemaHeader) != nil)
+}
+
 // readPayload reads the payload once. It returns false for a malformed one.
 func (d *Deriver) readPayload() bool {
 	if d.plan.form && d.state == payloadUnread {
 		d.readForm()
 	}
-	if d.state == payloadUnread && len(d.json) > 0 && d.plan.format.Format != formats.JSON && !d.in.AsJSON && !d.asJSON() {
+	if d.state == payloadUnread && d.isEncoded() && !d.in.AsJSON && !d.asJSON() {
 		d.fault = fault{part: "payload", cause: d.broken}
 		return false
 	}

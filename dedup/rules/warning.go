@@ -31,9 +31,14 @@ func (d *decoder) warningTexts() []string {
 	return texts
 }
 
+// Signs reports whether the signature covers anything. Token, Bearer and NoSignature sign nothing.
+func (s *Signature) Signs() bool {
+	return s.Scheme != Token && s.Scheme != Bearer && s.Scheme != NoSignature
+}
+
 // Covers reports whether the signature covers a request header. A header that it
-// does not cover can be replaced in a captured request. Token, Bearer and NoSignature
-// sign nothing: with them a header is as good as the body.
+// does not cover can be replaced in a captured request. Where nothing is signed, a header
+// is as good as the body.
 func (s *Signature) Covers(header string) bool {
 	var covered []string
 	switch s.Scheme {

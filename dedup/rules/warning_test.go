@@ -57,8 +57,44 @@ func TestNamespacesByAnUnsignedHeaderAreWarned(t *testing.T) {
 		"routes.yaml:5: routes[0].match: header x-github-event selects the namespace (of a, b) and is not covered by the signature, scheme: github: ",
 		"routes.yaml:13: routes[1].match: header x-github-event selects the namespace")
 	wantWarnings(t, "one namespace", "routes:\n"+route("a1", push, "/a")+route("a2", star, "/a"))
-	wantWarnings(t, "two paths", "routes:\n"+route("a", push, "/a")+route("b", star, "/b"))
+	wantWarnings(t, "two paths", "routes:\n"+route("a", push, "/a")+strings.Replace(route("b", star, "/b"), "secret: S", "secret: Z", 1))
 	wantWarnings(t, "by a field", "routes:\n"+route("a", byField, "/a")+route("b", star, "/a"), "routes.yaml:13: routes[1].match: header x-github-event")
+}
+
+// TestOutcomesThatSendersCanSendAreWarned: an outcome frees a key or decides the answer of all duplicates.
+func TestOutcomesThatSendersCanSendAreWarned(t *testing.T) {
+	t.Parallel()
+	route := func(name, signature, outcomes string) string {
+		return "  - {name: " + name + ", mode: claim, topics: [in-" + name + "], key: [raw], window: 1h, output: out-" + name + ", outcomes: o-" + name + ", replies: r,\n" +
+			"     http: {path: /" + name + ", signature: " + signature + ",\n       outcomes: {signature: " + outcomes + "}}}\n"
+	}
+	const sender, executor = "{scheme: bearer, secret: S}", "{scheme: token, header: X, secret: E}"
+	const at = "routes.yaml:4: routes[0].http.outcomes.signature"
+	wantWarnings(t, "a secret of the executors", "routes:\n"+route("a", sender, executor))
+	wantWarnings(t, "none", "routes:\n"+route("a", sender, "{scheme: none}"), at+".scheme: none lets anybody who reaches the port end, free or erase a key: use bearer or token")
+	wantWarnings(t, "the sender's", "routes:\n"+route("a", sender, sender), at+".secret: S is the secret of the senders of /a, who could end, free or erase a key with it: give the executors one of their own")
+	wantWarnings(t, "that of another path", "routes:\n"+route("a", sender, "{scheme: bearer, secret: Z}")+route("b", "{scheme: bearer, secret: Z}", executor),
+		at+".secret: Z is the secret of the senders of /b")
+	wantWarnings(t, "hmac", "routes:\n"+route("a", sender, "{scheme: hmac, header: X-Sig, secret: E}"),
+		at+".scheme: hmac does not cover the headers of an outcome: a captured one with another Oncebus-Claim-Token or Oncebus-Outcome is genuine; use bearer or token")
+}
+
+// TestSecretOfTwoPathsIsWarned: no scheme but those with the URL says for which path a request was signed.
+func TestSecretOfTwoPathsIsWarned(t *testing.T) {
+	t.Parallel()
+	route := func(name, path, signature string) string {
+		return "  - {name: " + name + ", topics: [in], key: [raw], window: 1h, output: out, match: {field: k, in: [" + name + "]},\n     http: {path: " + path + ", signature: " + signature + "}}\n"
+	}
+	const github, hmac = "{scheme: github, secret: S}", "{scheme: hmac, header: X, secret: S}"
+	const want = "routes.yaml:5: routes[1].http.signature.secret: S also signs the requests of /a: a captured one of either path is genuine at the other, and a new event there; give each path a secret"
+	wantWarnings(t, "one secret", "routes:\n"+route("a", "/a", github)+route("b", "/b", github), want)
+	wantWarnings(t, "of two schemes", "routes:\n"+route("a", "/a", github)+route("b", "/b", hmac), want)
+	wantWarnings(t, "one path", "routes:\n"+route("a", "/a", github)+route("b", "/a", github))
+	wantWarnings(t, "one namespace", strings.ReplaceAll("routes:\n"+route("a", "/a", github)+route("b", "/b", hmac), "topics:", "namespace: n, topics:"))
+	wantWarnings(t, "two secrets", "routes:\n"+route("a", "/a", github)+route("b", "/b", "{scheme: github, secret: Z}"))
+	const token, square = "{scheme: bearer, secret: S}", "{scheme: square, secret: S, url: \"https://example.com/"
+	wantWarnings(t, "nothing is signed", "routes:\n"+route("a", "/a", token)+route("b", "/b", token))
+	wantWarnings(t, "the URL is signed", "routes:\n"+route("a", "/a", square+"a\"}")+route("b", "/b", square+"b\"}"))
 }
 
 // TestRoutesAndSourcesThatNothingReachesAreWarned: a file that runs may have parts that no event reaches.

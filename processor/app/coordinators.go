@@ -30,6 +30,7 @@ type probe struct {
 
 // readCoordinators probes the groups and transactional ids of this instance.
 func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
+	f.readBrokerSettings(ctx, c)
 	groups, err := c.Admin.ListGroups(ctx)
 	if err != nil {
 		return fmt.Errorf("list the groups: %w", err)
@@ -114,7 +115,7 @@ func (p *probe) isDenied() bool {
 }
 
 func (f *Facts) judgeCoordinators() []Finding {
-	var findings []Finding
+	findings := append(f.judgeCreation(), f.judgeSession()...)
 	responds, fresh := 0, 0
 	for _, p := range f.probes {
 		switch {
@@ -132,7 +133,7 @@ func (f *Facts) judgeCoordinators() []Finding {
 	if responds > 0 {
 		findings = append(findings, Finding{Text: fmt.Sprintf("the coordinators of %d groups and transactional ids respond", responds)})
 	}
-	if fresh > 0 {
+	if fresh > 0 && len(f.judgeCreation()) == 0 {
 		findings = append(findings, Finding{Text: fmt.Sprintf("%d groups and transactional ids have no coordinator yet: Kafka creates its topics for them when it is first asked", fresh)})
 	}
 	return findings

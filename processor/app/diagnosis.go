@@ -19,6 +19,8 @@ type Diagnosis struct {
 	Conn
 	Config Config
 	Routes *rules.Routes
+	// SessionTimeout is that of the workers in their groups.
+	SessionTimeout time.Duration
 	// Stages have a consumer group and transactional ids each.
 	Stages []string
 	// Clock is this machine's; Broker is the observed broker time, nil for none.
@@ -35,6 +37,8 @@ type Facts struct {
 	Diagnosis
 	topology *Topology
 	brokers  []brokerFacts
+	// brokerSettings are those of each broker that lists them.
+	brokerSettings []map[string]string
 	// throttled is how long the brokers delayed a response because of a quota.
 	throttled time.Duration
 	// allowed has the operations of the app's user on the existing topics; nil if the
@@ -86,10 +90,7 @@ var checks = []check{
 
 // Read reads the facts of the app.
 func (d Diagnosis) Read(ctx context.Context) *Facts {
-	f := &Facts{
-		Diagnosis: d, topology: newTopology(d.Config.AppID, d.Routes), unread: map[string]error{},
-		allowed: map[string][]kadm.ACLOperation{}, denied: map[string]bool{},
-	}
+	f := d.facts()
 	for _, check := range checks {
 		if check.read == nil || check.starts && d.Running {
 			continue
@@ -102,6 +103,14 @@ func (d Diagnosis) Read(ctx context.Context) *Facts {
 		}
 	}
 	return f
+}
+
+// facts returns facts of which none was read.
+func (d Diagnosis) facts() *Facts {
+	return &Facts{
+		Diagnosis: d, topology: newTopology(d.Config.AppID, d.Routes), unread: map[string]error{},
+		allowed: map[string][]kadm.ACLOperation{}, denied: map[string]bool{},
+	}
 }
 
 // Judge judges facts, in the order of the checks. If no broker responds, there is one

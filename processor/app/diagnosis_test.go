@@ -114,6 +114,20 @@ func TestDiagnosis(t *testing.T) {
 		{"an upgrade", func(f *Facts) { f.brokers[0].version = "3.9" }, "versions", AtRisk, "Kafka 3.9, 4.3"},
 		{"old transactions", func(f *Facts) { f.brokers[0].features = nil }, "features", Note, "transaction.version is 0"},
 		{"no group coordinator", func(f *Facts) { f.probes[0].err = kerr.CoordinatorNotAvailable }, "coordinators", Fails, "the coordinator of group app-dedup does not work"},
+		{"coordinators that cannot be created", func(f *Facts) {
+			f.brokerSettings = []map[string]string{{offsetsFactor: "5", transactionsFactor: "3"}, {offsetsFactor: "5", transactionsFactor: "5"}}
+		}, "coordinators", Fails, "Kafka cannot create topic __consumer_offsets of 5 replicas (offsets.topic.replication.factor) and topic __transaction_state of 5 replicas " +
+			"(transaction.state.log.replication.factor): the cluster has fewer brokers (3), so no group and no transaction begins -> start the other brokers, or set offsets.topic.replication.factor=3, " +
+			"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 on each broker and restart it"},
+		{"coordinators that exist", func(f *Facts) {
+			f.brokerSettings = []map[string]string{{offsetsFactor: "5"}}
+			f.topology.Topics[offsetsTopic] = Topic{Partitions: 50, Replicas: 3, InSync: 3}
+		}, "coordinators", OK, "respond"},
+		{"a session that is too short", func(f *Facts) {
+			f.brokerSettings = []map[string]string{{sessionMin: "6000", sessionMax: "1800000"}}
+			f.SessionTimeout = time.Second
+		}, "coordinators", Fails, "the brokers refuse ONCEBUS_SESSION_TIMEOUT=1s: group.min.session.timeout.ms is 6s, group.max.session.timeout.ms is 30m0s -> set ONCEBUS_SESSION_TIMEOUT to a time between them"},
+		{"settings that are not known", func(f *Facts) { f.brokerSettings = []map[string]string{{}} }, "coordinators", OK, "respond"},
 		{"no right on the group", func(f *Facts) { f.probes[0].err = kerr.GroupAuthorizationFailed }, "rights", Fails, "no right to Read on group app-dedup -> kafka-acls.sh --add --allow-principal ... --operation Read --group app-dedup"},
 		{"no right on the id", func(f *Facts) { f.probes[1].err = kerr.TransactionalIDAuthorizationFailed }, "rights", Fails, "no right to Write on transactional-id app-dedup-0/one"},
 		{"no right on an input", func(f *Facts) { f.allowed["raw"] = f.allowed["raw"][1:] }, "rights", Fails, "no right to Read on topic raw -> kafka-acls.sh"},

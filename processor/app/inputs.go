@@ -123,11 +123,23 @@ func (f *Facts) judgeInputs() []Finding {
 	if h.By != "" {
 		held += " by " + h.By
 	}
-	action := "oncebus release ends the hold"
-	if h.Switch != "" || h.Leaving || h.Arriving || h.Left {
-		action = "the change that began the hold ends it: oncebus hold shows how far it is"
+	level, kind, action := h.wayOut()
+	return []Finding{{Level: level, Text: held + ": " + h.Reason + kind + "; " + text, Action: action}}
+}
+
+// wayOut says of which kind a hold is, how much that matters, and what ends it.
+func (h *Hold) wayOut() (level Level, kind, action string) {
+	switch {
+	case h.Left:
+		return Fails, "; the app has left this cluster for good", "it runs in the other cluster: stop its processes here"
+	case h.Leaving:
+		return AtRisk, "; the app leaves this cluster", "oncebus export --leaving is next, or, if the app was not released in the other cluster, oncebus release --back"
+	case h.Arriving:
+		return AtRisk, "; the app arrives from another cluster", "oncebus seed with the file of oncebus arrive, then oncebus release"
+	case h.Switch != "":
+		return AtRisk, "", "the change that began the hold ends it: oncebus hold shows how far it is"
 	}
-	return []Finding{{Level: AtRisk, Text: held + ": " + h.Reason + "; " + text, Action: action}}
+	return AtRisk, "", "oncebus release ends the hold"
 }
 
 // readTime reads from the checkpoints which inputs keep stream times back.

@@ -13,7 +13,11 @@ import (
 // requests and creates nothing.
 func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	s := &setup{Conn: c, validate: true, cfg: f.Config, routes: f.Routes}
-	for _, err := range slices.Concat(parts(f.topology.checkNames()), parts(s.refuseMissing(f.topology)), parts(s.refuseCounts(f.topology))) {
+	counted := *f.topology // a prepartitioned topic that has grown starts, and is a finding on the manifest
+	if counted.Topics = maps.Clone(counted.Topics); f.manifest != nil {
+		f.manifest.limitToTasks(&counted)
+	}
+	for _, err := range slices.Concat(parts(f.topology.checkNames()), parts(s.refuseMissing(f.topology)), parts(s.refuseCounts(&counted))) {
 		if !f.aboutDenied(err) {
 			f.refused = append(f.refused, err)
 		}

@@ -144,20 +144,26 @@ func (f *Facts) judgeReplicasOf(name string, single bool) Finding {
 	// The setting is unknown for an input whose settings the app may not read.
 	required, err := strconv.Atoi(f.topology.settings[name][minInsyncConfig])
 	known := err == nil
+	excess := known && required > topic.Replicas
 	const start = "start the brokers that are down; kafka-topics.sh --describe --unavailable-partitions and --under-replicated-partitions list the partitions"
 	switch {
 	case topic.Leaderless > 0:
 		return Finding{Level: Fails, Text: fmt.Sprintf("topic %s: %d of %d partitions have no leader, so no client can read or write them", name, topic.Leaderless, topic.Partitions), Action: start}
-	case known && required > topic.Replicas:
+	case excess && !f.capsInsync():
 		return Finding{
 			Level: Fails, Text: fmt.Sprintf("topic %s has %s=%d and %d replicas, so brokers refuse every record", name, minInsyncConfig, required, topic.Replicas),
 			Action: alterConfig(name, minInsyncConfig, strconv.Itoa(topic.Replicas)),
 		}
-	case known && required > topic.InSync:
+	case known && min(required, topic.Replicas) > topic.InSync:
 		return Finding{
 			Level: Fails, Text: fmt.Sprintf("topic %s has %d of %d replicas in sync and %s=%d, so brokers refuse every record; if the brokers in sync fail too, %s",
 				name, topic.InSync, topic.Replicas, minInsyncConfig, required, loss),
 			Action: start,
+		}
+	case excess && (single || topic.Replicas >= survives && topic.InSync >= survives):
+		return Finding{
+			Level: Note, Text: fmt.Sprintf("topic %s has %s=%d and %d replicas: all brokers take that for %d, and those before Kafka 4.0 would refuse every record", name, minInsyncConfig, required, topic.Replicas, topic.Replicas),
+			Action: alterConfig(name, minInsyncConfig, strconv.Itoa(topic.Replicas)),
 		}
 	case single:
 		return Finding{}
@@ -175,6 +181,12 @@ func (f *Facts) judgeReplicasOf(name string, single bool) Finding {
 		}
 	}
 	return Finding{}
+}
+
+// capsInsync reports whether all brokers require no more replicas in sync than a topic has, as Kafka does from 4.0 on.
+func (f *Facts) capsInsync() bool {
+	const produce, since = int16(kmsg.Produce), 12 // as in releases
+	return len(f.brokers) > 0 && !slices.ContainsFunc(f.brokers, func(b brokerFacts) bool { return b.keys[produce] < since })
 }
 
 // alterConfig returns the command that sets a topic's setting.

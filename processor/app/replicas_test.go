@@ -1,8 +1,11 @@
 package app
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestReplicationFitsTheCluster: new topics have the wanted replicas, or as many as the
@@ -26,6 +29,39 @@ func TestReplicationFitsTheCluster(t *testing.T) {
 		c := Config{ReplicationFactor: tt.factor, MinInsyncReplicas: tt.minInsync}
 		if got := c.replication(tt.brokers); got != tt.want {
 			t.Errorf("%d and %d with %d brokers: %v, want %v", tt.factor, tt.minInsync, tt.brokers, got, tt.want)
+		}
+	}
+}
+
+// TestMoreInSyncThanReplicas: Kafka from 4.0 on requires no more replicas in sync than a topic has. If a broker is older, the topic takes no
+// record.
+func TestMoreInSyncThanReplicas(t *testing.T) {
+	t.Parallel()
+	const produce = int16(kmsg.Produce)
+	for _, tt := range []struct {
+		name     string
+		brokers  int
+		versions []int16 // of the request Produce
+		is       Topic
+		level    Level
+		text     string
+	}{
+		{"one broker, 4.0", 1, []int16{12}, Topic{Partitions: 1, Replicas: 1, InSync: 1}, Note, "topic out has min.insync.replicas=2 and 1 replicas: all brokers take that for 1"},
+		{"two replicas, 4.3", 3, []int16{13, 13, 13}, Topic{Partitions: 1, Replicas: 2, InSync: 2}, Note, "topic out has min.insync.replicas=3 and 2 replicas"},
+		{"one replica of three brokers", 3, []int16{12, 12, 12}, Topic{Partitions: 1, Replicas: 1, InSync: 1}, AtRisk, "topic out has 1 replica on 3 brokers"},
+		{"one of two in sync", 3, []int16{12, 12, 12}, Topic{Partitions: 1, Replicas: 2, InSync: 1}, Fails, "1 of 2 replicas in sync and min.insync.replicas=3, so brokers refuse"},
+		{"an upgrade", 3, []int16{12, 11, 12}, Topic{Partitions: 1, Replicas: 2, InSync: 2}, Fails, "so brokers refuse every record"},
+	} {
+		topology := &Topology{App: "app", emissions: []string{"out"}, brokers: tt.brokers, Topics: map[string]Topic{"out": tt.is}, settings: map[string]map[string]string{
+			"out": {minInsyncConfig: strconv.Itoa(tt.is.Replicas + 1)},
+		}}
+		f := &Facts{topology: topology}
+		for _, version := range tt.versions {
+			f.brokers = append(f.brokers, brokerFacts{keys: map[int16]int16{produce: version}})
+		}
+		got := f.judgeReplicas()
+		if Worst(got) != tt.level || !strings.Contains(got[0].Text, tt.text) || got[0].Action == "" {
+			t.Errorf("%s: %+v, want %v with %q", tt.name, got, tt.level, tt.text)
 		}
 	}
 }

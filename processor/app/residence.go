@@ -19,15 +19,22 @@ type Residence struct {
 	Arrival *Arrival
 }
 
-// Begin puts a hold in force. One that an earlier attempt began stays as it is.
+// Begin puts a hold in force. One that an earlier attempt began stays as it is, and so does one for the same
+// reason: that of a command that was killed and is typed again.
 func (r Residence) Begin(h *Hold) (Residence, error) {
 	switch before := r.Hold; {
 	case before == nil:
 		r.Hold = h
-	case before.ID != h.ID:
+	case before.ID != h.ID && !before.repeats(h):
 		return r, kafka.OperatorErrorf("the app is held already, since %s: %s; to end that hold: oncebus release", before.At.Format(time.RFC3339), before.Reason)
 	}
 	return r, nil
+}
+
+// repeats reports whether a hold is what another one asks for.
+func (h *Hold) repeats(other *Hold) bool {
+	plain := h.Switch == "" && other.Switch == "" && !h.Arriving && !h.Left
+	return plain && h.Reason == other.Reason && h.LimitMS == other.LimitMS && h.Leaving == other.Leaving
 }
 
 // Release ends the hold with an id; with "" the one in force, unless it is part of a switch. An
@@ -76,8 +83,11 @@ func (r Residence) Export() (*Hold, error) {
 	return h, err
 }
 
-// TakeBack ends the hold of an app that leaves.
+// TakeBack ends the hold of an app that leaves. Without a hold there is nothing to do: the command is typed again.
 func (r Residence) TakeBack() (Residence, error) {
+	if r.Hold == nil {
+		return r, nil
+	}
 	h, err := r.Leaving()
 	if err != nil {
 		return r, err

@@ -306,6 +306,9 @@ func (t *Topology) listStarts(ctx context.Context, admin *kadm.Client, start str
 	return nil
 }
 
+// CheckNames returns an error for a topic of the routes with the name of an internal topic of the app.
+func CheckNames(app string, routes *rules.Routes) error { return newTopology(app, routes).checkNames() }
+
 // checkNames returns an error for a topic of the routes with an internal topic's name.
 func (t *Topology) checkNames() error {
 	var mistakes []error

@@ -267,6 +267,31 @@ func TestOutcomesAreTheSendersOwn(t *testing.T) {
 	}
 }
 
+// TestSignedQuestionIsNoEvent: the text that a GET signs is no body of a request, at no path with its secret.
+func TestSignedQuestionIsNoEvent(t *testing.T) {
+	t.Parallel()
+	payments, _, _ := strings.Cut(answerRoutes, "  - name: transfers")
+	routes := strings.Replace(answerRoutes, "path: /transfers\n", "path: /transfers\n      events: {max_connections: 2}\n", 1)
+	routes += strings.NewReplacer("payments", "others", "path: /payments", "path: /others", "      answer: outcome\n", "", "      answer_timeout: 49s\n", "",
+		"scheme: bearer, secret: SENDER", "scheme: hmac, secret: SENDER, header: X-Signature", "key: [{header: idempotency-key}]\n    fingerprint: [amount]", "key: [raw]",
+		"      idempotency_key: {docs: \"https://developer.example.com/idempotency\"}\n", "", "scheme: bearer, secret: EXEC", "scheme: hmac, secret: SENDER, header: X-Signature").
+		Replace(strings.TrimPrefix(payments, "routes:\n"))
+	b := newBench(t, routes, oneTask)
+	i := b.serve(withAnswerSecrets)
+	for _, text := range []string{"/transfers\n", "/transfers\nk1", "/transfers/requests/AQ", "/transfers/events"} {
+		for _, path := range []string{"/transfers", "/others", "/others/outcomes"} {
+			i.post(path, text, "X-Signature", signHMAC(text)).problem(t, text+" at "+path, "signature", 401)
+		}
+	}
+	if !strings.Contains(b.logs.String(), `"reason":"question"`) {
+		t.Error("the log does not say why")
+	}
+	text := "/transfers of today"
+	i.post("/others", text, "X-Signature", signHMAC(text), "Prefer", "respond-async").want(t, text, 202)
+	i.get("/transfers", "X-Signature", signHMAC("/transfers\n")).problem(t, "the GET itself", "key-of-body", 400)
+	i.post("/payments", "/transfers\n", paying("k1", "Prefer", "respond-async")...).problem(t, "a bearer signs nothing", "invalid", 400)
+}
+
 // TestEndedOperations: a freed key, one that no event used, and one whose window is over.
 func TestEndedOperations(t *testing.T) {
 	t.Parallel()

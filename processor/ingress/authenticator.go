@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +16,24 @@ type authenticator struct {
 	verifier  *signature.Verifier
 	keys      *keyring // nil for scheme none
 	challenge string   // value of the header WWW-Authenticate
+	signs     bool     // the scheme signs the body
+}
+
+// errQuestion: a captured GET was made an event, or an outcome.
+var errQuestion = errors.New("the body is the text that a GET signs")
+
+// verifyBody is verify for a request with a body, which must not be what a GET signs in its place: a
+// captured GET would be an event.
+func (a *authenticator) verifyBody(r signature.Request, now time.Time) error {
+	if a.signs {
+		for _, path := range a.keys.asked {
+			rest, ok := bytes.CutPrefix(r.Body, []byte(path))
+			if ok && (len(rest) == 0 || rest[0] == '\n' || rest[0] == '/') {
+				return errQuestion
+			}
+		}
+	}
+	return a.verify(r, now)
 }
 
 // verify returns why a request must be rejected, or nil.
@@ -74,7 +93,7 @@ var signatureReasons = []struct {
 	err    error
 	reason string
 }{
-	{signature.ErrMissing, "missing"}, {signature.ErrMalformed, "malformed"}, {signature.ErrStale, "stale"}, {signature.ErrWrong, "wrong"},
+	{signature.ErrMissing, "missing"}, {signature.ErrMalformed, "malformed"}, {signature.ErrStale, "stale"}, {signature.ErrWrong, "wrong"}, {errQuestion, "question"},
 }
 
 func signatureReason(err error) string {

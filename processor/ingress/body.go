@@ -34,7 +34,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, rejected
 		}
 	}
-	if err := rules.auth.verify(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
+	if err := rules.auth.verifyBody(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
 		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
 	}
 	if err := rq.limits.verify(); err != nil {

@@ -22,6 +22,7 @@ type endpoint struct {
 	routes  []*rules.Route
 	allow   string // value of the header Allow
 	carried []carriedHeader
+	once    map[string]bool // of carried, those that a rule reads
 	body    bodyRules
 	lookup  bodyRules      // of a GET for an outcome
 	follow  bodyRules      // of a GET for all outcomes
@@ -127,9 +128,12 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		auth, err := es.authenticator(cfg, &h.Signature, window)
 		errs = append(errs, err)
 		e = &endpoint{
-			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h),
+			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h), once: map[string]bool{},
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
 			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
+		}
+		if (h.Answer != nil || h.Events != nil) && auth.signs && auth.keys != nil {
+			auth.keys.asked = append(auth.keys.asked, h.Path)
 		}
 		e.lookup = bodyRules{auth: auth, usage: endpointUsage{max: int64(h.MaxRequests)}}
 		if h.Events != nil {
@@ -141,6 +145,9 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 			errs, e.token = append(errs, err), &token
 		}
 		es.events[h.Path] = e
+	}
+	for _, name := range r.ReadsHeaders() {
+		e.once[name] = true
 	}
 	e.routes, e.tenants[r.Name] = append(e.routes, r), newTenantLimiters(r)
 	if h.Outcomes == nil {
@@ -162,7 +169,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 // secret names share one keyring, so that its files are read once.
 func (es *endpoints) authenticator(cfg Config, s *rules.Signature, window time.Duration) (authenticator, error) {
 	v, err := newVerifier(s, window)
-	auth := authenticator{verifier: v, challenge: challenge(s)}
+	auth := authenticator{verifier: v, challenge: challenge(s), signs: s.Signs()}
 	if err != nil || s.Scheme == rules.NoSignature {
 		return auth, err
 	}
@@ -205,6 +212,9 @@ func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 			continue
 		}
 		value := strings.Join(values, ", ")
+		if c.from != headerIdempotency && e.once[c.to] && len(values) > 1 {
+			return nil, fmt.Errorf("header %s: it came %d times, want one", c.from, len(values))
+		}
 		if c.from == headerIdempotency {
 			read := readIdempotencyKey
 			if e.Idempotency != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,53 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	b.wait("the client to notice", func() bool { return i.front.Ready() != nil })
 	i.post("/signals", "not JSON").problem(t, "invalid without Kafka", "kafka-unavailable", 503)
 	i.post("/signals", `{}`).problem(t, "missing key without Kafka", "kafka-unavailable", 503)
+}
+
+// TestHeaderThatARuleReadsComesOnce: of two values a rule would read one that no sender wrote, such as the tenant "a, b".
+func TestHeaderThatARuleReadsComesOnce(t *testing.T) {
+	t.Parallel()
+	const part = `
+    http:
+      path: /orders
+      headers: [X-Kind, X-Id, X-Tenant, X-Sender, X-Request, X-Other, X-Note]
+      signature: {scheme: none}
+` + patience
+	const routes = `routes:
+  - name: orders
+    topics: [orders.raw]
+    mode: claim
+    match: {header: x-kind, in: [order]}
+    key: [{fields: [{header: x-id}, {tenant: true}]}]
+    tenant: {header: x-tenant}
+    sender: {header: x-sender}
+    request: {header: x-request}
+    window: 1h
+    output: orders.unique
+    outcomes: orders.outcomes
+    replies: orders.replies
+    lease: 1m
+    dead_letter: dead` + part + `  - name: others
+    topics: [orders.raw]
+    key: [raw]
+    shadow: {key: [{header: x-other}]}
+    window: 1h
+    output: others.unique
+    dead_letter: dead` + part
+	b := newBench(t, routes, oneTask)
+	i := b.serve(nil)
+	once := []string{"X-Kind", "order", "X-Id", "1", "X-Tenant", "a", "X-Sender", "s", "X-Request", "r", "X-Other", "o"}
+	i.post("/orders", "{}", append(once, "X-Note", "a", "X-Note", "b", "Tracestate", "a=1", "Tracestate", "b=2")...).want(t, "once", 202)
+	for n := 0; n < len(once); n += 2 {
+		for _, second := range []string{once[n+1], "b", ""} {
+			p := i.post("/orders", "{}", append(slices.Clone(once), once[n], second)...).problem(t, once[n]+" twice", "invalid", 400)
+			if want := "header " + once[n] + ": it came 2 times, want one"; p.Detail != want {
+				t.Errorf("detail %q, want %q", p.Detail, want)
+			}
+		}
+	}
+	if n := len(b.read("orders.unique", 1)); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
 }
 
 // TestNoRoute: an event that no route of the path matches is refused, even if

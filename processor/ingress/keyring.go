@@ -39,6 +39,7 @@ type keyring struct {
 	log     *slog.Logger
 	reloads reloadCounters
 	checks  []func([]byte) error // of the signatures that use the secret
+	asked   []string             // paths whose GETs are signed with it
 
 	current, next *secret
 }

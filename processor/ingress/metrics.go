@@ -92,7 +92,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bodies: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_body_bytes",
 			Help: "Memory that bodies use. ONCEBUS_INGRESS_MAX_BODY_BYTES limits events, and outcomes separately."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_refused_total",
-			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; buffered_per_route (events that wait for Kafka); rate, rate_per_source; source (its address is not in allowed_sources); quota (of a tenant); or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
+			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; buffered_per_route (events that wait for Kafka); rate, rate_per_source; source (its address is not in allowed_sources); quota (of a tenant); or a missing, malformed, stale or wrong signature; question (the signed text of a GET as a body)."}, []string{"route", "reason"}),
 		reload: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_reloads_total",
 			Help: "Changed secrets and certificates that were read again, by outcome. After a failure the old ones stay in use; the log has the error."}, []string{"what", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",

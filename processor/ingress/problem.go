@@ -49,13 +49,13 @@ var (
 	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
 	// the body ended early, or its chunks are malformed
 	problemIncompleteBody = problem{"incomplete-body", http.StatusBadRequest, "The body is incomplete"}
-	// the signature is missing, malformed, stale or wrong; only log and metrics say which
+	// the signature is missing, malformed, stale or wrong, or that of a GET; only log and metrics say which
 	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
 	// no route of this path matches the event; one of another path would
 	problemNoRoute = problem{"no-route", http.StatusBadRequest, "No route of this endpoint matches the event"}
 	// verdict missing_key where require_key holds
 	problemMissingKey = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
-	// verdict invalid, with the reason; or an Idempotency-Key or CloudEvents attribute that cannot be read, or a Content-Type that came twice
+	// verdict invalid, with the reason; or an Idempotency-Key or CloudEvents attribute that cannot be read; or a header that a rule reads came twice
 	problemInvalid = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
 	// verdict duplicate
 	problemDuplicate = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}

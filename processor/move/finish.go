@@ -154,7 +154,11 @@ func (m *Mover) deleteExisting(ctx context.Context, names []string, finished *Fi
 			continue
 		}
 		deleted, err := m.conn.Admin.DeleteTopic(ctx, name)
-		if err = errors.Join(err, deleted.Err); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		err = errors.Join(err, deleted.Err)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			continue // a command before this one deleted it, and not all brokers know
+		}
+		if err != nil {
 			return fmt.Errorf("delete topic %s: %w", name, kafka.Denied(err, "Delete", kafka.ResourceTopic, name))
 		}
 		finished.Deleted = append(finished.Deleted, name)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -111,6 +112,8 @@ type State struct {
 	NotHeld, Undrained, Open []app.TaskID
 	// HeldFor is how long the input is held, or was.
 	HeldFor time.Duration
+	// Already reports that the app had what was asked for, so that nothing was done.
+	Already bool
 }
 
 // run is one run of the command. It leads the switch.
@@ -151,6 +154,9 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if want.Phase == switchover.Done {
+		return &State{Switch: *want, Already: true}, nil
+	}
 	client, err := m.openCopier(ctx)
 	if err != nil {
 		return nil, err
@@ -169,8 +175,8 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	return r.lead(ctx)
 }
 
-// wanted returns the switch that the options ask for: a new one, or that which has begun. It
-// refuses one that is not possible.
+// wanted returns the switch that the options ask for: a new one, that which has begun, or one that
+// is done, so that a command can be typed again. It refuses one that is not possible.
 func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
 	before, err := app.SwitchIn(rows)
 	if err != nil {
@@ -178,6 +184,9 @@ func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
 	}
 	if before != nil && !before.Phase.IsOver() {
 		return m.resumed(before, o)
+	}
+	if done := m.done(before, o); done != nil {
+		return done, nil
 	}
 	t := m.app.Topology
 	want := &app.Switch{
@@ -193,6 +202,28 @@ func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
 		}
 	}
 	return want, m.refuse(rows, want)
+}
+
+// done returns the switch to what the app has, if the options ask for that; nil if they do not.
+func (m *Mover) done(before *app.Switch, o *Options) *app.Switch {
+	t := m.app.Topology
+	has := t.Topics[t.Repartition].Partitions
+	isDone := before != nil && before.Phase == switchover.Done && before.To == has
+	switch {
+	case t.Repartition == "":
+		return nil
+	case o.ToRouted:
+		asked := o.Partitions == 0 || o.Partitions == has
+		if isDone && len(before.Inputs) > 0 && asked && len(routesets.Compare(m.app.InForce, m.routes, routesets.History{}, nil)) == 0 {
+			return before
+		}
+		return nil
+	case o.Partitions != has:
+		return nil
+	case isDone:
+		return before
+	}
+	return &app.Switch{Phase: switchover.Done, From: has, To: has}
 }
 
 // leadPoll is the time between two looks at the facts.
@@ -428,8 +459,6 @@ func (m *Mover) refuse(rows app.Rows, want *app.Switch) error {
 		return kafka.OperatorErrorf("all routes are prepartitioned: their producers choose the partition of a key, so the app has no partitions of its own; to give it some: oncebus move --to-routed")
 	case want.To < 1 || want.To > app.PartitionsMax:
 		return kafka.OperatorErrorf("--partitions %d is out of range, want 1 to %d", want.To, app.PartitionsMax)
-	case want.To == want.From && len(want.Inputs) == 0:
-		return kafka.OperatorErrorf("app %s has %d partitions already", m.cfg.AppID, want.From)
 	}
 	var homeless []string
 	for _, route := range m.app.Routes {

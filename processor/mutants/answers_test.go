@@ -32,6 +32,22 @@ var answerList = []mutant{
 		notInSim: noSenders,
 	},
 	{
+		name:     "captured-question-is-an-event",
+		hazards:  []string{"D50"},
+		does:     "a captured GET is sent as an event, with its signed text as the body",
+		edits:    []edit{{"processor/ingress/authenticator.go", "			if ok && (len(rest) == 0 ||", "			if ok && len(rest) < 0 && (len(rest) == 0 ||"}},
+		aims:     inIngress("^TestSignedQuestionIsNoEvent$"),
+		notInSim: noSenders,
+	},
+	{
+		name:     "header-of-a-rule-twice",
+		hazards:  []string{"D50"},
+		does:     "two values of a header become one, such as another tenant",
+		edits:    []edit{{"processor/ingress/endpoint.go", "		if c.from != headerIdempotency && e.once[c.to] && len(values) > 1 {\n", "		if c.from != headerIdempotency && e.once[c.to] && len(values) > 2 {\n"}},
+		aims:     inIngress("^TestHeaderThatARuleReadsComesOnce$"),
+		notInSim: noSenders,
+	},
+	{
 		name:     "query-of-another-order",
 		hazards:  []string{"D50"},
 		does:     "a question gets the outcome of another event that has its key",

@@ -75,8 +75,8 @@ type Ledger struct {
 	spaces [256]space
 
 	keys     map[digest]keyState
-	former   map[digest][]int64 // first seen times of rows that were erased or replaced
-	results  map[digest]outcome // of completed claims
+	former   map[digest][]formerRow // rows that were erased or replaced
+	results  map[digest]outcome     // of completed claims
 	rows     map[digest][]*openRow
 	outs     map[digest][]*openOut
 	waiting  map[digest][]*openInput
@@ -88,7 +88,7 @@ type Ledger struct {
 	passed   map[Position]bool // events that were forwarded without a look-up
 	tasks    map[Position]*ledgerTask
 
-	formers               int // times in former
+	formers               int // rows in former
 	open                  int
 	sample, joined        uint8 // only keys with so many low bits zero are followed
 	edge                  bool
@@ -111,6 +111,12 @@ type keyState struct {
 	attempt uint32 // in claim mode
 }
 
+// formerRow is a row that is not the newest of its key.
+type formerRow struct {
+	first int64
+	at    uint32 // as in keyState; 0 if a range before this build read it
+}
+
 // An openRow is a row whose event or output was not read yet.
 type openRow struct {
 	At       Position
@@ -129,8 +135,9 @@ type openRow struct {
 // An openOut is a record of an output whose row was not read yet.
 type openOut struct {
 	Digests []digest
-	Time    int64
+	Keys    []LedgerKey // which of them it is says its row
 	Route   int32
+	counted bool // as a unique event of its route
 	Claim   bool
 	At      Position // of a dispatch
 	Attempt uint32
@@ -204,7 +211,7 @@ type Range interface {
 func NewLedger(cfg LedgerConfig) *Ledger {
 	l := &Ledger{
 		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
-		keys: map[digest]keyState{}, former: map[digest][]int64{}, results: map[digest]outcome{},
+		keys: map[digest]keyState{}, former: map[digest][]formerRow{}, results: map[digest]outcome{},
 		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
 		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, kept: map[digest]bool{}, tasks: map[Position]*ledgerTask{},
 	}
@@ -285,13 +292,12 @@ func (l *Ledger) shrink() {
 	keep(l.keys, l.follows)
 	keep(l.former, l.follows)
 	l.formers = 0
-	for _, firsts := range l.former {
-		l.formers += len(firsts)
+	for _, rows := range l.former {
+		l.formers += len(rows)
 	}
 	keep(l.results, l.follows)
 	keep(l.waiting, l.follows)
 	keep(l.rows, l.joins)
-	keep(l.outs, l.joins)
 	for d, rows := range l.rows {
 		if l.follows(d) {
 			continue
@@ -302,7 +308,13 @@ func (l *Ledger) shrink() {
 		l.closeRows(d)
 	}
 	for d, outs := range l.outs {
-		l.outs[d] = slices.DeleteFunc(outs, func(o *openOut) bool { return !l.mayMeet(o) })
+		l.outs[d] = slices.DeleteFunc(outs, func(o *openOut) bool {
+			if l.mayMeet(o) {
+				return false
+			}
+			l.countOut(o, o.Route)
+			return true
+		})
 		if len(l.outs[d]) == 0 {
 			delete(l.outs, d)
 		}
@@ -319,9 +331,9 @@ func (l *Ledger) shrink() {
 	l.recount()
 }
 
-// mayMeet reports whether the row of a record of an output is in the sample.
+// mayMeet reports whether the row of a record of an output may be in the sample.
 func (l *Ledger) mayMeet(o *openOut) bool {
-	return !slices.ContainsFunc(o.Digests, func(d digest) bool { return !l.joins(d) || o.Claim && !l.follows(d) })
+	return slices.ContainsFunc(o.Digests, func(d digest) bool { return l.joins(d) && (!o.Claim || l.follows(d)) })
 }
 
 // recount counts what waits, after a sample dropped whole lists of it.
@@ -381,8 +393,8 @@ func (l *Ledger) isCaused(in *openInput, window int64) bool {
 		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
 			return true
 		}
-		for _, first := range l.former[d] {
-			if covers(first, in.Time, window) {
+		for _, row := range l.former[d] {
+			if covers(row.first, in.Time, window) {
 				return true
 			}
 		}

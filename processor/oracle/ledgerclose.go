@@ -62,7 +62,10 @@ func (l *Ledger) closeInputs() {
 		delete(l.fates, at)
 	}
 	for _, in := range l.unproved {
-		if !l.isLate(in) {
+		switch {
+		case slices.ContainsFunc(l.rowsOf(in.Digests), func(r formerRow) bool { return r.at == hashOf(in.At, l.cfg.Routes[in.Route].NamespaceID) }):
+			l.find("K1", in.Route, l.text(in.At), "has two fates: it was judged late, and its event was stored as the first of its key")
+		case !l.isLate(in):
 			l.find("K2", in.Route, l.text(in.At), "was judged late, with event time %d, but neither stream time nor its own source nor a later event of its key makes it so", in.Time)
 		}
 	}
@@ -118,12 +121,46 @@ func (l *Ledger) closeRecord(at Position, f *fate) {
 	case l.cfg.HasRepartition && at.Topic == l.cfg.Repartition, f.Batch, f.Verdict == "bypassed":
 	case !inRange && l.edge:
 	case l.sample > 0 && len(f.Digests) == 0:
+	case inRange && l.wasBeforeItsKey(at, f):
 	case f.Verdict == "invalid" && (refusedByTopic(f.Reason) || isAheadAny(f.Reason)):
 	case !inRange:
 		l.find("K1", f.Route, f.Where, "says %s of %s, an event that was accounted for before this range", f.Verdict, l.text(at))
 	default:
 		l.find("K1", f.Route, f.Where, "says %s of %s, which does not exist or has another fate", f.Verdict, l.text(at))
 	}
+}
+
+// rowsOf returns the rows of keys, the newest and former ones.
+func (l *Ledger) rowsOf(digests []digest) (rows []formerRow) {
+	for _, d := range digests {
+		rows = append(rows, l.former[d]...)
+		if k, known := l.keys[d]; known {
+			rows = append(rows, formerRow{k.first, k.at})
+		}
+	}
+	return rows
+}
+
+// wasBeforeItsKey reports whether a late event came before the window of a later one of its key. Until its
+// record was read it looked like a duplicate of an earlier one, which its route drops.
+func (l *Ledger) wasBeforeItsKey(at Position, f *fate) bool {
+	time, later, ok := beforeItsKey(f.Reason)
+	if !ok || f.Verdict != "late" || f.Route < 0 || l.cfg.Routes[f.Route].Duplicates != Drop {
+		return false
+	}
+	space := l.cfg.Routes[f.Route].NamespaceID
+	rows := l.rowsOf(f.Digests)
+	if time >= add(later, -l.spaces[space].shortest) || !slices.ContainsFunc(rows, func(r formerRow) bool { return r.first == later }) ||
+		slices.ContainsFunc(rows, func(r formerRow) bool { return r.at == hashOf(at, space) }) {
+		return false
+	}
+	counts := &l.routes[f.Route]
+	if counts.Duplicates--; f.Dead {
+		counts.DeadLetters++
+	} else {
+		counts.Forwarded++
+	}
+	return true
 }
 
 // closeRowsLeft finds the first events without an output.
@@ -180,17 +217,26 @@ func (l *Ledger) closeOuts() {
 				continue
 			}
 			out.done = true
+			l.countOut(out, out.Route)
+			if slices.ContainsFunc(out.Digests, func(d digest) bool { return !l.joins(d) }) {
+				l.notCompared++ // its row may be of a key that is not matched
+				continue
+			}
 			d := out.Digests[0]
-			k, known := l.keys[d]
+			second := slices.IndexFunc(out.Keys, func(key LedgerKey) bool {
+				k, known := l.keys[key.Digest]
+				return known && covers(k.first, key.Time, l.cfg.Routes[key.Route].Window)
+			})
 			switch {
 			case out.Claim && l.jumped[d]:
 				l.notCompared++
 			case out.Claim:
 				l.find("K1", out.Route, out.Where, "dispatches attempt %d of %s, which was dispatched before or never claimed; digest %x", out.Attempt, l.text(out.At), d)
-			case known && covers(k.first, out.Time, l.cfg.Routes[out.Route].Window):
-				l.find("K1", out.Route, out.Where, "one record too many: digest %x has another output within its window, event time %d; this one has %d", d, k.first, out.Time)
+			case second >= 0:
+				key := out.Keys[second]
+				l.find("K1", key.Route, out.Where, "one record too many: digest %x has another output within its window, event time %d; this one has %d", key.Digest, l.keys[key.Digest].first, key.Time)
 			default:
-				l.find("K1", out.Route, out.Where, "no event explains it: no task stored its digest %x as first seen at %d", d, out.Time)
+				l.find("K1", out.Route, out.Where, "no event explains it: no task stored its digest %x as first seen at %d", d, out.Keys[0].Time)
 			}
 		}
 	}

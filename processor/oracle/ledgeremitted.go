@@ -18,16 +18,24 @@ type LedgerEmission struct {
 	SourceLast int64
 	Dead       bool // of a dead-letter topic
 	Reason     string
-	// Digests are the keys that the record has by the rules of its route, and Time is its event
-	// time.
+	// Digests are the keys that the record has by the rules of its route.
 	Digests [][16]byte
-	Time    int64
+	// Keys are those that a record of an output has, by each route that has the output. Their
+	// digests are Digests.
+	Keys    []LedgerKey
 	AnyTime bool // the topic replaced the timestamp, so the time may be another
 	// Claim reports a dispatch: its token names Digests[0], ClaimAt and Attempt.
 	Claim   bool
 	ClaimAt Position
 	Attempt uint32
 	Content uint64
+}
+
+// A LedgerKey is what a route derives from a record of its output.
+type LedgerKey struct {
+	Digest [16]byte
+	Time   int64
+	Route  int32
 }
 
 // Emitted takes a record of an emission topic.
@@ -42,7 +50,6 @@ func (l *Ledger) Emitted(e *LedgerEmission) {
 	case e.Route < 0 || len(e.Digests) == 0:
 		l.find("K1", e.Route, e.Where, "no route derives a key from it, and it names no event: it is no output of this app")
 	default:
-		l.routes[e.Route].Unique++
 		l.first(e)
 	}
 	l.bound()
@@ -51,22 +58,24 @@ func (l *Ledger) Emitted(e *LedgerEmission) {
 // first takes a record that was emitted as the first of its key.
 func (l *Ledger) first(e *LedgerEmission) {
 	l.outCount++
-	digests := slices.Clone(e.Digests)
-	out := &openOut{Digests: digests, Time: e.Time, anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
+	out := &openOut{Digests: slices.Clone(e.Digests), Keys: slices.Clone(e.Keys), anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
+	if several := slices.ContainsFunc(e.Keys, func(k LedgerKey) bool { return k.Route != e.Route }); !several || !l.mayMeet(out) {
+		l.countOut(out, e.Route)
+	}
 	if !l.mayMeet(out) {
 		return
 	}
 	l.open++
-	for _, d := range digests {
+	for _, d := range out.Digests {
 		for _, row := range l.rows[d] {
-			if l.meets(row, out, &l.spaces[row.Space]) {
-				l.takeOut(row, out)
+			if route, ok := l.meets(d, row, out, &l.spaces[row.Space]); ok {
+				l.takeOut(row, out, route)
 				l.closeRows(d)
 				return
 			}
 		}
 	}
-	for _, d := range digests {
+	for _, d := range out.Digests {
 		l.outs[d] = append(l.outs[d], out)
 	}
 }
@@ -107,6 +116,12 @@ func isAhead(reason string, time, skew int64) bool {
 	var allowed string
 	_, err := fmt.Sscanf(reason, "event time %d is more than %s ahead of the broker's %d", &stated, &allowed, &present)
 	return err == nil && stated == time && time > add(present, skew)
+}
+
+// beforeItsKey returns the event time and that of the first event of its key, of an event that the reason calls late for that one.
+func beforeItsKey(reason string) (time, first int64, ok bool) {
+	_, err := fmt.Sscanf(reason, "event time %d cannot be judged: the first event under the key has time %d", &time, &first)
+	return time, first, err == nil
 }
 
 // isAheadAny is isAhead of an event that is not known.

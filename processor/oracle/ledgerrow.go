@@ -184,7 +184,7 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	before, known := l.keys[row.Digest]
 	now := keyState{row.First, hashOf(row.At, row.Space), row.Attempt}
 	if known && (row.Freed || before.first != row.First) {
-		l.former[row.Digest] = append(l.former[row.Digest], before.first)
+		l.former[row.Digest] = append(l.former[row.Digest], formerRow{before.first, before.at})
 		l.formers++
 	}
 	switch {
@@ -216,7 +216,7 @@ func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 		return
 	}
 	if l.follows(row.Digest) {
-		l.former[row.Digest] = append(l.former[row.Digest], row.First)
+		l.former[row.Digest] = append(l.former[row.Digest], formerRow{row.First, hashOf(row.At, row.Space)})
 		l.formers++
 	}
 	if row.Base {
@@ -268,8 +268,8 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 		NeedsIn: first && !seeded && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
 	}
 	for _, out := range l.outs[row.Digest] {
-		if !out.done && l.meets(open, out, s) {
-			l.takeOut(open, out)
+		if route, ok := l.meets(row.Digest, open, out, s); ok && !out.done {
+			l.takeOut(open, out, route)
 			break
 		}
 	}
@@ -289,19 +289,33 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 	}
 }
 
-// meets reports whether a record of an output is that of a row.
-func (l *Ledger) meets(row *openRow, out *openOut, s *space) bool {
+// meets reports whether a record of an output is that of a row of a key, and of which route it is then.
+func (l *Ledger) meets(of digest, row *openRow, out *openOut, s *space) (route int32, ok bool) {
 	if !row.NeedsOut || s.claims != out.Claim {
-		return false
+		return -1, false
 	}
 	if out.Claim {
-		return row.At == out.At && row.Attempt == out.Attempt
+		return out.Route, row.At == out.At && row.Attempt == out.Attempt
 	}
-	return s.clamp || out.anyTime || row.First == out.Time
+	for _, k := range out.Keys {
+		if k.Digest == of && (s.clamp || out.anyTime || row.First == k.Time) {
+			return k.Route, true
+		}
+	}
+	return -1, false
 }
 
-func (l *Ledger) takeOut(row *openRow, out *openOut) {
+// countOut counts a record of an output for a route, once.
+func (l *Ledger) countOut(out *openOut, route int32) {
+	if !out.counted {
+		l.routes[route].Unique++
+	}
+	out.counted = true
+}
+
+func (l *Ledger) takeOut(row *openRow, out *openOut, route int32) {
 	row.NeedsOut, out.done = false, true
+	l.countOut(out, route)
 	for _, d := range out.Digests {
 		l.outs[d] = removed(l.outs[d], out)
 		if len(l.outs[d]) == 0 {
@@ -309,7 +323,7 @@ func (l *Ledger) takeOut(row *openRow, out *openOut) {
 		}
 	}
 	l.open--
-	l.compare(row, out.Content, out.Where, out.Route)
+	l.compare(row, out.Content, out.Where, route)
 }
 
 func (l *Ledger) takeInput(row *openRow, in *openInput) {

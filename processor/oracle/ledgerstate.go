@@ -8,7 +8,7 @@ import (
 )
 
 // ledgerVersion is the first byte of an encoded ledger.
-const ledgerVersion = 2
+const ledgerVersion = 3
 
 // AppendState appends what the next range needs: the keys that can still decide an event, and
 // the records whose counterpart follows. horizons are by namespace id the first seen time
@@ -18,7 +18,11 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	dst = append(dst, ledgerVersion, l.sample, l.joined)
 	keep(l.keys, func(d digest) bool { return l.keys[d].first >= horizons[uint8(l.keys[d].at)] })
 	lowest := slices.Min(horizons[:])
-	keep(l.former, func(d digest) bool { return slices.Max(l.former[d]) >= lowest })
+	for d, rows := range l.former {
+		if l.former[d] = slices.DeleteFunc(rows, func(r formerRow) bool { return r.first < lowest }); len(l.former[d]) == 0 {
+			delete(l.former, d)
+		}
+	}
 	keep(l.results, func(d digest) bool { _, ok := l.keys[d]; return ok })
 	base := int64(math.MaxInt64)
 	for _, k := range l.keys {
@@ -32,11 +36,10 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 		dst = binary.LittleEndian.AppendUint32(dst, k.at)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(l.former)))
-	for d, firsts := range l.former {
-		firsts = slices.DeleteFunc(firsts, func(first int64) bool { return first < lowest })
-		dst = binary.AppendUvarint(append(dst, d[:]...), uint64(len(firsts)))
-		for _, first := range firsts {
-			dst = binary.AppendVarint(dst, first)
+	for d, rows := range l.former {
+		dst = binary.AppendUvarint(append(dst, d[:]...), uint64(len(rows)))
+		for _, r := range rows {
+			dst = binary.LittleEndian.AppendUint32(binary.AppendVarint(dst, r.first), r.at)
 		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(l.results)))
@@ -90,7 +93,8 @@ var ErrLedgerState = errors.New("not the state of a ledger")
 // RestoreLedger returns the ledger that AppendState wrote.
 func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	l, f := NewLedger(cfg), fields{rest: state}
-	if f.byte() != ledgerVersion {
+	version := f.byte()
+	if version != ledgerVersion && version != ledgerVersion-1 {
 		return nil, ErrLedgerState
 	}
 	l.sample, l.joined = f.byte(), f.byte()
@@ -103,8 +107,12 @@ func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	}
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))
-		for firsts := f.unsigned(1 << 40); firsts > 0 && !f.bad; firsts-- {
-			l.former[d] = append(l.former[d], f.signed())
+		for rows := f.unsigned(1 << 40); rows > 0 && !f.bad; rows-- {
+			r := formerRow{first: f.signed()}
+			if version == ledgerVersion {
+				r.at = binary.LittleEndian.Uint32(f.bytes(4))
+			}
+			l.former[d] = append(l.former[d], r)
 			l.formers++
 		}
 	}

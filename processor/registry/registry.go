@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -217,14 +218,27 @@ func (r *Registry) keep(of name, a answer) {
 // Check reads the schema files of the routes, and refuses a format of a registry without its
 // address.
 func (r *Registry) Check(ctx context.Context, routes *rules.Routes) error {
+	errs := []error{r.CheckFiles(ctx, routes)}
+	for _, f := range routes.Formats() {
+		if f.FromRegistry() && r.client == nil {
+			errs = append(errs, fmt.Errorf("ONCEBUS_SCHEMA_REGISTRY_URL: not set, but a route has format: %s and no schema file", f.Format))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckFiles reads the schema files of the routes.
+func (r *Registry) CheckFiles(ctx context.Context, routes *rules.Routes) error {
 	var errs []error
 	for _, f := range routes.Formats() {
-		switch {
-		case f.FromRegistry() && r.client == nil:
-			errs = append(errs, fmt.Errorf("ONCEBUS_SCHEMA_REGISTRY_URL: not set, but a route has format: %s and no schema file", f.Format))
-		case f.SchemaFile != "":
-			errs = append(errs, r.checkFile(ctx, f))
+		if f.SchemaFile == "" {
+			continue
 		}
+		err := r.checkFile(ctx, f)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: put it next to the routes file, or set ONCEBUS_SCHEMA_DIR", err)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

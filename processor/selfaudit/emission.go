@@ -131,7 +131,7 @@ func (w *worker) named(e *oracle.LedgerEmission, rec *kgo.Record, source string)
 		}
 	}
 	if d := w.derive(rec, topic); known && d.Route != nil && d.Finding == rules.Keyed {
-		e.Digests, e.Time = digestsOf(&d), d.Time
+		e.Digests = digestsOf(&d)
 		return
 	}
 	if key, says := own(rec, wire.HeaderKey); says && e.Route >= 0 {
@@ -139,7 +139,7 @@ func (w *worker) named(e *oracle.LedgerEmission, rec *kgo.Record, source string)
 	}
 }
 
-// keys sets the keys that the routes of an output derive from its record.
+// keys sets the keys that the routes of an output derive from its record. Which of them it is of says its row.
 func (w *worker) keys(e *oracle.LedgerEmission, rec *kgo.Record) {
 	e.AnyTime = rec.Attrs.TimestampType() == kafka.TimestampAppend
 	stated := e.Route
@@ -149,11 +149,16 @@ func (w *worker) keys(e *oracle.LedgerEmission, rec *kgo.Record) {
 		}
 		for _, topic := range route.Topics {
 			d := w.derive(rec, topic)
-			if d.Finding != rules.Keyed || d.Route != route || slices.Contains(e.Digests, [16]byte(d.Digest)) {
+			if d.Finding != rules.Keyed || d.Route != route {
 				continue
 			}
-			e.Route, e.Time = int32(i), d.Time
-			e.Digests = append(e.Digests, d.Digest)
+			e.Route = int32(i)
+			if key := (oracle.LedgerKey{Digest: d.Digest, Time: d.Time, Route: e.Route}); !slices.Contains(e.Keys, key) {
+				e.Keys = append(e.Keys, key)
+			}
+			if !slices.Contains(e.Digests, [16]byte(d.Digest)) {
+				e.Digests = append(e.Digests, d.Digest)
+			}
 		}
 	}
 }

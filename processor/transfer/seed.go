@@ -42,6 +42,8 @@ type SeedOptions struct {
 	File string // SHA-256 of the file, if it is one
 	By   string // person or host, for people
 	Rate int    // most seeds a second; 0 for no bound
+	// Wait is how long no task may decide on a seed, until Seed ends with an error; 0 for no bound.
+	Wait time.Duration
 	// SaveEvery is the time between two writings of the progress; 0 for a second.
 	SaveEvery time.Duration
 	// Checked and Decided, if not nil, get how far the check and the seeds are.
@@ -257,8 +259,18 @@ func (s *seeding) save() error {
 	return s.write(s.p)
 }
 
+// warnOfNoProcess says at once that no process decides on the seeds. What cannot be read is no reason: follow says so later.
+func (s *seeding) warnOfNoProcess(ctx context.Context) {
+	group := app.GroupName(s.app.Topology.App, app.StageDedup)
+	groups, err := s.admin.DescribeGroups(ctx, group)
+	if err == nil && groups[group].Err == nil && len(groups[group].Members) == 0 {
+		s.log.Warn("no process of the app runs: start one, oncebus run; the seeds wait for it")
+	}
+}
+
 // run writes all seeds, and waits for the tasks.
 func (s *seeding) run(ctx context.Context, source Source) error {
+	s.warnOfNoProcess(ctx)
 	for {
 		n, end, err := s.chunk(ctx, source)
 		if err != nil {
@@ -396,7 +408,7 @@ func (s *seeding) record(one *Seed, run wire.SeedRun, partition int32) *kgo.Reco
 
 // follow reads the changelogs until at most left seeds wait for the tasks.
 func (s *seeding) follow(ctx context.Context, left int64) error {
-	waiting, counted := time.Now(), s.p.counted()
+	said, since, counted := time.Now(), time.Now(), s.p.counted()
 	for {
 		if err := s.count(ctx); err != nil {
 			return err
@@ -407,10 +419,13 @@ func (s *seeding) follow(ctx context.Context, left int64) error {
 			return nil
 		}
 		if now > counted {
-			waiting, counted = time.Now(), now
-		} else if time.Since(waiting) > stalledAfter {
+			said, since, counted = time.Now(), time.Now(), now
+		} else if time.Since(said) > stalledAfter {
 			s.log.Warn("no task decides on the seeds: start the service, or see its /readyz", "seeds", s.p.Keys-now)
-			waiting = time.Now()
+			said = time.Now()
+		}
+		if s.o.Wait > 0 && time.Since(since) > s.o.Wait {
+			return kafka.OperatorErrorf("no task decided on a seed for %v: start a process of the app, oncebus run, or see its /readyz; then run this again, it goes on where it stopped", s.o.Wait)
 		}
 		if err := kafka.Pause(ctx, followPause); err != nil {
 			return err

@@ -48,6 +48,12 @@ type Compared struct {
 	Missing   int64 `json:"missing"`   // no row
 	Different int64 `json:"different"` // a row of another event, or in another state
 	Expired   int64 `json:"expired"`   // no row any more, as none decides an event
+	// Newer rows are of what the app did since: the key came again after its window, or its claim went on.
+	Newer int64 `json:"newer"`
+	// NoRoute keys are of namespaces without a route in the app, whose names are in NoRouteIn: no event asks for them, and a seed
+	// leaves them out.
+	NoRoute   int64    `json:"no_route"`
+	NoRouteIn []string `json:"no_route_in,omitempty"`
 	// Examples has a few of the missing and of the different rows.
 	Examples []Example `json:"examples"`
 }
@@ -70,6 +76,7 @@ const examplesMax = 10
 type compared struct {
 	first, appFirst   int64
 	fingerprint, appF uint64
+	namespace         string
 	id                int // of the namespace in the app; -1 for none
 	status, appStatus dedup.Status
 	found, lives      bool
@@ -206,7 +213,7 @@ func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Dige
 		}
 		if has(&row.Digest) {
 			rows++
-			keys[row.Digest] = &compared{first: row.First, fingerprint: row.Fingerprint, id: ids[row.NamespaceID], status: row.Status}
+			keys[row.Digest] = &compared{first: row.First, fingerprint: row.Fingerprint, namespace: r.Header.Namespaces[row.NamespaceID].Name, id: ids[row.NamespaceID], status: row.Status}
 		}
 	}
 	return keys, rows, file.Close()
@@ -223,14 +230,23 @@ func (c *Client) namespaceOf(name string) int {
 }
 
 func (c *Client) conclude(result *Compared, keys map[dedup.Digest]*compared, snapshots []*snapshot) {
+	windows := c.windows()
 	for digest, key := range keys {
 		result.Rows++
+		window, routed := windows[key.id]
 		what := ""
 		switch {
 		case key.found && key.appFirst == key.first && key.appStatus == key.status && key.appF == key.fingerprint && key.lives:
 			result.There++
-		case key.id >= 0 && key.first < c.horizonOf(&digest, key.id, snapshots) && (!key.found || !key.lives || key.appFirst <= key.first):
+		case !routed:
+			result.NoRoute++
+			if !slices.Contains(result.NoRouteIn, key.namespace) {
+				result.NoRouteIn = append(result.NoRouteIn, key.namespace)
+			}
+		case key.first < c.horizonOf(&digest, key.id, snapshots) && (!key.found || !key.lives || key.appFirst <= key.first):
 			result.Expired++
+		case key.found && key.wentOn(window):
+			result.Newer++
 		case key.found && key.lives:
 			result.Different++
 			what = "different"
@@ -241,15 +257,33 @@ func (c *Client) conclude(result *Compared, keys map[dedup.Digest]*compared, sna
 		if what == "" || len(result.Examples) == examplesMax {
 			continue
 		}
-		e := Example{Digest: digest.String(), What: what, First: key.first, Status: key.status.String()}
-		if key.id >= 0 {
-			e.Namespace = c.app.Namespaces[key.id]
-		}
+		e := Example{Digest: digest.String(), Namespace: key.namespace, What: what, First: key.first, Status: key.status.String()}
 		if key.found {
 			e.AppFirst, e.AppStatus = key.appFirst, key.appStatus.String()
 		}
 		result.Examples = append(result.Examples, e)
 	}
+	slices.Sort(result.NoRouteIn)
+}
+
+// windows returns the shortest window of each namespace that has a route, in ms.
+func (c *Client) windows() map[int]int64 {
+	all := map[int]int64{}
+	for _, r := range c.app.Routes {
+		id, window := int(r.NamespaceID), r.Window.Milliseconds()
+		if known, ok := all[id]; !ok || window < known {
+			all[id] = window
+		}
+	}
+	return all
+}
+
+// wentOn reports whether the app's row is what may follow that of the file.
+func (k *compared) wentOn(window int64) bool {
+	if k.status == dedup.ClaimInProgress || k.status == dedup.Submitted {
+		return k.appFirst >= k.first // its outcome, or another attempt after one that freed the key
+	}
+	return k.lives && k.appFirst > k.first+window
 }
 
 // horizonOf returns the first seen time, in ms, before which a row of a key decides no event.

@@ -36,7 +36,7 @@ func examples(addr string) []example {
 		{"an operation that fails; a moment later it may be sent again, and succeeds", []string{sell, sell, sell}},
 		{"an operation that waits for your outcome; the outcome, with the CLAIM printed here; its result", []string{
 			withdraw, withdraw,
-			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim-Token: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
+			post("/operations/outcomes", `{"withdrawn":100}`, `"Authorization: Bearer $SECRET"`, `"Oncebus-Claim-Token: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
 			withdraw,
 		}},
 		{"a webhook without a signature, with it, and captured and sent under another id", []string{

@@ -63,7 +63,7 @@ func (d *demo) httpSettings() []string {
 		return nil
 	}
 	d.secret = rand.Text()
-	return []string{"ONCEBUS_INGRESS_ADDR=" + d.http, "ONCEBUS_INGRESS_SECRET_DELIVERIES=" + d.secret, "ONCEBUS_INGRESS_DRAIN=5s"}
+	return []string{"ONCEBUS_INGRESS_ADDR=" + d.http, "ONCEBUS_INGRESS_SECRET_DELIVERIES=" + d.secret, "ONCEBUS_INGRESS_SECRET_EXECUTOR=" + d.secret, "ONCEBUS_INGRESS_DRAIN=5s"}
 }
 
 // httpResult is the last line on standard output. Events counts the requests with a

@@ -3,7 +3,6 @@ package embedded
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -13,8 +12,8 @@ import (
 
 const (
 	// sessionMin is the shortest session timeout, so that a test can lose a group
-	// member within a second; kfake's default is 6 s.
-	sessionMin = 100 * time.Millisecond
+	// member within a second, in ms; kfake's default is 6 s.
+	sessionMin = "100"
 	// partitionsDefault is the partition count of topics that are created without
 	// one; kfake's default is 10.
 	partitionsDefault = 4
@@ -35,9 +34,9 @@ func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 	tb.Helper()
 	releaseAtEnd(tb)
 	defaults := []kfake.Opt{
-		kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(sessionMin), kfake.DefaultNumPartitions(partitionsDefault),
+		kfake.NumBrokers(1), kfake.DefaultNumPartitions(partitionsDefault),
 		// kfake compacts beyond the last stable offset, which can drop rows of an open transaction.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000000000000"}),
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000000000000", "group.min.session.timeout.ms": sessionMin}),
 	}
 	cluster, err := kfake.NewCluster(append(defaults, opts...)...)
 	if err != nil {
