@@ -139,7 +139,7 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 		offset = f.group
 	case app.FromOffset:
 		offset = a.Offset
-	case app.FromStart, app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing, app.InputLost:
+	case app.FromStart, app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing, app.InputLost, app.SkipRecord:
 	}
 	return min(max(offset, f.start), f.end)
 }

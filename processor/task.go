@@ -80,6 +80,7 @@ type task struct {
 
 	unknown  *judge.UnknownRouteError  // why the task waits; nil if it does not
 	unread   *judge.PendingSchemaError // likewise, for a schema
+	asks     *restore.RecordDecision   // likewise, for a record that cannot be read
 	storeErr error                     // why the store is unusable; nil if it is usable
 	restore  *restore.Restore          // while restoring or bypassing
 	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
@@ -103,6 +104,10 @@ func (t *task) to(next taskState) {
 	}
 	t.setUnknown(nil)
 	t.unread = nil
+	if t.asks != nil {
+		t.asks.Stop()
+		t.asks = nil
+	}
 	t.state = next
 	t.Blind = next == bypassing
 	t.since = time.Now()
@@ -175,11 +180,15 @@ func (t *task) lag() int64 {
 	if t.highWatermark < 0 || t.Committed.Next < 0 {
 		return -1
 	}
-	if t.stable && t.unknown == nil && t.unread == nil && time.Since(t.since) >= idlePoll {
+	if t.stable && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
 }
+
+// waitsAtRecord reports whether the task reads no further than a record: its route or schema is
+// unknown, or it cannot be read.
+func (t *task) waitsAtRecord() bool { return t.unknown != nil || t.unread != nil || t.asks != nil }
 
 // processes stores the times of records that the task is to process, before it does so.
 func (t *task) processes(records []*kgo.Record) {

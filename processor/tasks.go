@@ -177,6 +177,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		changed = true
 	}
 	changed = s.reopen(client) || changed
+	changed = s.goOnDecided(client) || changed
 	changed = s.updateBypasses(client) || changed
 	if changed {
 		s.publishChange()
@@ -248,7 +249,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 // PendingSchemaError the records before that one are part of it, and the task waits.
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
-	if t != nil && (t.unknown != nil || t.unread != nil) {
+	if t != nil && t.waitsAtRecord() {
 		return nil //nolint:nilerr // fetched before the pause; the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
@@ -263,16 +264,12 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	t.processes(fetched.Records)
 	s.judging.Held = s.holds.InForce().IsPromotion()
 	err := t.Process(s.judging, fetched.Records)
-	var unknown *judge.UnknownRouteError
-	if errors.As(err, &unknown) {
-		t.processed(fetched.Records, unknown.Offset)
-		s.awaitRoute(client, t, unknown)
+	if at, waits := s.await(client, t, err); waits {
+		t.processed(fetched.Records, at)
+		if unread := t.unread; unread != nil {
+			return unread
+		}
 		return nil
-	}
-	if unread, ok := errors.AsType[*judge.PendingSchemaError](err); ok {
-		t.processed(fetched.Records, unread.Offset)
-		s.awaitSchema(client, t, unread)
-		return unread
 	}
 	if errors.Is(err, judge.ErrClockDoubtful) {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))

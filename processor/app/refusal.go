@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // Problem says why a partition waits for an operator's decision.
@@ -40,6 +42,8 @@ const (
 	OffsetsAhead Problem = "offsets-ahead"
 	// TopicRecreated: the topic was deleted and recreated.
 	TopicRecreated Problem = "topic-recreated"
+	// RecordUnreadable: an internal topic has a record that this build cannot read.
+	RecordUnreadable Problem = "record-unreadable"
 )
 
 // Way is a way on after a refusal.
@@ -55,6 +59,7 @@ const (
 	FromStart        Way = "start"      // --from start
 	FromGroup        Way = "group"      // --from group
 	FromOffset       Way = "offset"     // --from N
+	SkipRecord       Way = "skip"       // --skip
 )
 
 // Flag returns the flag that chooses a way.
@@ -68,6 +73,8 @@ func (w Way) Flag() string {
 		return "--from " + string(w)
 	case FromOffset:
 		return "--from OFFSET"
+	case SkipRecord:
+		return "--skip"
 	}
 	return ""
 }
@@ -84,13 +91,29 @@ type Refusal struct {
 	// Detail says in words what is known.
 	Detail string `json:"detail"`
 	Ways   []Way  `json:"ways"`
+	// Record is the topic/partition/offset of a record that cannot be read; "" for another
+	// problem.
+	Record string `json:"record,omitempty"`
 	// At is when the process refused, by its clock, and Instance names it.
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance,omitempty"`
 }
 
+// RefuseRecord returns the refusal of a task at a record that this build cannot read.
+func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
+	return Refusal{
+		Topic: id.Topic, Partition: id.Partition, Problem: RecordUnreadable, Ways: []Way{SkipRecord}, Record: e.Record, Facts: "digest " + e.Digest,
+		Detail: e.Error() + ": find who wrote it, and revoke the right; if a later build of oncebus wrote it, run that build; else skip it",
+		At:     time.Now().UTC(),
+	}
+}
+
 // Name returns topic/partition.
 func (r *Refusal) Name() string { return TaskID{r.Topic, r.Partition}.String() }
+
+// decidedBy returns the name of the decision on it. One on a record has a name of its own, and
+// stays: the record may be read again, and another one of the partition decided meanwhile.
+func (r *Refusal) decidedBy() string { return cmp.Or(r.Record, r.Name()) }
 
 // Command returns the command that decides, with the first way.
 func (r *Refusal) Command() string {
@@ -132,7 +155,8 @@ type Acceptance struct {
 
 const refusedPrefix, acceptedPrefix = "refused/", "accept/"
 
-// Decisions are the refusals and acceptances in the manifest topic, by topic/partition.
+// Decisions are the refusals and acceptances in the manifest topic, by topic/partition. The
+// acceptance of a record has its topic/partition/offset.
 type Decisions struct {
 	Refusals    map[string]Refusal
 	Acceptances map[string]Acceptance
@@ -210,7 +234,7 @@ func put[T any](m map[string]T, name string, value []byte) error {
 
 // Accepted returns the acceptance of a refusal, if there is one of its facts.
 func (d *Decisions) Accepted(r *Refusal) (Acceptance, bool) {
-	a, ok := d.Acceptances[r.Name()]
+	a, ok := d.Acceptances[r.decidedBy()]
 	return a, ok && a.Facts == r.Facts && slices.Contains(r.Ways, a.Way)
 }
 
@@ -225,9 +249,10 @@ func RemoveRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refu
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), nil)
 }
 
-// WriteAcceptance writes a decision on the refusal of topic/partition.
-func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, name string, a *Acceptance) error {
-	return writeRow(ctx, client, t, acceptedPrefix+name, a)
+// WriteAcceptance writes a decision on a refusal.
+func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal, a Acceptance) error {
+	a.Facts = r.Facts
+	return writeRow(ctx, client, t, acceptedPrefix+r.decidedBy(), &a)
 }
 
 // writeRow writes a row to the manifest topic; a nil value is a tombstone.

@@ -84,9 +84,7 @@ func (d *Decider) Accept(ctx context.Context, names []string, decision app.Accep
 		return nil, errors.Join(wrong...)
 	}
 	for _, r := range refusals {
-		one := decision
-		one.Facts = r.Facts
-		if err := app.WriteAcceptance(ctx, d.conn.Client, d.topology, r.Name(), &one); err != nil {
+		if err := app.WriteAcceptance(ctx, d.conn.Client, d.topology, &r, decision); err != nil {
 			return nil, err
 		}
 	}

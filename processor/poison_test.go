@@ -1,0 +1,163 @@
+package processor_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// poison is a record of an internal topic that oncebus did not write, and what is said of it.
+type poison struct {
+	what       string
+	key, value []byte
+	says       string
+}
+
+// routedPoison are the kinds of records that may be in the repartition topic, as who may write
+// there can make them. route is one of the app.
+func routedPoison(route string) []poison {
+	event := wire.Envelope{Route: []byte(route), Timestamp: testTime, EventTime: testTime}
+	encoded := event.Append(nil)
+	hashed := event
+	hashed.Hashed.Length = 5
+	progress := wire.Envelope{IsProgress: true}
+	streamTime := wire.Envelope{Route: []byte(route), IsSeed: true, IsTime: true}
+	return []poison{
+		{"no key", nil, []byte("x"), `key null, value "x", 0 headers`},
+		{"one byte", []byte{0}, nil, `key "\x00", value null`},
+		{"foreign key", []byte("customer-17"), []byte(strings.Repeat("é", 99)), `"customer-17", value "` + strings.Repeat(`\u00e9`, 24) + `"... (198 bytes)`},
+		{"unknown version", append([]byte{9}, encoded[1:]...), nil, "version 9, this build reads 2"},
+		{"unknown flags", []byte{wire.EnvelopeVersion, 0x80, 0x80, 0x80, 0x80, 1}, nil, "unknown flags"},
+		{"cut short", encoded[:len(encoded)-40], nil, "cut short"},
+		{"bytes that the value lacks", hashed.Append(nil), []byte("1234"), "bytes 0 to 5 of the value are hashed, it has 4"},
+		{"progress", progress.Append(nil), []byte("garbage"), `value "garbage"`},
+		{"stream time", streamTime.Append(nil), []byte("garbage"), `value "garbage"`},
+	}
+}
+
+// put writes a record to a partition of an internal topic, as a foreign producer.
+func (b *bench) put(topic string, partition int32, p *poison) *kgo.Record {
+	b.t.Helper()
+	r := &kgo.Record{Topic: topic, Partition: partition, Key: p.key, Value: p.value}
+	b.produce(r)
+	return r
+}
+
+// awaitRefused waits until exactly this task waits for a decision on this record.
+func (b *bench) awaitRefused(i *instance, task app.TaskID, r *kgo.Record) app.Refusal {
+	b.t.Helper()
+	record := fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
+	var found app.Refusal
+	b.wait("the refusal of "+record, func() bool {
+		select {
+		case <-i.done:
+			b.t.Fatalf("the process ended: %v", i.err)
+		default:
+		}
+		all := b.refusals()
+		if len(all) != 1 || all[0].Record != record {
+			return false
+		}
+		found = all[0]
+		return true
+	})
+	if found.Name() != task.String() || found.Problem != app.RecordUnreadable {
+		b.t.Errorf("refused is %s because of %s, want %v", found.Name(), found.Problem, task)
+	}
+	return found
+}
+
+// TestUnreadableRoutedRecordWaits: each kind of record in the repartition topic that is not ours
+// makes its task wait. The other tasks, those of the same process too, judge meanwhile. An
+// operator skips the record, and nothing else is skipped.
+func TestUnreadableRoutedRecordWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	one, two := b.ready(b.start(b.config("one"))), b.start(b.config("two"))
+	b.wait("both processes to own tasks", func() bool {
+		return len(one.Assigned(processor.StageDedup)) == 2 && len(two.Assigned(processor.StageDedup)) == 2 && one.Ready() == nil && two.Ready() == nil
+	})
+	var at int32
+	for id := range one.Assigned(processor.StageDedup) {
+		at = id.Partition
+	}
+	task, sent := app.TaskID{Topic: "app-repartition", Partition: at}, 0
+	everywhere := func(number int) {
+		for p := range int32(4) {
+			b.produce(signal(b.idIn(one, "signals.raw", p, number), 0, testTime))
+			sent++
+		}
+	}
+	for n, p := range routedPoison("signals") {
+		everywhere(2 * n)
+		b.drain(one, "signals.raw")
+		bad := b.put("app-repartition", at, &p)
+		refusal := b.awaitRefused(one, task, bad)
+		everywhere(2*n + 1)
+		b.wait(p.what+": the events of the other partitions", func() bool { return len(b.read("signals.unique")) == sent-1 })
+		state := one.taskOf(at)
+		for _, part := range []string{p.says, "oncebus accept --task " + task.String() + " --skip", "only oncebus may write this topic"} {
+			if !strings.Contains(refusal.Text(), part) {
+				t.Errorf("%s: the refusal says %q, want %q in it", p.what, refusal.Text(), part)
+			}
+			b.wait(p.what+": what /readyz and /state say", func() bool {
+				ready := one.Ready()
+				state = one.taskOf(at)
+				return ready != nil && strings.Contains(ready.Error(), part) && strings.Contains(state.Reason, part)
+			})
+		}
+		if state.State != processor.TaskWaiting.String() || state.Lag < 1 {
+			t.Errorf("%s: task is %s with lag %d", p.what, state.State, state.Lag)
+		}
+		if n := gather(t, one)[`oncebus_refused_partitions{problem="record-unreadable"}`]; n != 1 {
+			t.Errorf("%s: %v refused partitions", p.what, n)
+		}
+		b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+		b.wait(p.what+": the event behind the record", func() bool { return len(b.read("signals.unique")) == sent })
+		b.wait(p.what+": the end of the refusal", func() bool { return len(b.refusals()) == 0 && one.Ready() == nil })
+	}
+	if n := len(b.read("dead")); n != 0 {
+		t.Errorf("%d dead letters: a record that is not ours is no event", n)
+	}
+	if n := gather(t, one)["oncebus_skipped_records_total"]; n != float64(len(routedPoison("signals"))) {
+		t.Errorf("%v records skipped", n)
+	}
+}
+
+// TestUnreadableRoutedRecordOutlivesRestarts: the record stops no process. Each one that gets the
+// task asks again, and a decision that was made meanwhile is followed.
+func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	first := signal(b.idIn(i, "signals.raw", 0, 1), 0, testTime)
+	b.produce(first)
+	b.drain(i, "signals.raw")
+	task := app.TaskID{Topic: "app-repartition", Partition: 0}
+	kinds := routedPoison("signals")
+	bad := b.put("app-repartition", 0, &kinds[0])
+	b.awaitRefused(i, task, bad)
+	must(t, i.stop())
+
+	i = b.start(b.config("two"))
+	refusal := b.awaitRefused(i, task, bad)
+	must(t, i.stop())
+
+	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+	again := b.put("app-repartition", 0, &kinds[0]) // the decision is on one record, not on its bytes
+	i = b.start(b.config("three"))
+	refusal = b.awaitRefused(i, task, again)
+	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+	b.ready(i)
+	b.produce(first, signal(b.idIn(i, "signals.raw", 0, 2), 0, testTime))
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != 2 {
+		t.Errorf("%d records came out, want 2", len(out))
+	}
+}
