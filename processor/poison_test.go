@@ -2,11 +2,14 @@ package processor_test
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
@@ -159,5 +162,90 @@ func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
 	b.drain(i, "signals.raw")
 	if out := b.read("signals.unique"); len(out) != 2 {
 		t.Errorf("%d records came out, want 2", len(out))
+	}
+}
+
+// loggedPoison are the kinds of records that may be in a changelog.
+func loggedPoison(checkpoint []byte) []poison {
+	digest := []byte("0123456789abcdef")
+	row := dedup.Row{Digest: dedup.Digest(digest), First: testTime}
+	encoded := row.AppendValue(nil)
+	claim := row
+	claim.Status, claim.HasResult, claim.Result = dedup.Completed, true, []byte("garbage")
+	return []poison{
+		{"no key", nil, []byte("x"), "a key of 0 bytes"},
+		{"one byte", []byte{0}, nil, `key "\x00", value null`},
+		{"foreign key", []byte("customer-17"), []byte("x"), "a key of 11 bytes"},
+		{"row without a value", digest, nil, "corrupt row: empty"},
+		{"row of an unknown version", digest, append([]byte{9}, encoded[1:]...), "version 9"},
+		{"row that is cut short", digest, encoded[:len(encoded)-3], "corrupt row"},
+		{"claim", digest, claim.AppendValue(nil), "claim version 103"},
+		{"pack", wire.AppendPackKey(nil, 7, 1), []byte("garbage"), "no pack of version"},
+		{"checkpoint that is cut short", []byte(wire.CheckpointKey), checkpoint[:len(checkpoint)-2], "corrupt checkpoint"},
+		{"checkpoint of an unknown version", []byte(wire.CheckpointKey), append([]byte{99}, checkpoint[1:]...), "version 99"},
+		{"checkpoint without a value", []byte(wire.CheckpointKey), nil, "corrupt checkpoint"},
+		{"partial checkpoint", wire.AppendCheckpointKey(nil, 3), []byte("garbage"), "partial checkpoint"},
+	}
+}
+
+// TestUnreadableChangelogRecordWaits: each kind of record in a changelog that is not ours makes its
+// task wait when it is restored. The other tasks judge meanwhile. An operator skips the record, for
+// this restore and all later ones, and no row is lost.
+func TestUnreadableChangelogRecordWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	records, all := traffic(50)
+	sent := len(all)
+	b.lived(cfg, records...)
+	whole := b.newestCheckpoint("app-repartition-changelog")
+	kinds := loggedPoison(whole.Append(nil))
+	var bad []*kgo.Record
+	for i := range kinds {
+		bad = append(bad, b.put("app-repartition-changelog", 0, &kinds[i]))
+	}
+	must(t, os.RemoveAll(cfg.StateDir))
+	task := app.TaskID{Topic: "app-repartition", Partition: 0}
+	i := b.start(cfg)
+	// A restore first looks for the newest checkpoint, so it meets those first.
+	for k := range kinds {
+		var refusal app.Refusal
+		n := 0
+		b.wait("the next refusal", func() bool {
+			all := b.refusals()
+			n = slices.IndexFunc(bad, func(r *kgo.Record) bool {
+				return r != nil && len(all) == 1 && fmt.Sprintf("%s/0/%d", r.Topic, r.Offset) == all[0].Record
+			})
+			if n < 0 {
+				return false
+			}
+			refusal = all[0]
+			return true
+		})
+		if refusal.Name() != task.String() || !strings.Contains(refusal.Detail, kinds[n].says) || !strings.Contains(refusal.Detail, "duplicates of their keys would be emitted") {
+			t.Errorf("%s: refused is %s: %s, want %q", kinds[n].what, refusal.Name(), refusal.Detail, kinds[n].says)
+		}
+		if k == 0 {
+			b.wait("the other tasks", func() bool {
+				return i.taskOf(1).State == "running" && i.taskOf(2).State == "running" && i.taskOf(3).State == "running"
+			})
+			b.produce(signal(b.idIn(i, "signals.raw", 1, 1), 0, testTime))
+			b.wait("an event of another task", func() bool { return len(b.read("signals.unique")) == sent+1 })
+		}
+		b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+		bad[n] = nil
+	}
+	b.ready(i)
+	again, _ := traffic(50)
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != sent+1 {
+		t.Errorf("%d records came out, want %d: rows were lost", len(out), sent+1)
+	}
+	must(t, i.stop())
+	must(t, os.RemoveAll(cfg.StateDir))
+	b.ready(b.start(cfg)) // the decisions hold
+	if n := len(b.read("dead")); n != 0 {
+		t.Errorf("%d dead letters", n)
 	}
 }

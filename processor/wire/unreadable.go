@@ -24,7 +24,7 @@ type UnreadableError struct {
 // Unreadable returns the error about a record that was not read because of cause.
 func Unreadable(rec *kgo.Record, cause error) *UnreadableError {
 	record := fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
-	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: recordDigest(rec), shown: showRecord(rec), cause: cause}
+	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: DigestOf(rec), shown: showRecord(rec), cause: cause}
 }
 
 // Error implements error.
@@ -35,8 +35,8 @@ func (e *UnreadableError) Error() string {
 // Unwrap returns why the record was not read.
 func (e *UnreadableError) Unwrap() error { return e.cause }
 
-// recordDigest returns a digest of all that a record has.
-func recordDigest(rec *kgo.Record) string {
+// DigestOf returns a digest of all that a record has.
+func DigestOf(rec *kgo.Record) string {
 	h := sha256.New()
 	part := func(b []byte) { _, _ = fmt.Fprintf(h, "%d,%t,%s", len(b), b == nil, b) } // a hash returns no error
 	part(rec.Key)
