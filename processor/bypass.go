@@ -41,7 +41,7 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 		case t.state != restoring:
 			continue
 		case t.bypass == nil && t.restore.FailedFor() > s.cfg.StateFailOpenAfter:
-			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
 			continue
 		case t.bypass == nil || !t.bypass.Finished():
 			continue

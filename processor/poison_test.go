@@ -249,3 +249,41 @@ func TestUnreadableChangelogRecordWaits(t *testing.T) {
 		t.Errorf("%d dead letters", n)
 	}
 }
+
+// TestStandbyAtAnUnreadableRecord: a standby does not read on behind a record that is not ours, but
+// the task that it follows judges. The takeover waits for a decision, and later standbys follow it.
+func TestStandbyAtAnUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg, prepare := b.standby("one")
+	one := b.startWith(cfg, prepare)
+	otherCfg, prepareOther := b.standby("other")
+	other := b.startWith(otherCfg, prepareOther)
+	b.share(one, other)
+	records, all := traffic(100)
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	b.follows(other, b.tasksOf(one))
+	var task app.TaskID
+	for task = range b.tasksOf(one) {
+		break
+	}
+	foreign := poison{key: []byte("customer-17"), value: []byte("x")}
+	bad := b.put("app-repartition-changelog", task.Partition, &foreign)
+	b.wait("the end of the standby", func() bool { return strings.Contains(b.logs.String(), "reason=\"record app-repartition-changelog") })
+	b.produce(signal(b.idIn(one, "signals.raw", task.Partition, 1), 0, testTime))
+	b.wait("the event of the task", func() bool { return len(b.read("signals.unique")) == len(all)+1 })
+	must(t, one.stop())
+	b.accept([]app.Refusal{b.awaitRefused(other, task, bad)}, app.SkipRecord, false)
+	b.ready(other)
+	must(t, os.RemoveAll(cfg.StateDir))
+	one = b.startWith(cfg, prepare)
+	b.share(one, other)
+	b.follows(one, b.tasksOf(other))
+	b.follows(other, b.tasksOf(one))
+	b.produce(records...)
+	b.drain(one, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != len(all)+1 {
+		t.Errorf("%d records came out, want %d", len(out), len(all)+1)
+	}
+}

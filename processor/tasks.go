@@ -443,7 +443,7 @@ func (s *taskSet) discardOpen(client *kgo.Client) {
 			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
 		}
 	}
 	s.publish()

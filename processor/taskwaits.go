@@ -66,7 +66,7 @@ func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
 func (s *taskSet) readOn(client *kgo.Client, t *task) {
 	if t.state == bypassing {
 		t.to(restoring)
-		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
 		return
 	}
 	s.restoreAgain(client, t)

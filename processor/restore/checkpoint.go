@@ -14,10 +14,22 @@ func (r *Restore) addCheckpoint(stored []byte, number uint32, value []byte) ([]b
 	if err := r.fold.Add(number, value); err != nil {
 		return nil, err
 	}
+	if number == 0 {
+		if err := checkCounts(r.src.App, &r.fold); err != nil {
+			return nil, err
+		}
+	}
 	if r.keepsUp() && (number == 0 || r.fold.Sequence() > before) {
 		stored = wire.AppendStored(stored, number, value)
 	}
 	return stored, nil
+}
+
+// checkCounts returns an error if the counts of a whole checkpoint cannot be read.
+func checkCounts(a *app.App, fold *wire.Fold) error {
+	c, counts := fold.Newest(), app.NewCounts(a)
+	_, err := counts.Decode(&c, a.Set)
+	return err
 }
 
 // keepsUp reports whether the store gets each checkpoint that the restore reads, with the

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -23,23 +24,51 @@ func (s skips) has(rec *kgo.Record) bool {
 	return ok && digest == wire.DigestOf(rec)
 }
 
+// refuseLogged returns the refusal of a task at a record of its changelog.
+func refuseLogged(id app.TaskID, unreadable *wire.UnreadableError) app.Refusal {
+	refusal := app.RefuseRecord(id, unreadable)
+	refusal.Detail += "; if oncebus wrote it, its rows are lost with it, and duplicates of their keys would be emitted"
+	return refusal
+}
+
 // awaitSkip waits until an operator skips a record of the changelog. Rows of it that the
 // restore has put are dropped.
 func (r *Restore) awaitSkip(ctx context.Context, unreadable *wire.UnreadableError) error {
+	r.dropOpenRows()
+	refusal := refuseLogged(r.id, unreadable)
+	_, err := r.awaitDecision(ctx, &refusal)
+	if err == nil {
+		r.skips[unreadable.Offset] = unreadable.Digest
+	}
+	return err
+}
+
+// dropOpenRows drops the rows of a record that was put in part, and what may know of them.
+func (r *Restore) dropOpenRows() {
 	if r.Store != nil {
 		r.Store.Discard()
 	}
-	r.tally, r.Waiting = nil, nil // they may know of these rows
-	refusal := app.RefuseRecord(r.id, unreadable)
-	refusal.Detail += "; if oncebus wrote it, its rows are lost with it, and duplicates of their keys would be emitted"
-	if _, err := r.awaitDecision(ctx, &refusal); err != nil {
-		return err
+	r.tally, r.Waiting = nil, nil
+}
+
+// skipsDecided reports whether err is about a record that an operator skips. It is left out
+// from then on.
+func (r *Restore) skipsDecided(ctx context.Context, err error) bool {
+	unreadable, ok := errors.AsType[*wire.UnreadableError](err)
+	if !ok {
+		return false
 	}
-	if r.skips == nil {
-		r.skips = skips{}
+	decisions, failed := r.src.Decisions(ctx)
+	refusal := refuseLogged(r.id, unreadable)
+	if failed != nil {
+		return false
 	}
+	if _, ok := decisions.Accepted(&refusal); !ok {
+		return false
+	}
+	r.dropOpenRows()
 	r.skips[unreadable.Offset] = unreadable.Digest
-	return nil
+	return true
 }
 
 // checkClaim returns an error if the claim of a row cannot be read: the task could not judge its

@@ -51,7 +51,7 @@ type Restore struct {
 	accepted     *app.Acceptance
 	local        string // localWarm or localCold; "" before the store was located
 	tally        *tally // of Store; nil for none
-	skips        skips
+	skips        skips  // of the changelog
 	// fold is the newest checkpoint up to position, the changelog offset up to which the
 	// attempt has read. firsts are the latest first seen times of the rows that it has read.
 	fold     wire.Fold
@@ -103,7 +103,7 @@ func (r *Restore) awaitDisk(ctx context.Context) error {
 // at which a task without a checkpoint starts. The restore's goroutine calls finished
 // at its end.
 func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, waiting *app.Waiting, broken error, startAt int64, finished func()) *Restore {
-	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt}
+	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt, skips: skips{}}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
 	return r
 }

@@ -137,9 +137,10 @@ type standby struct {
 func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *standby {
 	changelog := src.App.ChangelogOf(id.Topic)
 	b := &standby{
-		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String())},
+		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String()), skips: skips{}},
 		reader: src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition),
 	}
+	b.reader.Skip(b.r.skips.has)
 	b.lag.Store(-1)
 	ctx, yield := context.WithCancel(ctx)
 	b.r.yield = yield
@@ -223,6 +224,10 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 				note(max(0, end-position))
 				return nil
 			})
+			if b.r.skipsDecided(ctx, err) {
+				from = b.position.Load()
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -249,6 +254,9 @@ func (b *standby) begin(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	f, err := b.r.gather(ctx, b.reader, start, end)
+	if b.r.skipsDecided(ctx, err) {
+		return b.begin(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}
