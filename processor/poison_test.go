@@ -287,3 +287,80 @@ func TestStandbyAtAnUnreadableRecord(t *testing.T) {
 		t.Errorf("%d records came out, want %d", len(out), len(all)+1)
 	}
 }
+
+// overwrite writes a row of the manifest topic that no build of oncebus writes.
+func (b *bench) overwrite(key string) *kgo.Record {
+	b.t.Helper()
+	return b.put("app-manifest", 0, &poison{key: []byte(key), value: []byte("garbage")})
+}
+
+// TestUnreadableMarkWaits: a mark that cannot be read stops its own partition alone. Refusals and
+// decisions that cannot be read, and rows of other names, stop nothing.
+func TestUnreadableMarkWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("early", 40)...)
+	mark := b.overwrite("mark/signals.raw/1")
+	for _, key := range []string{"refused/signals.raw/2", "accept/signals.raw/2", "refused/app-repartition/1", "accept/app-repartition/1", "customer-17", ""} {
+		b.overwrite(key)
+	}
+	i := b.start(cfg)
+	b.produce(batch("late", 40)...)
+	refusals := b.awaitRefusals(i, 1, app.RecordUnreadable)
+	if r := refusals[0]; r.Name() != "signals.raw/1" || !strings.Contains(r.Detail, fmt.Sprintf("record app-manifest/0/%d", mark.Offset)) || !strings.Contains(r.Detail, `value "garbage"`) {
+		t.Errorf("refused is %+v", r)
+	}
+	b.wait("the events of the other partitions", func() bool { return len(b.read("signals.unique")) == 40+30 })
+	b.accept(refusals, app.FromGroup, false)
+	b.ready(i)
+	b.wait("the output", func() bool { return len(b.read("signals.unique")) == 80 })
+	must(t, i.stop())
+	b.ready(b.start(cfg)) // the new mark is in the place of the bad one
+}
+
+// TestUnreadableRowsOfTheApp: a row that says how the whole app runs stops no running process. One
+// that starts does without it nothing, says which row it is, and goes on when an operator has put
+// the row before it in its place.
+func TestUnreadableRowsOfTheApp(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{app.ManifestKey, "set", "set/1", "hold", "switch"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			i := b.living(cfg, batch("early", 40)...)
+			bad := b.overwrite(key)
+			b.produce(batch("while running", 40)...)
+			b.wait("the events of the running process", func() bool { return len(b.read("signals.unique")) == 80 })
+			must(t, i.stop())
+			says := fmt.Sprintf("record app-manifest/0/%d: row %q cannot be read", bad.Offset, key)
+			command := "oncebus accept --row '" + key + "'"
+			if key == "hold" || key == "switch" { // a start goes as far as its partitions
+				i = b.start(cfg)
+				b.wait("the reason in /readyz", func() bool {
+					err := i.Ready()
+					return err != nil && strings.Contains(err.Error(), says) && strings.Contains(err.Error(), command)
+				})
+			} else {
+				b.refused(cfg, says, command)
+			}
+			d := b.decider()
+			rows, err := d.BadRows(t.Context())
+			must(t, err)
+			if len(rows) != 1 || rows[0].Command() != command {
+				t.Errorf("%d rows are listed: %+v", len(rows), rows)
+			}
+			must(t, d.RepairRow(t.Context(), key))
+			if err := d.RepairRow(t.Context(), key); err == nil {
+				t.Error("a row that can be read was replaced")
+			}
+			if key != "hold" && key != "switch" {
+				i = b.start(cfg)
+			}
+			b.ready(i)
+			b.produce(batch("after", 40)...)
+			b.wait("the events after the repair", func() bool { return len(b.read("signals.unique")) == 120 })
+		})
+	}
+}

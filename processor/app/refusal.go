@@ -94,6 +94,8 @@ type Refusal struct {
 	// Record is the topic/partition/offset of a record that cannot be read; "" for another
 	// problem.
 	Record string `json:"record,omitempty"`
+	// Row is the key of a row of the manifest topic that cannot be read; "" for another problem.
+	Row string `json:"row,omitempty"`
 	// At is when the process refused, by its clock, and Instance names it.
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance,omitempty"`
@@ -117,6 +119,9 @@ func (r *Refusal) decidedBy() string { return cmp.Or(r.Record, r.Name()) }
 
 // Command returns the command that decides, with the first way.
 func (r *Refusal) Command() string {
+	if r.Row != "" {
+		return fmt.Sprintf("oncebus accept --row '%s'", r.Row)
+	}
 	flag := "--task"
 	if slices.Contains(r.Ways, FromStart) {
 		flag = "--route"
@@ -161,6 +166,9 @@ type Decisions struct {
 	Refusals    map[string]Refusal
 	Acceptances map[string]Acceptance
 	Marks       map[string]Mark
+	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or an
+	// acceptance that cannot be read is none: the partition goes on waiting.
+	UnreadMarks map[string]*wire.UnreadableError
 }
 
 // Sorted returns the refusals by name.
@@ -175,53 +183,52 @@ func (d *Decisions) Sorted() []Refusal {
 
 // ReadDecisions reads the manifest topic. holds takes its holds, unless it is nil.
 func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology, holds *Holds) (*Decisions, error) {
-	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}}
+	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}, UnreadMarks: map[string]*wire.UnreadableError{}}
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	unread := unreadRows{}
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
-			if err := d.add(rec); err != nil {
-				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
-			}
-			if holds == nil {
-				continue
-			}
-			if _, err := holds.Take(rec); err != nil {
-				return err
+			d.add(rec)
+			if holds != nil {
+				_, err := holds.Take(rec)
+				unread.note(rec, err)
 			}
 		}
 		return nil
 	})
+	return d, cmp.Or(err, unread.first())
 }
 
-func (d *Decisions) add(rec *kgo.Record) error {
+func (d *Decisions) add(rec *kgo.Record) {
 	key := string(rec.Key)
 	if name, ok := strings.CutPrefix(key, refusedPrefix); ok {
-		return put(d.Refusals, name, rec.Value)
+		_ = put(d.Refusals, name, rec.Value)
+		return
 	}
 	if name, ok := strings.CutPrefix(key, markPrefix); ok {
-		return put(d.Marks, name, rec.Value)
+		delete(d.UnreadMarks, name)
+		if err := put(d.Marks, name, rec.Value); err != nil {
+			d.UnreadMarks[name] = wire.Unreadable(rec, err)
+		}
+		return
 	}
 	name, ok := strings.CutPrefix(key, acceptedPrefix)
-	if !ok {
-		return nil
+	if ok && put(d.Acceptances, name, rec.Value) == nil && rec.Value != nil {
+		accepted := d.Acceptances[name]
+		accepted.At = rec.Timestamp.UnixMilli()
+		d.Acceptances[name] = accepted
 	}
-	if err := put(d.Acceptances, name, rec.Value); err != nil || rec.Value == nil {
-		return err
-	}
-	accepted := d.Acceptances[name]
-	accepted.At = rec.Timestamp.UnixMilli()
-	d.Acceptances[name] = accepted
-	return nil
 }
 
-// put decodes a value into m, or deletes the name of a tombstone.
+// put decodes a value into m. It deletes the name of a tombstone, and of a value that cannot be
+// decoded.
 func put[T any](m map[string]T, name string, value []byte) error {
+	delete(m, name)
 	if value == nil {
-		delete(m, name)
 		return nil
 	}
 	var v T
