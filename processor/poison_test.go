@@ -1,17 +1,20 @@
 package processor_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/move"
 	"oncebus/processor/wire"
 )
 
@@ -150,6 +153,8 @@ func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
 
 	i = b.start(b.config("two"))
 	refusal := b.awaitRefused(i, task, bad)
+	assertFinding(t, b.diagnose(b.config("doctor"), 0), app.Fails, "decisions", `it has key null, value "x"`)
+	assertFinding(t, b.diagnose(b.config("doctor"), 0), app.Fails, "decisions", " -> oncebus accept --task app-repartition/0 --skip")
 	must(t, i.stop())
 
 	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
@@ -363,4 +368,46 @@ func TestUnreadableRowsOfTheApp(t *testing.T) {
 			b.wait("the events after the repair", func() bool { return len(b.read("signals.unique")) == 120 })
 		})
 	}
+}
+
+// TestUnreadableRecordOfAnEarlierGeneration: the router forwards what reaches the repartition topic
+// that a move has left. At a record that is not ours this partition waits, and no other one.
+func TestUnreadableRecordOfAnEarlierGeneration(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	i := b.ready(b.start(b.config("one")))
+	b.produce(movedEvents(1, 0, 100)...)
+	b.drain(i, "signals.raw")
+	var late []*kgo.Record
+	for _, rec := range b.routedRecords() {
+		if rec.Partition == 0 {
+			late = append(late, &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
+		}
+	}
+	b.move(move.Options{Partitions: 5, Limit: time.Minute})
+	b.awaitGeneration(i, 2)
+	kinds := routedPoison("signals")
+	b.produce(late[0])
+	bad := b.put("app-repartition", 0, &kinds[0])
+	b.produce(late[1])
+	refusal := b.awaitRefused(i, app.TaskID{Topic: "app-repartition", Partition: 0}, bad)
+	b.produce(movedEvents(2, 100, 100)...)
+	b.wait("the events of the inputs", func() bool { return len(b.keysOf("signals.unique")) == 200 })
+	b.wait("what /readyz says", func() bool { err := i.Ready(); return err != nil && strings.Contains(err.Error(), refusal.Command()) })
+	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+	b.ready(i)
+	b.drain(i, "signals.raw", "app-repartition")
+	for _, want := range late[:2] {
+		n := 0
+		for _, rec := range b.read("app-repartition-2") {
+			if bytes.Equal(rec.Key, want.Key) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("a record next to the bad one was forwarded %d times", n)
+		}
+	}
+	b.checkOnce(200)
 }

@@ -26,8 +26,9 @@ type routeFacts struct {
 	mark    *app.Mark // nil before its first routed record
 	// unread is the mark that cannot be read; nil for none.
 	unread     *wire.UnreadableError
-	topicID    string // the present one
-	start, end int64  // of the partition
+	skips      *wire.UnreadableError // the record at which it waits; nil for none
+	topicID    string                // the present one
+	start, end int64                 // of the partition
 	// divergence is the end of the leader epoch of the record before the group's offset.
 	// If it is lower, a broker lost the records from there on; -1 if unknown.
 	divergence int64
@@ -148,11 +149,11 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 	switch a.Way {
 	case app.FromMark:
 		offset = f.mark.Offset
-	case app.FromGroup:
+	case app.FromGroup, app.SkipRecord: // that one is left out when it is read again
 		offset = f.group
 	case app.FromOffset:
 		offset = a.Offset
-	case app.FromStart, app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing, app.InputLost, app.SkipRecord:
+	case app.FromStart, app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing, app.InputLost:
 	}
 	return min(max(offset, f.start), f.end)
 }
@@ -176,6 +177,7 @@ type decidedStart struct {
 	at       int64
 	mark     *app.Mark // nil for none
 	returned bool      // it had no leader
+	skips    *wire.UnreadableError
 }
 
 type waitingPartition struct {
@@ -298,6 +300,20 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 	}
 	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, &waitingPartition{f, routeRefusal(id, &f, problem)})
+	return nil
+}
+
+// refuseRecord makes a partition wait until an operator skips a record.
+func (r *routeStarts) refuseRecord(ctx context.Context, id app.TaskID, unreadable *wire.UnreadableError, held *app.Marks) error {
+	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
+	if err != nil || unlisted[id] != nil {
+		return cmp.Or(err, unlisted[id])
+	}
+	position, mark := held.Of(id)
+	f := r.factsOf(id, position)
+	f.start, f.end, f.mark, f.skips = bounds[id].Start, bounds[id].End, mark, unreadable
+	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
+	r.refuse(ctx, id, &waitingPartition{f, app.RefuseRecord(id, unreadable)})
 	return nil
 }
 
@@ -438,7 +454,7 @@ func (r *routeStarts) accept(id app.TaskID, w *waitingPartition, accepted *app.A
 	at := acceptedStart(&w.facts, accepted)
 	r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
 	r.remove(id)
-	r.decided[id] = decidedStart{at: at, mark: w.facts.mark}
+	r.decided[id] = decidedStart{at: at, mark: w.facts.mark, skips: w.facts.skips}
 	return true
 }
 

@@ -219,7 +219,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.takeStart(t.Committed.Next)}}})
 	t.groupOffset = t.Committed.Next
 	t.Counts, t.OpenCounts = r.Counts, r.Counts.Open(s.rt)
 	if t.Ahead() {

@@ -89,7 +89,10 @@ func (s *taskSet) goOnDecided(client *kgo.Client) (changed bool) {
 		if t.asks == nil || !t.asks.Finished() || s.ctx.Err() != nil {
 			continue
 		}
-		t.Skips = t.asks.Record
+		t.Skips, t.skipTo = t.asks.Record, t.asks.Record.After
+		if t.skipTo > 0 {
+			t.Metrics.Skipped.Inc()
+		}
 		s.readOn(client, t)
 		changed = true
 	}

@@ -275,7 +275,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.marks = app.NewMarks(w.rt, w.holds)
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval, InputsInterval: cmp.Or(w.inputsInterval, progress.InputsInterval(w.rt)), Lag: w.showInputs}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
-		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
+		w.txns.router = &judge.Router{App: w.rt, Skips: map[app.TaskID]*wire.UnreadableError{}, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
 	}
@@ -434,6 +434,9 @@ func (w *worker) goOn() {
 		}
 		if start.returned {
 			w.txns.observer.Returned(id)
+		}
+		if start.skips != nil {
+			w.txns.router.Skips[id] = start.skips
 		}
 		w.txns.marks.Assign(id, start.at, -1, start.mark)
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})

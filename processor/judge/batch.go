@@ -24,10 +24,8 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 	}
 	if t.Blind {
 		t.Open.DeadLetter(batch.Offset, batch.NextOffset)
-		t.BypassedUpTo(batch.NextOffset)
-		return
 	}
-	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
+	t.passBatch(batch)
 }
 
 // DeadLetterBatch emits a dead letter for a batch that was not decompressed, to the

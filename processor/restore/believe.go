@@ -182,7 +182,7 @@ func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Log
 			return nil, err
 		}
 		if accepted, ok := decisions.Accepted(refusal); ok {
-			log.Warn("decision accepted", "problem", string(refusal.Problem), "way", string(accepted.Way), "by", accepted.By, "why", accepted.Why)
+			log.Warn("decision accepted", "problem", string(refusal.Problem), "record", refusal.Record, "way", string(accepted.Way), "by", accepted.By, "why", accepted.Why)
 			s.Explain(id, "")
 			if _, listed := decisions.Refusals[refusal.Name()]; !listed {
 				return &accepted, nil

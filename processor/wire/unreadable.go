@@ -15,6 +15,7 @@ import (
 // Its partition waits until an operator skips the record.
 type UnreadableError struct {
 	Offset int64  // of the record
+	After  int64  // of the record or batch after it; 0 for that of a record
 	Record string // its topic/partition/offset
 	Digest string // of all that it has
 	shown  string // the beginning of its bytes, escaped
@@ -25,6 +26,21 @@ type UnreadableError struct {
 func Unreadable(rec *kgo.Record, cause error) *UnreadableError {
 	record := fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
 	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: DigestOf(rec), shown: showRecord(rec), cause: cause}
+}
+
+// UnreadableBatch returns the error about a batch that was not decompressed. It stands for its
+// records.
+func UnreadableBatch(topic string, partition int32, first, last int64, cause error) *UnreadableError {
+	return &UnreadableError{
+		Offset: first, After: last + 1, Record: fmt.Sprintf("%s/%d/%d", topic, partition, first), Digest: fmt.Sprintf("batch up to %d", last),
+		shown: fmt.Sprintf("the records at offsets %d to %d", first, last), cause: cause,
+	}
+}
+
+// Is reports whether e is about the same record, with the same bytes.
+func (e *UnreadableError) Is(other error) bool {
+	o, ok := other.(*UnreadableError) //nolint:errorlint // Is unwraps
+	return ok && o != nil && e.Record == o.Record && e.Digest == o.Digest
 }
 
 // Error implements error.
