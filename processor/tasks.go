@@ -250,7 +250,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t != nil && t.waitsAtRecord() {
-		return nil //nolint:nilerr // fetched before the pause; the checkpoint is before them
+		return nil // fetched before the pause; the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
 		// The client fetched them before the partition was paused. No task has
@@ -266,10 +266,10 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	err := t.Process(s.judging, fetched.Records)
 	if at, waits := s.await(client, t, err); waits {
 		t.processed(fetched.Records, at)
-		if unread := t.unread; unread != nil {
-			return unread
+		if t.unread == nil {
+			return nil
 		}
-		return nil
+		return t.unread
 	}
 	if errors.Is(err, judge.ErrClockDoubtful) {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))

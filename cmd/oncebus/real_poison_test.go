@@ -60,7 +60,7 @@ func TestRealUnreadableRecord(t *testing.T) {
 			var refusals []app.Refusal
 			stdout, stderr, code := w.oncebus("", "accept", "--json")
 			if err := json.Unmarshal([]byte(stdout), &refusals); err != nil || code != cli.ExitStopped {
-				return fmt.Errorf("accept: exit code %d, %v: %s%s", code, err, stdout, stderr)
+				return fmt.Errorf("accept: exit code %d, %w: %s%s", code, err, stdout, stderr)
 			}
 			if len(refusals) != 1 || refusals[0].Record != at(r) || refusals[0].Problem != app.RecordUnreadable {
 				return fmt.Errorf("waiting are %v", refusals)

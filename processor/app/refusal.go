@@ -167,7 +167,7 @@ type Decisions struct {
 	Acceptances map[string]Acceptance
 	Marks       map[string]Mark
 	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or an
-	// acceptance that cannot be read is none: the partition goes on waiting.
+	// acceptance that cannot be read counts as missing: the partition goes on waiting.
 	UnreadMarks map[string]*wire.UnreadableError
 }
 

@@ -207,7 +207,6 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	if err != nil {
 		return err
 	}
-	apply := b.r.applyOnDisk(ctx)
 	for {
 		b.position.Store(from)
 		end, err := b.reader.StableEnd(ctx)
@@ -216,19 +215,7 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 			return err
 		case err == nil:
 			note(max(0, end-from))
-			err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
-				if err := apply(records, position); err != nil {
-					return err
-				}
-				b.position.Store(position)
-				note(max(0, end-position))
-				return nil
-			})
-			if b.r.skipsDecided(ctx, err) {
-				from = b.position.Load()
-				continue
-			}
-			if err != nil {
+			if err := b.read(ctx, from, end, note); err != nil {
 				return err
 			}
 			from = max(from, end)
@@ -244,6 +231,23 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 			return err
 		}
 	}
+}
+
+// read reads the changelog from one offset to another, without the records that an operator skips.
+func (b *standby) read(ctx context.Context, from, end int64, note func(lag int64)) error {
+	apply := b.r.applyOnDisk(ctx)
+	err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+		if err := apply(records, position); err != nil {
+			return err
+		}
+		b.position.Store(position)
+		note(max(0, end-position))
+		return nil
+	})
+	if b.r.skipsDecided(ctx, err) {
+		return b.read(ctx, b.position.Load(), end, note)
+	}
+	return err
 }
 
 // begin decides as a restore does from which offset to read. A changelog that lacks rows is

@@ -39,7 +39,7 @@ func UnreadableBatch(topic string, partition int32, first, last int64, cause err
 
 // Is reports whether e is about the same record, with the same bytes.
 func (e *UnreadableError) Is(other error) bool {
-	o, ok := other.(*UnreadableError) //nolint:errorlint // Is unwraps
+	o, ok := other.(*UnreadableError)
 	return ok && o != nil && e.Record == o.Record && e.Digest == o.Digest
 }
 
