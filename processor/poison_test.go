@@ -171,7 +171,10 @@ func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
 }
 
 // loggedPoison are the kinds of records that may be in a changelog.
-func loggedPoison(checkpoint []byte) []poison {
+func loggedPoison(whole wire.Checkpoint) []poison {
+	checkpoint := whole.Append(nil)
+	counts := whole
+	counts.Counts, counts.Counted = "garbage", true
 	digest := []byte("0123456789abcdef")
 	row := dedup.Row{Digest: dedup.Digest(digest), First: testTime}
 	encoded := row.AppendValue(nil)
@@ -189,6 +192,7 @@ func loggedPoison(checkpoint []byte) []poison {
 		{"checkpoint that is cut short", []byte(wire.CheckpointKey), checkpoint[:len(checkpoint)-2], "corrupt checkpoint"},
 		{"checkpoint of an unknown version", []byte(wire.CheckpointKey), append([]byte{99}, checkpoint[1:]...), "version 99"},
 		{"checkpoint without a value", []byte(wire.CheckpointKey), nil, "corrupt checkpoint"},
+		{"counts of a checkpoint", []byte(wire.CheckpointKey), counts.Append(nil), "corrupt checkpoint"},
 		{"partial checkpoint", wire.AppendCheckpointKey(nil, 3), []byte("garbage"), "partial checkpoint"},
 	}
 }
@@ -204,7 +208,7 @@ func TestUnreadableChangelogRecordWaits(t *testing.T) {
 	sent := len(all)
 	b.lived(cfg, records...)
 	whole := b.newestCheckpoint("app-repartition-changelog")
-	kinds := loggedPoison(whole.Append(nil))
+	kinds := loggedPoison(whole)
 	var bad []*kgo.Record
 	for i := range kinds {
 		bad = append(bad, b.put("app-repartition-changelog", 0, &kinds[i]))

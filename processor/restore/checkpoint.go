@@ -14,11 +14,6 @@ func (r *Restore) addCheckpoint(stored []byte, number uint32, value []byte) ([]b
 	if err := r.fold.Add(number, value); err != nil {
 		return nil, err
 	}
-	if number == 0 {
-		if err := checkCounts(r.src.App, &r.fold); err != nil {
-			return nil, err
-		}
-	}
 	if r.keepsUp() && (number == 0 || r.fold.Sequence() > before) {
 		stored = wire.AppendStored(stored, number, value)
 	}

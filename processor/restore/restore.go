@@ -320,7 +320,10 @@ func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	for _, rec := range records {
 		if number, ok := wire.CheckpointNumber(rec.Key); ok {
 			var err error
-			if stored, err = r.addCheckpoint(stored, number, rec.Value); err != nil {
+			if stored, err = r.addCheckpoint(stored, number, rec.Value); err == nil && number == 0 {
+				err = checkCounts(r.src.App, &r.fold)
+			}
+			if err != nil {
 				return wire.Unreadable(rec, err)
 			}
 			continue
