@@ -266,7 +266,7 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 func (x *transactions) resumeAfterBatches() {
 	for id, batch := range x.oversized.batches {
 		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
-		x.log.Warn("batch decompresses to too many bytes, skipped",
+		x.log.Warn("batch is damaged, or decompresses to too many bytes: skipped",
 			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
 	}
 	x.oversized.resume(x.client)
