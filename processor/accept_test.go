@@ -63,7 +63,7 @@ func (b *bench) accept(refusals []app.Refusal, way app.Way, unique bool) {
 		if !slices.Contains(r.Ways, way) {
 			b.t.Fatalf("%s has the ways %v, not %s", r.Name(), r.Ways, way)
 		}
-		must(b.t, app.WriteAcceptance(b.t.Context(), b.client, b.topology(), r.Name(), &app.Acceptance{Facts: r.Facts, Way: way, Unique: unique}))
+		must(b.t, app.WriteAcceptance(b.t.Context(), b.client, b.topology(), &r, app.Acceptance{Way: way, Unique: unique}))
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 		case t.state != restoring:
 			continue
 		case t.bypass == nil && t.restore.FailedFor() > s.cfg.StateFailOpenAfter:
-			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
 			continue
 		case t.bypass == nil || !t.bypass.Finished():
 			continue
@@ -81,7 +81,7 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 		from = min(from, t.Committed.BypassedTo(namespaceID))
 		names = append(names, s.rt.Namespaces[namespaceID])
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: from}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.takeStart(from)}}})
 	t.to(bypassing)
 	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	t.Log.Error("local state cannot be used: forwarding events unchecked", "namespaces", names,

@@ -3,6 +3,7 @@ package processor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"oncebus/processor/assign"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 // options are those of a worker's client, for a cluster with this version of the
@@ -252,6 +254,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 			return nil, ctx.Err() // the group rebalances again
 		}
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
+		if errors.As(err, new(*wire.UnreadableError)) {
+			err = errors.New(err.Error()) // it stops no process: an operator replaces the row
+		}
 		return nil, err
 	}
 	w.placeKnown(offsets, waiting)

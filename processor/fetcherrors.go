@@ -10,6 +10,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // fetchErr returns the first error of a poll without records.
@@ -31,11 +32,7 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	if x.tasks != nil {
 		x.tasks.inputLost(x.client, id)
 	} else {
-		stopped := map[string][]int32{id.Topic: {id.Partition}}
-		x.client.PauseFetchPartitions(stopped)
-		x.pacer.drop(stopped) // or it would resume it
-		x.order.drop(stopped)
-		x.schemas.drop(stopped)
+		x.stopInput(id)
 		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 		defer cancel()
 		divergence := int64(-1)
@@ -48,6 +45,27 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 		}
 	}
 	return fmt.Errorf("%w: %v lost records: %w", kafka.ErrMustAbort, id, p.Err)
+}
+
+// stopInput stops a partition of the routing stage until an operator decides how it goes on.
+func (x *transactions) stopInput(id app.TaskID) {
+	stopped := map[string][]int32{id.Topic: {id.Partition}}
+	x.client.PauseFetchPartitions(stopped)
+	x.pacer.drop(stopped) // or it would resume it
+	x.order.drop(stopped)
+	x.schemas.drop(stopped)
+}
+
+// stopUnreadable stops an input partition, the repartition topic of an earlier generation, at a
+// record that cannot be read. The transaction must abort: it commits all that was polled.
+func (x *transactions) stopUnreadable(id app.TaskID, unreadable *wire.UnreadableError) error {
+	x.stopInput(id)
+	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
+	defer cancel()
+	if err := x.starts.refuseRecord(ctx, id, unreadable, x.marks); err != nil {
+		return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which has an unreadable record: %w", id, err)) // a new client meets it again
+	}
+	return fmt.Errorf("%w: %w", kafka.ErrMustAbort, unreadable)
 }
 
 // fencedErr returns the error of a poll after another process joined the group under the

@@ -11,20 +11,39 @@ import (
 )
 
 // A partition of an input that has no leader when a worker gets it waits, and the others of the
-// worker go on. Where it starts is decided once its offsets can be listed.
+// worker go on. Where it starts is decided once its offsets can be listed. All partitions wait while
+// the row of the hold cannot be read: a hold may be in force.
 
-// unlistedPartition is a partition whose bounds could not be listed, since one assignment of it.
+// unlistedPartition is a partition whose bounds were not listed, since one assignment of it.
 type unlistedPartition struct {
 	at kgo.Offset // of the group
 }
 
-// awaitLeader lets a partition wait until its bounds can be listed. All others go on.
+// awaitLeader lets a partition wait until its bounds can be listed.
 func (r *routeStarts) awaitLeader(id app.TaskID, at kgo.Offset, why error) {
-	r.log.Warn("partition waits for a leader, the others go on", "partition", id.String(), "reason", why)
-	r.board.explain(id, fmt.Sprintf("partition %v has no leader: %v", id, why))
+	r.awaitListing(id, at, fmt.Sprintf("partition %v has no leader: %v", id, why))
+}
+
+// awaitListing lets a partition wait until it is known where it starts. All others go on.
+func (r *routeStarts) awaitListing(id app.TaskID, at kgo.Offset, why string) {
+	r.log.Warn("partition waits, the others go on", "partition", id.String(), "reason", why)
+	r.board.explain(id, why)
 	r.mu.Lock()
 	r.unlisted[id] = &unlistedPartition{at}
 	r.mu.Unlock()
+}
+
+// awaitHold lets all partitions wait until it can be read whether the input is held.
+func (r *routeStarts) awaitHold(offsets map[string]map[int32]kgo.Offset, why error) map[app.TaskID]bool {
+	waiting := map[app.TaskID]bool{}
+	for topic, partitions := range offsets {
+		for partition, at := range partitions {
+			id := app.TaskID{Topic: topic, Partition: partition}
+			r.awaitListing(id, at, fmt.Sprintf("partition %v waits, a hold may be in force: %v", id, why))
+			waiting[id] = true
+		}
+	}
+	return waiting
 }
 
 // lookAgain lists the bounds of the partitions that wait for a leader, and decides where those that
@@ -40,9 +59,12 @@ func (r *routeStarts) lookAgain(ctx context.Context, decisions *app.Decisions) (
 		}
 		offsets[id.Topic][id.Partition] = u.at
 	}
+	if err := r.holds.Read(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology); err != nil {
+		return false // the next look tries again
+	}
 	known, _, err := r.gather(ctx, offsets, decisions)
 	if err != nil {
-		return false // the next look tries again
+		return false
 	}
 	for id, f := range known {
 		some = r.returned(ctx, id, f, unlisted[id], decisions) || some
@@ -67,7 +89,7 @@ func (r *routeStarts) returned(ctx context.Context, id app.TaskID, f *routeFacts
 	default:
 		r.remove(id)
 		r.decided[id] = decidedStart{at: at, mark: f.mark, returned: true}
-		r.log.Info("partition has a leader again", "partition", id.String(), "from", at)
+		r.log.Info("partition goes on", "partition", id.String(), "from", at)
 	}
 	r.mu.Unlock()
 	if !still && refused != nil {

@@ -372,7 +372,7 @@ func (l *losses) decideAll(i *instance) {
 			decided[r.Name()+r.Facts] = true
 			way := r.Ways[int(r.Partition)%len(r.Ways)]
 			l.decided[r.Name()] = append(l.decided[r.Name()], decision{r, way})
-			must(l.t, app.WriteAcceptance(l.t.Context(), l.client, l.topology(), r.Name(), &app.Acceptance{Facts: r.Facts, Way: way, Offset: l.offsetOf(way, r.Problem)}))
+			must(l.t, app.WriteAcceptance(l.t.Context(), l.client, l.topology(), &r, app.Acceptance{Way: way, Offset: l.offsetOf(way, r.Problem)}))
 		}
 		return i.Ready() == nil && l.processed(i)
 	})

@@ -313,7 +313,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			change: func(b *bench, _ *processor.Config) {
 				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(app.ManifestKey), Value: []byte("?")})
 			},
-			want: []string{"decode the manifest in app-manifest"},
+			want: []string{`row "manifest" cannot be read`},
 		},
 		{
 			name: "repartition topic recreated", routes: benchRoutes,

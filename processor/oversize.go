@@ -14,7 +14,7 @@ import (
 )
 
 // A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by
-// accident or as a bomb, is never decompressed (G5). The client stops at it and
+// accident or as a bomb, is never decompressed (G5), and one that is damaged cannot be. The client stops at it and
 // announces it once. The worker then skips exactly that batch. One transaction
 // emits a dead letter with the batch's offsets and commits the offset after it.
 // The batch itself stays in its topic. A bypassing task skips it at once; its

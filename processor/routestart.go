@@ -3,6 +3,7 @@ package processor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,15 +16,19 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
+	"oncebus/processor/wire"
 )
 
 // routeFacts is what is known about a partition of a routed topic when a worker gets it.
 type routeFacts struct {
-	group      int64     // the group's committed offset; -1 for none
-	foreign    bool      // the app did not commit it; known past the mark only
-	mark       *app.Mark // nil before its first routed record
-	topicID    string    // the present one
-	start, end int64     // of the partition
+	group   int64     // the group's committed offset; -1 for none
+	foreign bool      // the app did not commit it; known past the mark only
+	mark    *app.Mark // nil before its first routed record
+	// unread is the mark that cannot be read; nil for none.
+	unread     *wire.UnreadableError
+	skips      *wire.UnreadableError // the record at which it waits; nil for none
+	topicID    string                // the present one
+	start, end int64                 // of the partition
 	// divergence is the end of the leader epoch of the record before the group's offset.
 	// If it is lower, a broker lost the records from there on; -1 if unknown.
 	divergence int64
@@ -45,6 +50,8 @@ func (f *routeFacts) kept() int64 {
 // an operator must decide.
 func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	switch {
+	case f.unread != nil:
+		return 0, app.RecordUnreadable
 	case f.mark != nil && f.mark.TopicID != f.topicID:
 		return 0, app.TopicRecreated
 	case f.mark == nil && f.group < 0 && f.pinned && f.first < f.start:
@@ -94,6 +101,7 @@ func (f *routeFacts) next() int64 {
 func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal {
 	group, mark := "the group has no offset for it", "it has no mark"
 	ways := []app.Way{app.FromStart, app.FromOffset}
+	facts := ""
 	if f.group >= 0 {
 		group = fmt.Sprintf("the group's offset is %d", f.group)
 	}
@@ -111,6 +119,12 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 	case app.OffsetsAhead:
 		what = fmt.Sprintf("the group's offset was set ahead, over up to %d records that were not routed: those at offsets %d to %d would be skipped", f.group-f.mark.Offset, f.mark.Offset, f.group-1)
 		ways = append([]app.Way{app.FromMark, app.FromGroup}, ways...)
+	case app.RecordUnreadable:
+		what = "its mark cannot be read, " + f.unread.Error() + "; the mark would show whether the group's offset was lost or moved"
+		facts = f.unread.Record + " " + f.unread.Digest
+		if f.group >= 0 {
+			ways = append([]app.Way{app.FromGroup}, ways...)
+		}
 	case app.TopicRecreated:
 		what = "the topic was deleted and recreated: the offsets do not belong to its records"
 	case app.InputDeleted:
@@ -124,7 +138,7 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 	}
 	return app.Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: ways, At: time.Now().UTC(),
-		Facts:  fmt.Sprintf("%s; %s; topic id %s", group, mark, f.topicID),
+		Facts:  cmp.Or(facts, fmt.Sprintf("%s; %s; topic id %s", group, mark, f.topicID)),
 		Detail: fmt.Sprintf("%s; %s; %s; it has records from offset %d to %d", what, group, mark, f.start, f.end-1),
 	}
 }
@@ -135,7 +149,7 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 	switch a.Way {
 	case app.FromMark:
 		offset = f.mark.Offset
-	case app.FromGroup:
+	case app.FromGroup, app.SkipRecord: // that one is left out when it is read again
 		offset = f.group
 	case app.FromOffset:
 		offset = a.Offset
@@ -163,6 +177,7 @@ type decidedStart struct {
 	at       int64
 	mark     *app.Mark // nil for none
 	returned bool      // it had no leader
+	skips    *wire.UnreadableError
 }
 
 type waitingPartition struct {
@@ -181,6 +196,9 @@ func newRouteStarts(s *shared) *routeStarts {
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks, order *timeOrder) (waiting map[app.TaskID]bool, err error) {
 	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
 	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
+	if errors.As(err, new(*wire.UnreadableError)) {
+		return r.awaitHold(offsets, err), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -235,6 +253,7 @@ func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]k
 		if mark, ok := decisions.Marks[id.String()]; ok {
 			f.mark = &mark
 		}
+		f.unread = decisions.UnreadMarks[id.String()]
 		if f.pastMark() {
 			past[id.Topic] = append(past[id.Topic], id.Partition)
 		}
@@ -282,6 +301,20 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 	}
 	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, &waitingPartition{f, routeRefusal(id, &f, problem)})
+	return nil
+}
+
+// refuseRecord makes a partition wait until an operator skips a record.
+func (r *routeStarts) refuseRecord(ctx context.Context, id app.TaskID, unreadable *wire.UnreadableError, held *app.Marks) error {
+	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
+	if err != nil || unlisted[id] != nil {
+		return cmp.Or(err, unlisted[id])
+	}
+	position, mark := held.Of(id)
+	f := r.factsOf(id, position)
+	f.start, f.end, f.mark, f.skips = bounds[id].Start, bounds[id].End, mark, unreadable
+	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
+	r.refuse(ctx, id, &waitingPartition{f, app.RefuseRecord(id, unreadable)})
 	return nil
 }
 
@@ -422,7 +455,7 @@ func (r *routeStarts) accept(id app.TaskID, w *waitingPartition, accepted *app.A
 	at := acceptedStart(&w.facts, accepted)
 	r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
 	r.remove(id)
-	r.decided[id] = decidedStart{at: at, mark: w.facts.mark}
+	r.decided[id] = decidedStart{at: at, mark: w.facts.mark, skips: w.facts.skips}
 	return true
 }
 

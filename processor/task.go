@@ -80,6 +80,8 @@ type task struct {
 
 	unknown  *judge.UnknownRouteError  // why the task waits; nil if it does not
 	unread   *judge.PendingSchemaError // likewise, for a schema
+	asks     *restore.RecordDecision   // likewise, for a record that cannot be read
+	skipTo   int64                     // where it goes on, after a batch that an operator skips; 0 for its checkpoint
 	storeErr error                     // why the store is unusable; nil if it is usable
 	restore  *restore.Restore          // while restoring or bypassing
 	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
@@ -103,6 +105,10 @@ func (t *task) to(next taskState) {
 	}
 	t.setUnknown(nil)
 	t.unread = nil
+	if t.asks != nil {
+		t.asks.Stop()
+		t.asks = nil
+	}
 	t.state = next
 	t.Blind = next == bypassing
 	t.since = time.Now()
@@ -175,10 +181,22 @@ func (t *task) lag() int64 {
 	if t.highWatermark < 0 || t.Committed.Next < 0 {
 		return -1
 	}
-	if t.stable && t.unknown == nil && t.unread == nil && time.Since(t.since) >= idlePoll {
+	if t.stable && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
+}
+
+// waitsAtRecord reports whether the task reads no further than a record: its route or schema is
+// unknown, or it cannot be read.
+func (t *task) waitsAtRecord() bool { return t.unknown != nil || t.unread != nil || t.asks != nil }
+
+// takeStart returns the offset at which the task starts to fetch, with a checkpoint at next. The
+// client does not return a batch again that it did not decompress, so such a batch is left out here.
+func (t *task) takeStart(next int64) int64 {
+	at := max(next, t.skipTo)
+	t.skipTo = 0
+	return at
 }
 
 // processes stores the times of records that the task is to process, before it does so.

@@ -177,6 +177,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		changed = true
 	}
 	changed = s.reopen(client) || changed
+	changed = s.goOnDecided(client) || changed
 	changed = s.updateBypasses(client) || changed
 	if changed {
 		s.publishChange()
@@ -218,7 +219,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.takeStart(t.Committed.Next)}}})
 	t.groupOffset = t.Committed.Next
 	t.Counts, t.OpenCounts = r.Counts, r.Counts.Open(s.rt)
 	if t.Ahead() {
@@ -248,8 +249,8 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 // PendingSchemaError the records before that one are part of it, and the task waits.
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
-	if t != nil && (t.unknown != nil || t.unread != nil) {
-		return nil //nolint:nilerr // fetched before the pause; the checkpoint is before them
+	if t != nil && t.waitsAtRecord() {
+		return nil // fetched before the pause; the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
 		// The client fetched them before the partition was paused. No task has
@@ -263,16 +264,12 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	t.processes(fetched.Records)
 	s.judging.Held = s.holds.InForce().IsPromotion()
 	err := t.Process(s.judging, fetched.Records)
-	var unknown *judge.UnknownRouteError
-	if errors.As(err, &unknown) {
-		t.processed(fetched.Records, unknown.Offset)
-		s.awaitRoute(client, t, unknown)
-		return nil
-	}
-	if unread, ok := errors.AsType[*judge.PendingSchemaError](err); ok {
-		t.processed(fetched.Records, unread.Offset)
-		s.awaitSchema(client, t, unread)
-		return unread
+	if at, waits := s.await(client, t, err); waits {
+		t.processed(fetched.Records, at)
+		if t.unread == nil {
+			return nil
+		}
+		return t.unread
 	}
 	if errors.Is(err, judge.ErrClockDoubtful) {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))
@@ -446,7 +443,7 @@ func (s *taskSet) discardOpen(client *kgo.Client) {
 			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
 		}
 	}
 	s.publish()

@@ -1,12 +1,33 @@
 package processor
 
 import (
+	"errors"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/restore"
+	"oncebus/processor/wire"
 )
+
+// await makes a task wait at a record, if err is about one at which it must, and returns the
+// offset of the record.
+func (s *taskSet) await(client *kgo.Client, t *task, err error) (at int64, waits bool) {
+	if unknown, ok := errors.AsType[*judge.UnknownRouteError](err); ok {
+		s.awaitRoute(client, t, unknown)
+		return unknown.Offset, true
+	}
+	if unread, ok := errors.AsType[*judge.PendingSchemaError](err); ok {
+		s.awaitSchema(client, t, unread)
+		return unread.Offset, true
+	}
+	if unreadable, ok := errors.AsType[*wire.UnreadableError](err); ok {
+		s.awaitSkip(client, t, unreadable)
+		return unreadable.Offset, true
+	}
+	return 0, false
+}
 
 // awaitRoute pauses a task before a record of an unknown route. It runs in the open
 // transaction, to which the records before that one belong. A bypassing task keeps its
@@ -36,13 +57,44 @@ func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.Pending
 
 // schemaRead lets a task go on whose schema was read, between two transactions.
 func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
-	t := s.tasks[id]
-	switch {
-	case t == nil || t.unread == nil: // it was restored meanwhile, and has read on
-	case t.state == bypassing:
-		t.to(restoring)
-		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
-	default:
-		s.restoreAgain(client, t)
+	if t := s.tasks[id]; t != nil && t.unread != nil { // else it was restored meanwhile, and has read on
+		s.readOn(client, t)
 	}
+}
+
+// readOn lets a task go on that waits at a record.
+func (s *taskSet) readOn(client *kgo.Client, t *task) {
+	if t.state == bypassing {
+		t.to(restoring)
+		t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, t.Log, s.wake)
+		return
+	}
+	s.restoreAgain(client, t)
+}
+
+// awaitSkip pauses a task before a record that cannot be read, as awaitRoute does before one of
+// an unknown route, until an operator skips the record.
+func (s *taskSet) awaitSkip(client *kgo.Client, t *task, unreadable *wire.UnreadableError) {
+	s.pause(client, t)
+	if t.state == running {
+		t.to(waiting)
+	}
+	t.asks = restore.AskAbout(s.ctx, s.source, t.ID, t.Log, unreadable, s.wake)
+	s.published = s.published.Add(-publishInterval) // the commit publishes the state
+}
+
+// goOnDecided lets the tasks go on that may skip the record before which they wait.
+func (s *taskSet) goOnDecided(client *kgo.Client) (changed bool) {
+	for _, t := range s.sorted() {
+		if t.asks == nil || !t.asks.Finished() || s.ctx.Err() != nil {
+			continue
+		}
+		t.Skips, t.skipTo = t.asks.Record, t.asks.Record.After
+		if t.skipTo > 0 {
+			t.Metrics.Skipped.Inc()
+		}
+		s.readOn(client, t)
+		changed = true
+	}
+	return changed
 }

@@ -17,6 +17,7 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/progress"
+	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
 )
 
@@ -234,6 +235,9 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 			return fmt.Errorf("%w: records of %v arrived that are not those after its offset", kafka.ErrMustAbort, id)
 		}
 		err = x.router.Process(x.emitter, p.Records)
+		if unreadable, ok := errors.AsType[*wire.UnreadableError](err); ok {
+			return x.stopUnreadable(id, unreadable)
+		}
 		x.pacer.polled(p)
 		x.marks.Routed(id, p.Records[len(p.Records)-1], x.router.Fronts)
 	} else {
@@ -252,10 +256,6 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 
 // skipBatch emits one dead letter for a batch in the open transaction.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
-	if batch.Topic == x.rt.Topology.Repartition {
-		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered; revoke other principals' Write right on the topic",
-			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, x.cfg.BatchBytesMax())
-	}
 	if x.router != nil {
 		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.BatchBytesMax())
 		x.marks.Skipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, batch.NextOffset)
@@ -265,8 +265,16 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax())
-	return nil
+	if !t.Repartitioned {
+		t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax())
+		return nil
+	}
+	err := t.SkipForeign(batch)
+	if _, waits := x.tasks.await(x.client, t, err); waits {
+		delete(x.oversized.batches, t.ID) // the client fetches it again when the task goes on
+		return nil
+	}
+	return err
 }
 
 // resumeAfterBatches logs and counts the skipped batches of the committed transaction, and
@@ -274,7 +282,7 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 func (x *transactions) resumeAfterBatches() {
 	for id, batch := range x.oversized.batches {
 		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
-		x.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
+		x.log.Warn("batch is damaged, or decompresses to too many bytes: skipped",
 			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
 	}
 	x.oversized.resume(x.client)

@@ -283,7 +283,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.observer = &progress.Observer{App: w.rt, Client: w.source.Client, Log: w.log, Positions: w.txns.marks.Positions, DispatchMax: w.cfg.TransactionTimeout, Interval: w.progressInterval, InputsInterval: cmp.Or(w.inputsInterval, progress.InputsInterval(w.rt)), Lag: w.showInputs}
 		w.txns.pacer = newPacer(w.shared, w.edition, w.txns.client)
 		w.txns.order = newTimeOrder(w.shared, w.rt, w.wake, w.txns.pacer.isPaused, w.txns.isHeld, w.txns.oversized)
-		w.txns.router = &judge.Router{App: w.rt, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
+		w.txns.router = &judge.Router{App: w.rt, Skips: map[app.TaskID]*wire.UnreadableError{}, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
 	}
@@ -442,6 +442,9 @@ func (w *worker) goOn() {
 		}
 		if start.returned {
 			w.txns.observer.Returned(id)
+		}
+		if start.skips != nil {
+			w.txns.router.Skips[id] = start.skips
 		}
 		w.txns.marks.Assign(id, start.at, -1, start.mark)
 		w.txns.order.assign(id, start.at, math.MaxInt64)

@@ -176,7 +176,7 @@ func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisi
 			return kafkatest.Fatal(fmt.Errorf("%s waits because of %s, want %s", r.Name(), r.Problem, problem))
 		}
 		chosen := cmp.Or(way, r.Ways[0])
-		if decisions.WriteAcceptance(ctx, m.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: chosen}) == nil {
+		if decisions.WriteAcceptance(ctx, m.client, t, &r, decisions.Acceptance{Way: chosen}) == nil {
 			done[r.Name()] = true
 		}
 	}

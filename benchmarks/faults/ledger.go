@@ -418,7 +418,7 @@ func (l *ledger) decideOn(ctx context.Context, t *decisions.Topology, r *decisio
 		return fmt.Errorf("%s waits because of %s, and its command %q lacks %s", r.Name(), r.Problem, r.Command(), way.Flag())
 	}
 	if l.decided[r.Problem]++; l.decided[r.Problem] > 1 {
-		return decisions.WriteAcceptance(ctx, l.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: way})
+		return decisions.WriteAcceptance(ctx, l.client, t, r, decisions.Acceptance{Way: way})
 	}
 	return l.oncebus(ctx, append([]string{"accept", target, r.Name()}, strings.Fields(way.Flag())...)...)
 }

@@ -25,18 +25,19 @@ type acceptOptions struct {
 	task, route                  string // topic/partition
 	all                          bool
 	believe, unsure, from, topic string
-	inputLost, asJSON            bool
-	why                          string
+	inputLost, skip, asJSON      bool
+	row, why                     string
 }
 
 // acceptCommand is 'oncebus accept'.
 func acceptCommand() cli.Command {
 	var o acceptOptions
 	return cli.Command{
-		Name: "accept", Synopsis: "[OPTIONS]", About: "decide how a partition goes on that lost rows, records or offsets",
-		Long: "Decides how a partition goes on that lost rows, records or offsets. Without a decision it lists\n" +
-			"the partitions that wait for one: what is known, and the ways on. The service follows a decision\n" +
-			"within seconds. The settings are those of 'oncebus run'.",
+		Name: "accept", Synopsis: "[OPTIONS]", About: "decide how a partition goes on that lost rows, records or offsets, or cannot read a record",
+		Long: "Decides how a partition goes on that lost rows, records or offsets, or cannot read a record of an\n" +
+			"internal topic. Without a decision it lists the partitions that wait for one: what is known, and\n" +
+			"the ways on. The service follows a decision within seconds. The settings are those of\n" +
+			"'oncebus run'.",
 		Example: "oncebus accept\n" +
 			"oncebus accept --task oncebus-repartition/3 --believe changelog --why 'the disk was replaced'",
 		Flags: o.define,
@@ -82,6 +83,8 @@ func (o *acceptOptions) define(fs *pflag.FlagSet) {
 		"late policy of their route applies) or unique")
 	fs.BoolVar(&o.inputLost, "input-lost", false, "go on without the input records that were deleted")
 	fs.StringVar(&o.from, "from", "", "read a routed partition from `WHERE`: mark, start, group, or an offset")
+	fs.BoolVar(&o.skip, "skip", false, "go on without the record that cannot be read")
+	fs.StringVar(&o.row, "row", "", "put the row before it in the place of the row `KEY` of the manifest topic, which cannot be read")
 	fs.StringVar(&o.topic, "recreated", "", "accept that this `TOPIC` was deleted and recreated; all processes must be stopped")
 	fs.StringVar(&o.why, "why", "", "the reason, for people")
 	cli.OutputFlag(fs, &o.asJSON)
@@ -91,7 +94,7 @@ func (o *acceptOptions) define(fs *pflag.FlagSet) {
 func (o *acceptOptions) decision() (app.Acceptance, error) {
 	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why, By: operatorName()}
 	chosen, targets := 0, 0
-	for _, on := range []bool{o.believe != "", o.inputLost, o.from != "", o.topic != ""} {
+	for _, on := range []bool{o.believe != "", o.inputLost, o.from != "", o.skip, o.topic != "", o.row != ""} {
 		if on {
 			chosen++
 		}
@@ -103,17 +106,19 @@ func (o *acceptOptions) decision() (app.Acceptance, error) {
 	}
 	switch {
 	case chosen > 1:
-		return decision, errors.New("choose one of --believe, --input-lost, --from, --recreated")
-	case o.topic != "" && targets > 0:
-		return decision, errors.New("--recreated decides on a whole topic: without --task, --route and --all")
-	case o.topic == "" && chosen != targets:
-		return decision, errors.New("a decision needs one of --task, --route, --all, and one of --believe, --input-lost, --from")
+		return decision, errors.New("choose one of --believe, --input-lost, --from, --skip, --recreated, --row")
+	case o.topic+o.row != "" && targets > 0:
+		return decision, errors.New("--recreated and --row decide on no partition: without --task, --route and --all")
+	case o.topic+o.row == "" && chosen != targets:
+		return decision, errors.New("a decision needs one of --task, --route, --all, and one of --believe, --input-lost, --from, --skip")
 	case o.unsure != "late" && o.unsure != "unique":
 		return decision, fmt.Errorf("--unsure is late or unique, not %q", o.unsure)
 	}
 	switch {
 	case o.inputLost:
 		decision.Way = app.InputLost
+	case o.skip:
+		decision.Way = app.SkipRecord
 	case o.believe != "":
 		decision.Way = app.Way(o.believe)
 		if !slices.Contains([]app.Way{app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing}, decision.Way) {
@@ -133,22 +138,13 @@ func (o *acceptOptions) decision() (app.Acceptance, error) {
 }
 
 func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.Acceptance, p cli.Process) error {
-	if o.topic != "" {
-		if err := d.AcceptRecreated(ctx, o.topic); err != nil {
-			return err
-		}
-		if o.asJSON {
-			return json.NewEncoder(p.Stdout).Encode(map[string]string{"recreated": o.topic})
-		}
-		cli.Printf(p.Stdout, "accepted: topic %s was recreated; start the service\n", o.topic)
-		return nil
-	}
-	if decision.Way == "" {
-		refusals, err := d.Refusals(ctx)
-		if err != nil {
-			return err
-		}
-		return writeRefusals(p, refusals, o.asJSON)
+	switch {
+	case o.topic != "":
+		return o.report(p, d.AcceptRecreated(ctx, o.topic), "recreated", o.topic, "topic %s was recreated; start the service")
+	case o.row != "":
+		return o.report(p, d.RepairRow(ctx, o.row), "row", o.row, "row %s has the value before")
+	case decision.Way == "":
+		return o.list(ctx, d, p)
 	}
 	var names []string
 	for _, name := range []string{o.task, o.route} {
@@ -167,6 +163,31 @@ func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.
 		cli.Printf(p.Stdout, "accepted: %s goes on with %s\n", r.Name(), decision.Way.Flag())
 	}
 	return nil
+}
+
+// report prints what was decided, unless err is not nil.
+func (o *acceptOptions) report(p cli.Process, err error, what, name, text string) error {
+	switch {
+	case err != nil:
+		return err
+	case o.asJSON:
+		return json.NewEncoder(p.Stdout).Encode(map[string]string{what: name})
+	}
+	cli.Printf(p.Stdout, "accepted: "+text+"\n", name)
+	return nil
+}
+
+// list prints what waits for a decision.
+func (o *acceptOptions) list(ctx context.Context, d *front.Decider, p cli.Process) error {
+	refusals, err := d.Refusals(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := d.BadRows(ctx)
+	if err != nil {
+		return err
+	}
+	return writeRefusals(p, append(refusals, rows...), o.asJSON)
 }
 
 // writeRefusals prints the partitions that wait for a decision.

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -53,7 +52,7 @@ func foldFrom(ctx context.Context, r *kafka.Reader, from, end int64) (newest wir
 				continue
 			}
 			if err := newest.Add(number, rec.Value); err != nil {
-				return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
+				return wire.Unreadable(rec, err)
 			}
 		}
 		return nil

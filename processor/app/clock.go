@@ -196,7 +196,7 @@ func (rt *App) ObserveClock(ctx context.Context, client *kgo.Client, instance st
 	ctx, cancel := context.WithTimeout(ctx, observeMax)
 	defer cancel()
 	sent := rt.Clock.Machine()
-	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte("clock"), Value: []byte(instance)}
+	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte(clockKey), Value: []byte(instance)}
 	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}

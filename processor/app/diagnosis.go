@@ -49,6 +49,7 @@ type Facts struct {
 	refused  []error
 	creates  []string // missing topics that a start creates
 	manifest *Manifest
+	refusals []Refusal // what waits for a decision of an operator
 	probes   []probe
 	inputs   inputFacts
 	hanging  hangingFacts
@@ -80,6 +81,7 @@ var checks = []check{
 	{name: "settings", read: (*Facts).readSettings, verdict: (*Facts).judgeSettings},
 	{name: "replicas", verdict: (*Facts).judgeReplicas},
 	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
+	{name: "decisions", read: (*Facts).readDecisions, verdict: (*Facts).judgeDecisions, starts: true},
 	{name: "inputs", read: (*Facts).readInputs, verdict: (*Facts).judgeInputs, starts: true},
 	{name: "time", read: (*Facts).readTime, verdict: (*Facts).judgeTime, starts: true},
 	{name: "transactions", read: (*Facts).readTransactions, verdict: (*Facts).judgeTransactions, starts: true},

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,42 +16,38 @@ type Follower struct {
 	conn     Conn
 	cfg      Config
 	sets     *Sets
-	manifest []byte
-	wrong    map[string]error // by record key, of those that cannot be read
-	changed  bool             // manifest was not compared with the app yet
+	manifest *kgo.Record
+	changed  bool // manifest was not compared with the app yet
 }
 
 // NewFollower returns a follower that has read no record.
 func NewFollower(conn Conn, cfg Config) *Follower {
-	return &Follower{conn: conn, cfg: cfg, sets: new(Sets), wrong: map[string]error{}}
+	return &Follower{conn: conn, cfg: cfg, sets: new(Sets)}
 }
 
 // Clear drops what was read, before the topic is read from its start again.
-func (f *Follower) Clear() { f.sets, f.manifest, f.wrong = new(Sets), nil, map[string]error{} }
+func (f *Follower) Clear() { f.sets, f.manifest = new(Sets), nil }
 
 // Take notes a record. One that cannot be read counts until a later one replaces it.
 func (f *Follower) Take(rec *kgo.Record) {
 	if string(rec.Key) == ManifestKey {
-		f.manifest, f.changed = rec.Value, true
+		f.manifest, f.changed = rec, true
 		return
 	}
-	delete(f.wrong, string(rec.Key))
-	if err := f.sets.take(rec); err != nil {
-		f.wrong[string(rec.Key)] = kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
-	}
+	f.sets.note(rec)
 }
 
 // App returns the app with the set in force and the newest generation of its partitions if one
 // of both is newer than that of an app, else nil. It
 // describes and checks topics as a start does, and changes nothing.
 func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
-	if len(f.wrong) > 0 {
-		return nil, f.wrong[slices.Min(slices.Collect(maps.Keys(f.wrong)))]
+	if err := f.sets.unread.first(); err != nil {
+		return nil, err
 	}
 	if f.manifest == nil || f.sets.inForce <= than.Set && !f.changed {
 		return nil, nil
 	}
-	m, err := decodeManifest(than.Topology.Manifest, f.manifest, f.sets.clone())
+	m, err := decodeManifest(f.manifest, f.sets.clone())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -229,7 +230,7 @@ func (h *Holds) Take(rec *kgo.Record) (changed bool, err error) {
 	if rec.Value != nil {
 		hold = new(Hold)
 		if err := json.Unmarshal(rec.Value, hold); err != nil {
-			return false, kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+			return false, unreadableRow(rec, err)
 		}
 		hold.Since = rec.Timestamp
 	}
@@ -277,12 +278,13 @@ func (h *Holds) readFrom(ctx context.Context, reader *kafka.Reader, position int
 	if err != nil {
 		return position, fmt.Errorf("read the hold: %w", err)
 	}
-	return end, reader.Read(ctx, max(start, position), end, func(records []*kgo.Record, _ int64) error {
+	unread := unreadRows{}
+	err = reader.Read(ctx, max(start, position), end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
-			if _, err := h.Take(rec); err != nil {
-				return err
-			}
+			_, err := h.Take(rec)
+			unread.note(rec, err)
 		}
 		return nil
 	})
+	return end, cmp.Or(err, unread.first())
 }

@@ -290,30 +290,28 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	if err != nil {
 		return nil, err
 	}
-	var newest []byte
+	var newest *kgo.Record
 	sets := new(Sets)
 	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if string(rec.Key) == ManifestKey {
-				newest = rec.Value
+				newest = rec
 			}
-			if err := sets.take(rec); err != nil {
-				return kafka.OperatorErrorf("record %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
-			}
+			sets.note(rec)
 		}
 		return nil
 	})
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	return decodeManifest(t.Manifest, newest, sets)
+	return decodeManifest(newest, sets)
 }
 
-// decodeManifest decodes the manifest of a topic and reads its route sets.
-func decodeManifest(topic string, value []byte, sets *Sets) (*Manifest, error) {
+// decodeManifest decodes the row of the manifest and reads its route sets.
+func decodeManifest(rec *kgo.Record, sets *Sets) (*Manifest, error) {
 	m := &Manifest{sets: sets}
-	if err := json.Unmarshal(value, m); err != nil {
-		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", topic, err)
+	if err := json.Unmarshal(rec.Value, m); err != nil {
+		return nil, unreadableRow(rec, err)
 	}
 	if m.level() > wire.LevelNewest {
 		return m, nil // reconcile refuses it

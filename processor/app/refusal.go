@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // Problem says why a partition waits for an operator's decision.
@@ -40,6 +42,8 @@ const (
 	OffsetsAhead Problem = "offsets-ahead"
 	// TopicRecreated: the topic was deleted and recreated.
 	TopicRecreated Problem = "topic-recreated"
+	// RecordUnreadable: an internal topic has a record that this build cannot read.
+	RecordUnreadable Problem = "record-unreadable"
 )
 
 // Way is a way on after a refusal.
@@ -55,6 +59,7 @@ const (
 	FromStart        Way = "start"      // --from start
 	FromGroup        Way = "group"      // --from group
 	FromOffset       Way = "offset"     // --from N
+	SkipRecord       Way = "skip"       // --skip
 )
 
 // Flag returns the flag that chooses a way.
@@ -68,6 +73,8 @@ func (w Way) Flag() string {
 		return "--from " + string(w)
 	case FromOffset:
 		return "--from OFFSET"
+	case SkipRecord:
+		return "--skip"
 	}
 	return ""
 }
@@ -84,16 +91,37 @@ type Refusal struct {
 	// Detail says in words what is known.
 	Detail string `json:"detail"`
 	Ways   []Way  `json:"ways"`
+	// Record is the topic/partition/offset of a record that cannot be read; "" for another
+	// problem.
+	Record string `json:"record,omitempty"`
+	// Row is the key of a row of the manifest topic that cannot be read; "" for another problem.
+	Row string `json:"row,omitempty"`
 	// At is when the process refused, by its clock, and Instance names it.
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance,omitempty"`
 }
 
+// RefuseRecord returns the refusal of a task at a record that this build cannot read.
+func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
+	return Refusal{
+		Topic: id.Topic, Partition: id.Partition, Problem: RecordUnreadable, Ways: []Way{SkipRecord}, Record: e.Record, Facts: "digest " + e.Digest,
+		Detail: e.Error() + ": find who wrote it, and revoke the right; if a later build of oncebus wrote it, run that build; else skip it",
+		At:     time.Now().UTC(),
+	}
+}
+
 // Name returns topic/partition.
 func (r *Refusal) Name() string { return TaskID{r.Topic, r.Partition}.String() }
 
+// decidedBy returns the name of the decision on it. One on a record has a name of its own, and
+// stays: the record may be read again, and another one of the partition decided meanwhile.
+func (r *Refusal) decidedBy() string { return cmp.Or(r.Record, r.Name()) }
+
 // Command returns the command that decides, with the first way.
 func (r *Refusal) Command() string {
+	if r.Row != "" {
+		return fmt.Sprintf("oncebus accept --row '%s'", r.Row)
+	}
 	flag := "--task"
 	if slices.Contains(r.Ways, FromStart) {
 		flag = "--route"
@@ -132,11 +160,15 @@ type Acceptance struct {
 
 const refusedPrefix, acceptedPrefix = "refused/", "accept/"
 
-// Decisions are the refusals and acceptances in the manifest topic, by topic/partition.
+// Decisions are the refusals and acceptances in the manifest topic, by topic/partition. The
+// acceptance of a record has its topic/partition/offset.
 type Decisions struct {
 	Refusals    map[string]Refusal
 	Acceptances map[string]Acceptance
 	Marks       map[string]Mark
+	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or an
+	// acceptance that cannot be read counts as missing: the partition goes on waiting.
+	UnreadMarks map[string]*wire.UnreadableError
 }
 
 // Sorted returns the refusals by name.
@@ -151,53 +183,52 @@ func (d *Decisions) Sorted() []Refusal {
 
 // ReadDecisions reads the manifest topic. holds takes its holds, unless it is nil.
 func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology, holds *Holds) (*Decisions, error) {
-	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}}
+	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}, UnreadMarks: map[string]*wire.UnreadableError{}}
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	unread := unreadRows{}
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
-			if err := d.add(rec); err != nil {
-				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
-			}
-			if holds == nil {
-				continue
-			}
-			if _, err := holds.Take(rec); err != nil {
-				return err
+			d.add(rec)
+			if holds != nil {
+				_, err := holds.Take(rec)
+				unread.note(rec, err)
 			}
 		}
 		return nil
 	})
+	return d, cmp.Or(err, unread.first())
 }
 
-func (d *Decisions) add(rec *kgo.Record) error {
+func (d *Decisions) add(rec *kgo.Record) {
 	key := string(rec.Key)
 	if name, ok := strings.CutPrefix(key, refusedPrefix); ok {
-		return put(d.Refusals, name, rec.Value)
+		_ = put(d.Refusals, name, rec.Value)
+		return
 	}
 	if name, ok := strings.CutPrefix(key, markPrefix); ok {
-		return put(d.Marks, name, rec.Value)
+		delete(d.UnreadMarks, name)
+		if err := put(d.Marks, name, rec.Value); err != nil {
+			d.UnreadMarks[name] = wire.Unreadable(rec, err)
+		}
+		return
 	}
 	name, ok := strings.CutPrefix(key, acceptedPrefix)
-	if !ok {
-		return nil
+	if ok && put(d.Acceptances, name, rec.Value) == nil && rec.Value != nil {
+		accepted := d.Acceptances[name]
+		accepted.At = rec.Timestamp.UnixMilli()
+		d.Acceptances[name] = accepted
 	}
-	if err := put(d.Acceptances, name, rec.Value); err != nil || rec.Value == nil {
-		return err
-	}
-	accepted := d.Acceptances[name]
-	accepted.At = rec.Timestamp.UnixMilli()
-	d.Acceptances[name] = accepted
-	return nil
 }
 
-// put decodes a value into m, or deletes the name of a tombstone.
+// put decodes a value into m. It deletes the name of a tombstone, and of a value that cannot be
+// decoded.
 func put[T any](m map[string]T, name string, value []byte) error {
+	delete(m, name)
 	if value == nil {
-		delete(m, name)
 		return nil
 	}
 	var v T
@@ -210,7 +241,7 @@ func put[T any](m map[string]T, name string, value []byte) error {
 
 // Accepted returns the acceptance of a refusal, if there is one of its facts.
 func (d *Decisions) Accepted(r *Refusal) (Acceptance, bool) {
-	a, ok := d.Acceptances[r.Name()]
+	a, ok := d.Acceptances[r.decidedBy()]
 	return a, ok && a.Facts == r.Facts && slices.Contains(r.Ways, a.Way)
 }
 
@@ -225,9 +256,10 @@ func RemoveRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refu
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), nil)
 }
 
-// WriteAcceptance writes a decision on the refusal of topic/partition.
-func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, name string, a *Acceptance) error {
-	return writeRow(ctx, client, t, acceptedPrefix+name, a)
+// WriteAcceptance writes a decision on a refusal.
+func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal, a Acceptance) error {
+	a.Facts = r.Facts
+	return writeRow(ctx, client, t, acceptedPrefix+r.decidedBy(), &a)
 }
 
 // writeRow writes a row to the manifest topic; a nil value is a tombstone.

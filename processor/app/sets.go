@@ -54,11 +54,24 @@ type setInForce struct {
 type Sets struct {
 	inForce int64 // 0 at level 1
 	all     map[int64]*RouteSet
+	unread  unreadRows
 }
 
 // newRouteSet returns a set of a routes file.
 func newRouteSet(number int64, routes *rules.Routes, by string) *RouteSet {
 	return &RouteSet{Number: number, Text: string(routes.Text), Digest: routes.Digest, By: by, At: time.Now().UTC().Truncate(time.Second), routes: routes}
+}
+
+// note takes a record. One that cannot be read counts until a later one replaces it.
+func (s *Sets) note(rec *kgo.Record) {
+	err := s.take(rec)
+	if err != nil {
+		err = unreadableRow(rec, err)
+	}
+	if s.unread == nil {
+		s.unread = unreadRows{}
+	}
+	s.unread.note(rec, err)
 }
 
 // take adds a record of the manifest topic if it is one of a set.
@@ -74,17 +87,17 @@ func (s *Sets) take(rec *kgo.Record) error {
 	if key == setKey {
 		var row setInForce
 		if err := json.Unmarshal(rec.Value, &row); err != nil {
-			return fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+			return err
 		}
 		s.inForce = row.Number
 		return nil
 	}
 	set := new(RouteSet)
 	if err := json.Unmarshal(rec.Value, set); err != nil {
-		return fmt.Errorf("decode %s of %s: %w", key, rec.Topic, err)
+		return err
 	}
 	if strconv.FormatInt(set.Number, 10) != number {
-		return fmt.Errorf("decode %s of %s: it has number %d", key, rec.Topic, set.Number)
+		return fmt.Errorf("it has number %d", set.Number)
 	}
 	if s.all == nil {
 		s.all = map[int64]*RouteSet{}
@@ -95,6 +108,9 @@ func (s *Sets) take(rec *kgo.Record) error {
 
 // read parses the texts of the sets. The error names a set that this build cannot read.
 func (s *Sets) read() error {
+	if err := s.unread.first(); err != nil {
+		return err
+	}
 	if s.inForce > 0 && s.all[s.inForce] == nil {
 		return kafka.OperatorErrorf("route set %d is in force, but its row is gone from the manifest topic: restore it, or use another ONCEBUS_APP_ID", s.inForce)
 	}

@@ -112,7 +112,7 @@ func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
 		return false, nil // no build writes it
 	}
 	if err := json.Unmarshal(rec.Value, &s); err != nil {
-		return false, kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+		return false, unreadableRow(rec, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

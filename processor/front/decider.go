@@ -13,6 +13,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 // A Decider lists what an app waits for and writes an operator's decisions. It works
@@ -37,6 +38,9 @@ func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *
 		d.topology = found.Topology
 		err = found.Ran()
 	}
+	if errors.As(err, new(*wire.UnreadableError)) { // a row that RepairRow replaces
+		d.topology, err = found.Topology, nil
+	}
 	if err != nil {
 		d.Close()
 		return nil, redact.Err(security.ExplainCredentials(err, cfg.SASL))
@@ -54,6 +58,16 @@ func (d *Decider) Refusals(ctx context.Context) ([]app.Refusal, error) {
 		return nil, err
 	}
 	return decisions.Sorted(), nil
+}
+
+// BadRows returns the rows of the manifest topic that cannot be read.
+func (d *Decider) BadRows(ctx context.Context) ([]app.Refusal, error) {
+	return app.BadRows(ctx, d.conn.Client, d.topology)
+}
+
+// RepairRow replaces a row of the manifest topic that cannot be read by the one before it.
+func (d *Decider) RepairRow(ctx context.Context, key string) error {
+	return app.RepairRow(ctx, d.conn, d.cfg, d.topology, key)
 }
 
 // Accept writes a decision on the refusals with these names; all of them without a name.
@@ -84,9 +98,7 @@ func (d *Decider) Accept(ctx context.Context, names []string, decision app.Accep
 		return nil, errors.Join(wrong...)
 	}
 	for _, r := range refusals {
-		one := decision
-		one.Facts = r.Facts
-		if err := app.WriteAcceptance(ctx, d.conn.Client, d.topology, r.Name(), &one); err != nil {
+		if err := app.WriteAcceptance(ctx, d.conn.Client, d.topology, &r, decision); err != nil {
 			return nil, err
 		}
 	}

@@ -1,10 +1,11 @@
 package judge
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -16,7 +17,10 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 	for _, rec := range records {
 		env := &e.current.envelope
 		if err := wire.ReadEnvelope(rec, env); err != nil {
-			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+			if skip := r.Skips[app.TaskID{Topic: rec.Topic, Partition: rec.Partition}]; skip == nil || !errors.Is(err, skip) {
+				return err
+			}
+			continue
 		}
 		if env.IsProgress {
 			continue // the new tasks get their own

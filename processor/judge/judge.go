@@ -28,6 +28,7 @@ type Judge struct {
 
 	Repartitioned bool // the partition is one of the repartition topic
 	Metrics       *Metrics
+	Skips         *wire.UnreadableError // an unreadable record that an operator skips
 	samples       uint
 }
 
@@ -82,8 +83,9 @@ var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts
 
 // Process judges records in the open transaction. It skips records below the
 // checkpoint, because an earlier transaction judged them (invariant 6). It stops before
-// the first record of an unknown route, with an UnknownRouteError, and before one whose schema
-// was not read, with a PendingSchemaError; the records before it are part of the transaction.
+// the first record of an unknown route, with an UnknownRouteError, before one whose schema
+// was not read, with a PendingSchemaError, and before one that cannot be read, with a
+// wire.UnreadableError; the records before it are part of the transaction.
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now, j.certain = t.App.Clock.Now(), t.App.Clock.Certain()
 	if t.Repartitioned {
@@ -122,7 +124,7 @@ func (t *Judge) process(j *Judging, rec *kgo.Record, derived *rules.Derived) err
 	}
 	var err error
 	if t.Repartitioned {
-		err = t.processRepartitioned(j, rec)
+		err = t.skipDecided(t.processRepartitioned(j, rec))
 	} else {
 		err = t.processPrepartitioned(j, rec, derived)
 	}
@@ -179,7 +181,7 @@ func (t *Judge) turnOf(route *app.Route, offset int64) turn {
 func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	env := &j.current.envelope
 	if err := wire.ReadEnvelope(rec, env); err != nil {
-		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		return err
 	}
 	if env.IsProgress {
 		return t.applyProgress(j, rec)

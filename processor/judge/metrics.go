@@ -20,6 +20,7 @@ type Metrics struct {
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
+	Skipped              prometheus.Counter
 	delays               *delayHistograms
 	counters             sync.Map // by route name: []prometheus.Counter, by counterIndex
 }
@@ -43,11 +44,13 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 		decisionSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_decision_seconds",
 			Help:    "Time to look up and decide one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
+		Skipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_skipped_records_total",
+			Help: "Records of the repartition topic that no build of oncebus could read here, and that an operator skipped with 'oncebus accept --skip'."}),
 		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
 	m.delays = newDelayHistograms()
-	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
+	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread, m.Skipped)
 	m.Prepare(routes)
 	return m
 }

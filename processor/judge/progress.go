@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -9,7 +8,6 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
 
@@ -34,7 +32,7 @@ func (r *Router) WriteProgress(e *Emitter, p *wire.Progress, chosen func(partiti
 func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	record, err := wire.DecodeProgress(rec.Value)
 	if err != nil {
-		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		return wire.Unreadable(rec, err)
 	}
 	if t.Blind {
 		return nil // the task applies it after the restore

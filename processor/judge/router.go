@@ -21,7 +21,10 @@ type Router struct {
 	Keys *Keys
 	// Fronts has the highest event time by namespace of the records of the last Process.
 	Fronts []wire.Front
-	now    int64 // broker time, read once for the records of a Process, ms
+	// Skips has the records of an earlier generation's repartition topic that cannot be read and
+	// that an operator skips.
+	Skips map[app.TaskID]*wire.UnreadableError
+	now   int64 // broker time, read once for the records of a Process, ms
 }
 
 // Process routes the records of one partition into the open transaction. The error is about a

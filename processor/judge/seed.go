@@ -1,11 +1,8 @@
 package judge
 
 import (
-	"fmt"
-
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
 
@@ -30,7 +27,7 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 		if c.replaced != nil {
 			fate = dedup.SeedKnown // requests may wait for the outcome of this claim
 		} else if err := t.seededClaim(&row, ev.rec.Value); err != nil {
-			return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+			return wire.Unreadable(ev.rec, err)
 		}
 	}
 	if fate == dedup.SeedTaken {

@@ -1,11 +1,8 @@
 package judge
 
 import (
-	"fmt"
-
 	"oncebus/dedup"
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
 
@@ -22,7 +19,7 @@ func (t *Judge) takeStreamTime(j *Judging, ev *event) error {
 	}
 	s, err := wire.ReadStreamTime(ev.rec, ev.envelope)
 	if err != nil {
-		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
+		return wire.Unreadable(ev.rec, err)
 	}
 	if s.Changed {
 		t.Open.AddKnown(wire.KnownSince{NamespaceID: id, Since: s.Since, LateBefore: s.LateBefore})

@@ -10,10 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -38,8 +36,24 @@ type decompressor struct {
 	refusedAt atomic.Int64
 }
 
+// damaged is the error about a batch that no client can decompress. The client treats it as one
+// that is too large: it stops there, and names the offsets.
+type damaged struct{ cause error }
+
+func (e damaged) Error() string        { return "the batch cannot be decompressed: " + e.cause.Error() }
+func (e damaged) Unwrap() error        { return e.cause }
+func (e damaged) Is(target error) bool { return target == kgo.ErrMaxDecompress }
+
 // Decompress returns the decompressed bytes of a batch.
 func (d *decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	batch, err := d.decompress(src, codec)
+	if err == nil || errors.Is(err, kgo.ErrMaxDecompress) || errors.Is(err, ErrBudgetExhausted) || d.batchMax == readerBatchMax {
+		return batch, err
+	}
+	return nil, damaged{err}
+}
+
+func (d *decompressor) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	switch codec {
 	case kgo.CodecNone:
 		return src, nil
@@ -128,38 +142,6 @@ func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error))
 	d.budget.batches.accountOf(batch).taken.Add(headers)
 	return decoded, nil
 }
-
-// A streamReader decompresses a stream, and then another one.
-type streamReader interface {
-	io.Reader
-	reset(src []byte) error
-}
-
-type gzipReader struct {
-	gzip.Reader
-	src bytes.Reader
-}
-
-func (r *gzipReader) reset(src []byte) error {
-	r.src.Reset(src)
-	return r.Reset(&r.src)
-}
-
-type lz4Reader struct {
-	*lz4.Reader
-	src bytes.Reader
-}
-
-func (r *lz4Reader) reset(src []byte) error { //nolint:unparam // streamReader needs the error of gzip
-	r.src.Reset(src)
-	r.Reset(&r.src)
-	return nil
-}
-
-var (
-	gzipReaders = &sync.Pool{New: func() any { return new(gzipReader) }}
-	lz4Readers  = &sync.Pool{New: func() any { return &lz4Reader{Reader: lz4.NewReader(nil)} }}
-)
 
 // stream decompresses a codec whose batches do not have their size.
 func (d *decompressor) stream(src []byte, readers *sync.Pool) ([]byte, error) {

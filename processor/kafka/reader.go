@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -50,6 +51,7 @@ type Reader struct {
 	budget       *Budget    // that of the client, nil for none
 	fetchMax     int32      // the most bytes of a fetch; 0 for fetchBytes
 	pools        []kgo.Pool // its pool
+	skip         func(*kgo.Record) bool
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
@@ -81,6 +83,9 @@ func (r *Reader) BoundBatches(batchMax int) {
 // BoundFetches bounds the bytes of a fetch, for a caller that reads very many partitions at
 // the same time.
 func (r *Reader) BoundFetches(bytes int32) { r.fetchMax = bytes }
+
+// Skip makes Read leave out the records of which skip says so.
+func (r *Reader) Skip(skip func(*kgo.Record) bool) { r.skip = skip }
 
 // Bounds returns the partition's first offset and its high watermark. It retries
 // while no leader responds. The watermark is listed read_uncommitted, because
@@ -239,6 +244,9 @@ func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(record
 	records, next, err := r.fetch(ctx, from, end, bytes)
 	if err != nil || next == from {
 		return from, err, nil
+	}
+	if r.skip != nil {
+		records = slices.DeleteFunc(records, r.skip)
 	}
 	return next, nil, each(records, next)
 }

@@ -31,6 +31,22 @@ var budgetList = []mutant{
 		notInSim: "the simulation has no large batches",
 	},
 	{
+		name:     "checksum-that-java-ignores",
+		hazards:  []string{"G5"},
+		does:     "an LZ4 batch with a wrong checksum of its content is not read, although Kafka's own clients read it",
+		edits:    []edit{{"processor/kafka/streams.go", "errors.Is(err, lz4.ErrInvalidFrameChecksum) || ", ""}},
+		aims:     inKafka("^TestReadsWhatJavaReads$"),
+		notInSim: "its batches are whole",
+	},
+	{
+		name:     "damage-without-offsets",
+		hazards:  []string{"G5"},
+		does:     "a damaged batch stops the worker in a loop of new clients",
+		edits:    []edit{{"processor/kafka/decompress.go", "func (e damaged) Is(target error) bool { return target == kgo.ErrMaxDecompress }", "func (e damaged) Is(error) bool       { return false }"}},
+		aims:     inKafka("^TestDamageStopsTheClient$"),
+		notInSim: "its batches are whole",
+	},
+	{
 		name:     "uncounted-records",
 		hazards:  []string{"G15"},
 		does:     "the records of batches without compression do not count",

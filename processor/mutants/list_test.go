@@ -258,7 +258,7 @@ var list = []mutant{
 		return nil
 	}
 `, ""},
-			{"processor/tasks.go", "{Epoch: -1, Offset: t.Committed.Next}", "{Epoch: -1, Offset: t.groupOffset}"},
+			{"processor/tasks.go", "{Epoch: -1, Offset: t.takeStart(t.Committed.Next)}", "{Epoch: -1, Offset: t.groupOffset}"},
 			{"processor/tasks.go", "	t.groupOffset = t.Committed.Next\n	t.Counts,", "	t.Counts,"},
 		},
 		aims: inProcessor("^TestInputBelowTheCheckpointIsSkipped$"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -165,31 +166,35 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 // awaitDecision writes a refusal to the manifest topic and waits for its acceptance. The
 // task's events wait in the input; other tasks run.
 func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
-	t := r.src.App.Topology
-	refusal.Instance = r.src.Instance
-	r.src.Metrics.AddRefused(refusal.Problem, 1)
-	defer r.src.Metrics.AddRefused(refusal.Problem, -1)
 	r.watch.deciding.Store(true)
 	defer r.watch.deciding.Store(false)
+	return r.src.awaitDecision(ctx, r.id, r.log, refusal)
+}
+
+func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Logger, refusal *app.Refusal) (*app.Acceptance, error) {
+	t := s.App.Topology
+	refusal.Instance = s.Instance
+	s.Metrics.AddRefused(refusal.Problem, 1)
+	defer s.Metrics.AddRefused(refusal.Problem, -1)
 	for first := true; ; first = false {
-		decisions, err := r.src.Decisions(ctx)
+		decisions, err := s.Decisions(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if accepted, ok := decisions.Accepted(refusal); ok {
-			r.log.Warn("decision accepted", "problem", string(refusal.Problem), "way", string(accepted.Way), "by", accepted.By, "why", accepted.Why)
-			r.src.Explain(r.id, "")
+			log.Warn("decision accepted", "problem", string(refusal.Problem), "record", refusal.Record, "way", string(accepted.Way), "by", accepted.By, "why", accepted.Why)
+			s.Explain(id, "")
 			if _, listed := decisions.Refusals[refusal.Name()]; !listed {
 				return &accepted, nil
 			}
-			return &accepted, app.RemoveRefusal(ctx, r.src.Client, t, refusal)
+			return &accepted, app.RemoveRefusal(ctx, s.Client, t, refusal)
 		}
 		if first {
-			if err := app.WriteRefusal(ctx, r.src.Client, t, refusal); err != nil {
+			if err := app.WriteRefusal(ctx, s.Client, t, refusal); err != nil {
 				return nil, err
 			}
-			r.log.Error("partition refused, waiting for a decision", "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
-			r.src.Explain(r.id, refusal.Text())
+			log.Error("partition refused, waiting for a decision", "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
+			s.Explain(id, refusal.Text())
 		}
 		if err := kafka.Pause(ctx, DecisionPoll); err != nil {
 			return nil, err
@@ -225,7 +230,7 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 		return r.trust(f)
 	case app.BelieveChangelog:
 		return f.start, r.renew(ctx, true)
-	case app.BelieveNothing, app.InputLost, app.FromMark, app.FromStart, app.FromGroup, app.FromOffset:
+	case app.BelieveNothing, app.InputLost, app.FromMark, app.FromStart, app.FromGroup, app.FromOffset, app.SkipRecord:
 	}
 	return r.begin(ctx, f)
 }

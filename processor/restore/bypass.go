@@ -2,6 +2,8 @@ package restore
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -23,14 +25,26 @@ type Bypass struct {
 // StartBypass reads a task's last checkpoint in a goroutine of its own, which calls
 // finished at its end. Like a restore it starts after the group's stable offset
 // fetch, so no open transaction of a former owner can commit later.
-func StartBypass(ctx context.Context, src *Source, id app.TaskID, finished func()) *Bypass {
+func StartBypass(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, finished func()) *Bypass {
 	b := &Bypass{}
 	b.start(ctx, finished, func(ctx context.Context) {
 		changelog := src.App.ChangelogOf(id.Topic)
 		reader := src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition)
-		var last wire.Fold
-		var start int64
-		last, start, b.Err = app.LastCheckpoint(ctx, reader)
+		skipped := skips{}
+		reader.Skip(skipped.has)
+		last, start, err := app.LastCheckpoint(ctx, reader)
+		for ctx.Err() == nil {
+			unreadable, ok := errors.AsType[*wire.UnreadableError](err)
+			if !ok {
+				break
+			}
+			refusal := refuseLogged(id, unreadable)
+			if _, err = src.awaitDecision(ctx, id, log, &refusal); err == nil {
+				skipped[unreadable.Offset] = unreadable.Digest
+				last, start, err = app.LastCheckpoint(ctx, reader)
+			}
+		}
+		b.Err = err
 		b.Checkpoint, b.Found = last.Newest(), last.IsWhole()
 		b.Emptied = !b.Found && start > 0
 		if b.Err != nil {

@@ -20,6 +20,13 @@ func (r *Restore) addCheckpoint(stored []byte, number uint32, value []byte) ([]b
 	return stored, nil
 }
 
+// checkCounts returns an error if the counts of a whole checkpoint cannot be read.
+func checkCounts(a *app.App, fold *wire.Fold) error {
+	c, counts := fold.Newest(), app.NewCounts(a)
+	_, err := counts.Decode(&c, a.Set)
+	return err
+}
+
 // keepsUp reports whether the store gets each checkpoint that the restore reads, with the
 // position after it. It gets none while the changelog alone is not the whole state, or lacks
 // a checkpoint: if the restore is interrupted, the next one must decide the same.

@@ -51,6 +51,7 @@ type Restore struct {
 	accepted     *app.Acceptance
 	local        string // localWarm or localCold; "" before the store was located
 	tally        *tally // of Store; nil for none
+	skips        skips  // of the changelog
 	// fold is the newest checkpoint up to position, the changelog offset up to which the
 	// attempt has read. firsts are the latest first seen times of the rows that it has read.
 	fold     wire.Fold
@@ -102,7 +103,7 @@ func (r *Restore) awaitDisk(ctx context.Context) error {
 // at which a task without a checkpoint starts. The restore's goroutine calls finished
 // at its end.
 func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, waiting *app.Waiting, broken error, startAt int64, finished func()) *Restore {
-	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt}
+	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt, skips: skips{}}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
 	return r
 }
@@ -115,6 +116,11 @@ func (r *Restore) run(ctx context.Context) error {
 	for {
 		if err == nil {
 			err = r.once(ctx)
+		}
+		if unreadable, ok := errors.AsType[*wire.UnreadableError](err); ok {
+			if err = r.awaitSkip(ctx, unreadable); err == nil {
+				continue
+			}
 		}
 		if err == nil {
 			r.src.Metrics.restoreTime.Observe(time.Since(began).Seconds())
@@ -248,6 +254,7 @@ func (r *Restore) once(ctx context.Context) error {
 		}
 	}
 	reader := r.src.Leaders.NewReader(r.changelog, info.ID, r.id.Partition)
+	reader.Skip(r.skips.has)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -273,7 +280,11 @@ func (r *Restore) once(ctx context.Context) error {
 		if err := r.awaitDisk(ctx); err != nil {
 			return err
 		}
-		return r.noteFailure(r.apply(records, position))
+		err := r.apply(records, position)
+		if errors.As(err, new(*wire.UnreadableError)) {
+			return err // it is no failure of the store
+		}
+		return r.noteFailure(err)
 	})
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange):
@@ -309,13 +320,16 @@ func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	for _, rec := range records {
 		if number, ok := wire.CheckpointNumber(rec.Key); ok {
 			var err error
-			if stored, err = r.addCheckpoint(stored, number, rec.Value); err != nil {
-				return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+			if stored, err = r.addCheckpoint(stored, number, rec.Value); err == nil && number == 0 {
+				err = checkCounts(r.src.App, &r.fold)
+			}
+			if err != nil {
+				return wire.Unreadable(rec, err)
 			}
 			continue
 		}
 		if err := r.applyRows(rec); err != nil {
-			return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+			return err
 		}
 	}
 	r.position = position
@@ -343,8 +357,11 @@ func (r *Restore) applyOnDisk(ctx context.Context) func([]*kgo.Record, int64) er
 func (r *Restore) applyRows(rec *kgo.Record) error {
 	rows := 0
 	for row, err := range wire.RowsOf(rec) {
+		if err == nil {
+			err = checkClaim(row)
+		}
 		if err != nil {
-			return err
+			return wire.Unreadable(rec, err)
 		}
 		rows++
 		if err := r.put(row); err != nil {

@@ -137,9 +137,10 @@ type standby struct {
 func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *standby {
 	changelog := src.App.ChangelogOf(id.Topic)
 	b := &standby{
-		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String())},
+		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String()), skips: skips{}},
 		reader: src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition),
 	}
+	b.reader.Skip(b.r.skips.has)
 	b.lag.Store(-1)
 	ctx, yield := context.WithCancel(ctx)
 	b.r.yield = yield
@@ -206,7 +207,6 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	if err != nil {
 		return err
 	}
-	apply := b.r.applyOnDisk(ctx)
 	for {
 		b.position.Store(from)
 		end, err := b.reader.StableEnd(ctx)
@@ -215,15 +215,7 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 			return err
 		case err == nil:
 			note(max(0, end-from))
-			err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
-				if err := apply(records, position); err != nil {
-					return err
-				}
-				b.position.Store(position)
-				note(max(0, end-position))
-				return nil
-			})
-			if err != nil {
+			if err := b.read(ctx, from, end, note); err != nil {
 				return err
 			}
 			from = max(from, end)
@@ -241,6 +233,23 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	}
 }
 
+// read reads the changelog from one offset to another, without the records that an operator skips.
+func (b *standby) read(ctx context.Context, from, end int64, note func(lag int64)) error {
+	apply := b.r.applyOnDisk(ctx)
+	err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+		if err := apply(records, position); err != nil {
+			return err
+		}
+		b.position.Store(position)
+		note(max(0, end-position))
+		return nil
+	})
+	if b.r.skipsDecided(ctx, err) {
+		return b.read(ctx, b.position.Load(), end, note)
+	}
+	return err
+}
+
 // begin decides as a restore does from which offset to read. A changelog that lacks rows is
 // not followed: the restore would take its rows for all rows.
 func (b *standby) begin(ctx context.Context) (int64, error) {
@@ -249,6 +258,9 @@ func (b *standby) begin(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	f, err := b.r.gather(ctx, b.reader, start, end)
+	if b.r.skipsDecided(ctx, err) {
+		return b.begin(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -342,15 +342,15 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 }
 
 // ReadEnvelope decodes the envelope of a repartition record into e, whose slices then alias
-// the record key. A record without an envelope shows a bug or a foreign producer, because
-// only the router and the ingress produce to that topic.
+// the record key. A record without an envelope shows a foreign producer or a newer build, because
+// only the router and the ingress produce to that topic: the error is an UnreadableError.
 func ReadEnvelope(rec *kgo.Record, e *Envelope) error {
 	err := e.decode(rec.Key)
 	if err == nil && !e.Hashed.In(rec.Value) {
 		err = fmt.Errorf("%w: bytes %d to %d of the value are hashed, it has %d", errEnvelope, e.Hashed.Start, e.Hashed.Start+e.Hashed.Length, len(rec.Value))
 	}
 	if err != nil {
-		return fmt.Errorf("record %s/%d/%d: %w; only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, err)
+		return Unreadable(rec, err)
 	}
 	return nil
 }

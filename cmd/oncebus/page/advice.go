@@ -31,7 +31,7 @@ var advices = map[string]advice{
 		"Compare the topic's limits with the example. Its dead letters have the broker's error.", "METRICS.md#oncebusrecordsrefused"},
 	"transaction timed out, the next one has fewer records: if it has 1 record already, raise ONCEBUS_TRANSACTION_TIMEOUT": {
 		"Look for a slow broker or a slow disk.", "METRICS.md#oncebustransactionstimeout"},
-	"batch decompresses to too many bytes, skipped with a dead letter": {
+	"batch is damaged, or decompresses to too many bytes: skipped": {
 		"Find the producer of the batch, or raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES.", ""},
 	"lease expired without an outcome, dispatching again: executor died, or lease too short": {
 		"Look at the executors, or give the route a longer lease.", "METRICS.md#oncebusleaseexpirations"},
