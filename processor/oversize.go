@@ -2,6 +2,7 @@ package processor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 )
 
 // A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by
@@ -162,4 +164,38 @@ func (o *oversized) resume(client *kgo.Client) {
 	}
 	client.SetOffsets(offsets)
 	clear(o.batches)
+}
+
+// skipBatch emits one dead letter for a batch in the open transaction.
+func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
+	if x.router != nil {
+		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.BatchBytesMax())
+		x.marks.Skipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, batch.NextOffset)
+		return nil
+	}
+	t := x.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
+	if t == nil || t.state != running && t.state != bypassing {
+		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
+	}
+	if !t.Repartitioned {
+		t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax())
+		return nil
+	}
+	err := t.SkipForeign(batch)
+	if _, waits := x.tasks.await(x.client, t, err); waits {
+		delete(x.oversized.batches, t.ID) // the client fetches it again when the task goes on
+		return nil
+	}
+	return err
+}
+
+// resumeAfterBatches logs and counts the skipped batches of the committed transaction, and
+// lets the client fetch after them.
+func (x *transactions) resumeAfterBatches() {
+	for id, batch := range x.oversized.batches {
+		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
+		x.log.Warn("batch is damaged, or decompresses to too many bytes: skipped",
+			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
+	}
+	x.oversized.resume(x.client)
 }

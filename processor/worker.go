@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -425,32 +424,6 @@ func (w *worker) observe() (end func()) {
 		stop()
 		observing.Wait()
 		w.showInputs(nil)
-	}
-}
-
-// goOn lets the client fetch partitions of the routing stage whose start an operator has
-// decided.
-func (w *worker) goOn() {
-	decided := w.starts.takeDecided(w.txns.client.CommittedOffsets)
-	if len(decided) == 0 {
-		return
-	}
-	assigned := w.member.assigned()
-	for id, start := range decided {
-		if !assigned[id] {
-			continue // it was lost without a callback (A8)
-		}
-		if start.returned {
-			w.txns.observer.Returned(id)
-		}
-		if start.skips != nil {
-			w.txns.router.Skips[id] = start.skips
-		}
-		w.txns.marks.Assign(id, start.at, -1, start.mark)
-		w.txns.order.assign(id, start.at, math.MaxInt64)
-		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
-		w.member.place(id)
-		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	}
 }
 
