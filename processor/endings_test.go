@@ -88,6 +88,8 @@ func TestHangingTransactionOfASender(t *testing.T) {
 	})
 	must(t, sender.BeginTransaction())
 	must(t, sender.ProduceSync(ctx, &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"id":"x"}`)}).FirstErr())
+	assertFinding(t, b.diagnose(b.config("one"), 0), app.Fails, "transactions",
+		"the coordinator of its transactional id sender has completed it (CompleteCommit): readers wait before it -> kafka-transactions.sh abort --topic signals.raw --partition 1")
 	const series = `oncebus_hanging_transactions{partition="1",topic="signals.raw"}`
 	b.wait("the process to report it", func() bool {
 		err := i.Ready()
@@ -96,8 +98,6 @@ func TestHangingTransactionOfASender(t *testing.T) {
 	if !strings.Contains(b.logs.String(), "a transaction hangs") {
 		t.Error("the log does not say it")
 	}
-	assertFinding(t, b.diagnose(b.config("one"), 0), app.Fails, "transactions",
-		"the coordinator of its transactional id sender has completed it (CompleteCommit): readers wait before it -> kafka-transactions.sh abort --topic signals.raw --partition 1")
 	must(t, sender.EndTransaction(ctx, kgo.TryAbort))
 	b.ready(i)
 	if _, shown := gather(t, i)[series]; shown {

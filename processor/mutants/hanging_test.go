@@ -40,8 +40,8 @@ var hangingList = []mutant{
 	{
 		name:     "hangs-in-silence",
 		hazards:  []string{"C15"},
-		does:     "a sender's transaction that hangs in an input is not reported",
-		edits:    []edit{{"processor/hangwatch.go", "	h.board.setHanging(strings.Join(texts, \"; \"))\n", "	h.board.setHanging(strings.Join(texts[:0], \"; \"))\n"}},
+		does:     "doctor works over an input in which a sender's transaction hangs",
+		edits:    []edit{{"processor/app/hanging.go", "range f.hanging.hangs {", "range f.hanging.hangs[:0] {"}},
 		aims:     inProcessor("^TestHangingTransactionOfASender$"),
 		notInSim: "no sender of it has transactions",
 	},
