@@ -52,15 +52,7 @@ var mendList = []mutant{
 		hazards:  []string{"G16"},
 		does:     "the decision on one record skips all of the partition",
 		edits:    []edit{{"processor/wire/unreadable.go", "e.Record == o.Record && e.Digest == o.Digest", "e.Digest == o.Digest"}},
-		aims:     inProcessor("^TestUnreadableRoutedRecordOutlivesRestarts$"),
-		notInSim: "only oncebus writes its internal topics there",
-	},
-	{
-		name:     "foreign-changelog-record-skipped",
-		hazards:  []string{"G16"},
-		does:     "a restore leaves a record out that it cannot read, without a decision",
-		edits:    []edit{{"processor/restore/record.go", "	_, err := r.awaitDecision(ctx, &refusal)\n", "	var err error\n	_ = refusal\n"}},
-		aims:     inProcessor("^TestUnreadableChangelogRecordWaits$"),
+		aims:     []suite{wireSuite.aimed("^TestDecisionIsAboutOneRecord$")},
 		notInSim: "only oncebus writes its internal topics there",
 	},
 	{

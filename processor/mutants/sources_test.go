@@ -75,13 +75,6 @@ var sourceList = []mutant{
 		aims:    []suite{appSuite.aimed("^TestOffsetsAreOfRoutedRecords$")},
 	},
 	{
-		name:    "client-stays-ahead",
-		hazards: []string{"A21"},
-		does:    "after an abort the client goes on behind records that waited, and were dropped",
-		edits:   []edit{{"processor/routepoll.go", "	x.client.SetOffsets(x.marks.Offsets(ahead))\n", "	_ = ahead\n"}},
-		aims:    []suite{processorSuite.aimed("^TestCatchUpRoutesEachRecordOnce$")},
-	},
-	{
 		name:    "first-fetch-goes-ahead",
 		hazards: []string{"T33"},
 		does:    "a partition of which nothing was fetched yet makes no other one wait",
