@@ -68,9 +68,10 @@ func TestSimDayWithoutTraffic(t *testing.T) {
 			send("signals.raw", id, int32(n), began)
 			send("nightly.raw", id, int32(n), began)
 		}
-		if all := keys(); all["signals"] != 3 || all["nightly"] != 3 {
-			t.Errorf("%v keys at first, want 3 of each", all)
-		}
+		b.wait("3 keys of each", func() bool { // the state is published once a second
+			all := keys()
+			return all["signals"] == 3 && all["nightly"] == 3
+		})
 		time.Sleep(24 * time.Hour) //nolint:forbidigo // of virtual time
 		if all := keys(); all["signals"] != 0 || all["nightly"] != 3 {
 			t.Errorf("%v keys a day later, want those of nightly", all)
