@@ -143,6 +143,24 @@ func (w *worker) follow(last *hanging.Last) {
 	w.txns.produced.last = e
 }
 
+// endStop ends a clean stop: with the marks of the routing stage, and when the last transaction is
+// closed, so that no reader waits for the next start. A partition without a leader keeps it for
+// no longer than markMax.
+func (w *worker) endStop(ctx context.Context) {
+	if w.txns.router != nil {
+		w.markStop(ctx)
+	}
+	last := w.txns.produced.last
+	if last == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(context.Background(), w.cfg.markMax())
+	defer cancel()
+	if err := last.await(limited); err != nil {
+		w.log.Warn("stopped before the last transaction was known to be closed, the next start closes it", "error", err)
+	}
+}
+
 // followEnd follows the end of a transaction that has written something.
 func (x *transactions) followEnd() {
 	written, offsets := x.produced.written.take(), x.offsets

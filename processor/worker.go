@@ -206,9 +206,7 @@ func (w *worker) runClient(ctx context.Context) error {
 			return err
 		}
 	}
-	if w.txns.router != nil {
-		w.markStop(ctx)
-	}
+	w.endStop(ctx)
 	return nil
 }
 
