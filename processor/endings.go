@@ -109,15 +109,10 @@ func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 	if err != nil {
 		return nil, err
 	}
-	last := w.last(kadm.TopicsSet{}, map[string][]int32{})
+	last := w.last(kadm.TopicsSet{}, t.Numbers(w.member.subscribed()))
 	for name, topic := range topics {
 		for p := range topic.Partitions {
 			last.Partitions.Add(name, p)
-		}
-	}
-	for _, name := range w.member.subscribed() {
-		for p := range t.Topics[name].Partitions {
-			last.Offsets[name] = append(last.Offsets[name], p)
 		}
 	}
 	return last, nil

@@ -158,11 +158,9 @@ func (h *hangWatch) pendingOf(ctx context.Context, stage string) map[app.TaskID]
 	if err != nil {
 		return nil
 	}
-	for topic, partitions := range of {
+	for topic, partitions := range kafka.Unstable(of, stable) {
 		for _, p := range partitions {
-			if _, known := stable[topic][p]; !known {
-				pending[app.TaskID{Topic: topic, Partition: p}] = committed[topic][p].At
-			}
+			pending[app.TaskID{Topic: topic, Partition: p}] = committed[topic][p].At
 		}
 	}
 	return pending
@@ -170,13 +168,8 @@ func (h *hangWatch) pendingOf(ctx context.Context, stage string) map[app.TaskID]
 
 // offsetsOf returns the partitions of which the group of a stage has offsets.
 func (h *hangWatch) offsetsOf(stage string) map[string][]int32 {
-	t, of := h.newest().rt.Topology, map[string][]int32{}
-	for _, topic := range t.StageTopics(stage) {
-		for p := range t.Topics[topic].Partitions {
-			of[topic] = append(of[topic], p)
-		}
-	}
-	return of
+	t := h.newest().rt.Topology
+	return t.Numbers(t.StageTopics(stage))
 }
 
 // closeWorkers closes the last transactions of all workers of a stage.

@@ -42,12 +42,7 @@ func (f *Facts) readLags(ctx context.Context, c Conn, stage string, topics []str
 	if len(topics) == 0 {
 		return nil
 	}
-	partitions := map[string][]int32{}
-	for _, topic := range topics {
-		for p := range f.topology.Topics[topic].Partitions {
-			partitions[topic] = append(partitions[topic], p)
-		}
-	}
+	partitions := f.topology.Numbers(topics)
 	group := GroupName(f.Config.AppID, stage)
 	committed, err := kafka.CommittedOffsets(ctx, c.Client, group, partitions)
 	if err != nil {

@@ -242,6 +242,17 @@ func (t *Topology) Partitions(topics []string) kadm.TopicsSet {
 	return all
 }
 
+// Numbers returns the partitions of topics in the form of [kafka.StableOffsets].
+func (t *Topology) Numbers(topics []string) map[string][]int32 {
+	numbers := map[string][]int32{}
+	for _, name := range topics {
+		for p := range t.Topics[name].Partitions {
+			numbers[name] = append(numbers[name], p)
+		}
+	}
+	return numbers
+}
+
 func (t *Topology) external() []string {
 	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)
 }

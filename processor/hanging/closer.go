@@ -167,7 +167,10 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	case unused:
 		return true, nil
 	case open:
-		return !last.TakesOver, s.abort(ctx, last, at)
+		if last.TakesOver {
+			return false, s.abort(ctx, last.ID, at)
+		}
+		return true, nil
 	case begun:
 		return false, s.with(func(client *kgo.Client) error { return endWith(ctx, client, last.ID, at, true) })
 	case ending:
@@ -197,14 +200,10 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	return false, err
 }
 
-// abort aborts an open transaction of a caller that takes its id over. The coordinator does so when
-// the epoch is raised.
-func (s *Closer) abort(ctx context.Context, last *Last, at *state) error {
-	if !last.TakesOver {
-		return nil
-	}
+// abort aborts an open transaction. The coordinator does so when the epoch is raised.
+func (s *Closer) abort(ctx context.Context, id string, at *state) error {
 	return s.with(func(client *kgo.Client) error {
-		_, err := fence(ctx, client, last.ID, at, false)
+		_, err := fence(ctx, client, id, at, false)
 		return err
 	})
 }
@@ -234,7 +233,7 @@ func (s *Closer) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
 		} else if err != nil {
 			return false, err
 		}
-		if left = unstable(left, stable); look == pendingLooks {
+		if left = kafka.Unstable(left, stable); look == pendingLooks {
 			return len(left) > 0, nil
 		}
 		if len(left) > 0 && kafka.Pause(ctx, pendingPause) != nil {
@@ -242,19 +241,6 @@ func (s *Closer) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// unstable returns those of the partitions whose offset is part of an open transaction.
-func unstable(of map[string][]int32, stable map[string]map[int32]kafka.GroupOffset) map[string][]int32 {
-	left := map[string][]int32{}
-	for topic, partitions := range of {
-		for _, p := range partitions {
-			if _, known := stable[topic][p]; !known {
-				left[topic] = append(left[topic], p)
-			}
-		}
-	}
-	return left
 }
 
 // closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.

@@ -27,6 +27,19 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 	return fetchOffsets(ctx, client, group, partitions, true)
 }
 
+// Unstable returns those of the partitions that StableOffsets has omitted.
+func Unstable(of map[string][]int32, stable map[string]map[int32]GroupOffset) map[string][]int32 {
+	left := map[string][]int32{}
+	for topic, partitions := range of {
+		for _, p := range partitions {
+			if _, known := stable[topic][p]; !known {
+				left[topic] = append(left[topic], p)
+			}
+		}
+	}
+	return left
+}
+
 // CommittedOffsets is StableOffsets without regard to open transactions: it returns the
 // offsets before them. A group that does not exist has committed nothing.
 func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
