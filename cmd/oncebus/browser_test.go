@@ -159,6 +159,14 @@ func (b *browser) view(width, height int64, scheme string) {
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	// The page draws its charts again 100 ms after a change of size.
 	evaluate[bool](b, "new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true))), 200))")
+	b.awaitColours()
+}
+
+// awaitColours waits until no colour of the page is on its way to another one, which takes 0.2 s from the first frame that a busy
+// machine draws: a contrast in between is that of no state.
+func (b *browser) awaitColours() {
+	b.t.Helper()
+	b.await("the last colours", func() bool { return evaluate[int](b, "document.getAnimations().length") == 0 })
 }
 
 // checkAccess runs axe-core, whose rules are those of WCAG 2.2 AA and good practice, and fails the test with every violation.
@@ -167,6 +175,7 @@ func (b *browser) checkAccess(what string) {
 	if !evaluate[bool](b, "typeof axe !== 'undefined'") {
 		evaluate[bool](b, b.axe+"; true")
 	}
+	b.awaitColours() // a status that has just changed
 	type result struct {
 		Passes     int `json:"passes"`
 		Violations []struct {
