@@ -153,14 +153,14 @@ func (w *world) killRedrive(p *program.Process, after int64, inTransaction bool)
 			return notYetOr(err)
 		}
 		at = now
-		if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			w.t.Fatal(err)
 		}
 		open, err := w.openTransactions(ctx, w.topicsOf(redriveInputs)...)
 		if err == nil && (len(open) > 0) == inTransaction {
 			return p.Kill()
 		}
-		if err := syscall.Kill(p.PID(), syscall.SIGCONT); err != nil {
+		if err := p.Signal(syscall.SIGCONT); err != nil {
 			w.t.Fatal(err)
 		}
 		return notYetOr(err)

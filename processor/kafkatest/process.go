@@ -45,9 +45,14 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends sig to the process; after its end it has no effect.
+// Signal sends sig to the process; after its end it has no effect. Of SIGSTOP it returns when no thread of the process runs any
+// more: on a busy machine the threads work on until the one that the kernel chose to take the signal gets its turn.
 func (p *Process) Signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	err := p.cmd.Process.Signal(sig)
+	if err == nil && sig == syscall.SIGSTOP {
+		err = awaitStopped(p.cmd.Process.Pid)
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to process %d: %w", sig, p.cmd.Process.Pid, err)
 	}
 	return nil
