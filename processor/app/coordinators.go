@@ -36,7 +36,7 @@ func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
 		return fmt.Errorf("list the groups: %w", err)
 	}
 	open, _ := c.Admin.ListTransactions(ctx, nil, nil) // only the embedded broker has transactions without Kafka's topic
-	ids := []string{f.Config.AppID + "-manifest"}
+	ids := []string{ManifestName(f.Config.AppID)}
 	for _, stage := range f.Stages {
 		ids = append(ids, TransactionalID(f.Config.AppID, stage, 0, f.Config.InstanceID))
 		p := probe{resource: kafka.ResourceGroup, name: GroupName(f.Config.AppID, stage), operation: "Read", fresh: f.fresh(offsetsTopic) && len(groups) == 0}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 )
@@ -13,6 +16,27 @@ import (
 // hangingPause is the time between the two looks of a diagnosis at open transactions. A live
 // worker's transaction ends in between.
 const hangingPause = 2 * time.Second
+
+// OpenWriter registers a transactional id, which fences another Writer of it. topics are all that a
+// Writer of the id may have written to: what its last transaction left open there is closed first.
+func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration, topics []string, options ...kgo.Opt) (*hanging.Writer, error) {
+	found, err := DescribeTopics(ctx, c.Admin, topics...)
+	if err != nil {
+		return nil, err
+	}
+	partitions := kadm.TopicsSet{}
+	for name, topic := range found {
+		for p := range topic.Partitions {
+			partitions.Add(name, p)
+		}
+	}
+	closer := &hanging.Closer{Client: c.Client, Admin: c.Admin, Options: c.Options, Log: c.Log, Waits: func(reason string) {
+		if reason != "" {
+			c.Log.Warn("nothing is written before the last transaction is known to be closed", "transactional_id", id, "reason", reason)
+		}
+	}}
+	return closer.Open(ctx, id, partitions, timeout, options...)
+}
 
 // hangingFacts are what leaders and coordinators say about open transactions.
 type hangingFacts struct {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 )
 
@@ -80,10 +80,10 @@ func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide fun
 // fencedPause is the time until a fenced writer of the manifest tries again.
 const fencedPause = 50 * time.Millisecond
 
-// isFenced reports whether another writer of the manifest ended a transaction.
+// isFenced reports whether another writer of the manifest ended a transaction, or what this one wrote
+// waits to be closed: the next writer does that.
 func isFenced(err error) bool {
-	fenced := []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.ConcurrentTransactions, kerr.InvalidTxnState}
-	return slices.ContainsFunc(fenced, func(code error) bool { return errors.Is(err, code) })
+	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, hanging.ErrHangs)
 }
 
 func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
@@ -100,35 +100,19 @@ func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) (
 // transactional id. decide returns them; none writes nothing. It is called after every earlier
 // writer was fenced, so what it reads of the topic is what the records replace.
 func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*kgo.Record, error)) error {
-	client, err := s.manifestWriter(ctx, t)
+	w, err := s.OpenWriter(ctx, ManifestName(s.cfg.AppID), s.cfg.TransactionTimeout, []string{t.Manifest}, kgo.DefaultProduceTopic(t.Manifest))
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer w.Close()
 	records, err := decide()
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	if err := client.BeginTransaction(); err != nil {
-		return err
-	}
-	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
-		return errors.Join(fmt.Errorf("write to %s: %w", t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest)), client.EndTransaction(ctx, kgo.TryAbort))
-	}
-	return client.EndTransaction(ctx, kgo.TryCommit)
-}
-
-// manifestWriter returns a client with the transactional id of the manifest.
-func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, error) {
-	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
-		kafka.TransactionTimeout(s.cfg.TransactionTimeout))
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return nil, err
-	}
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		client.Close()
-		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
-	}
-	return client, nil
+	return w.Write(ctx, func() error {
+		for _, rec := range records {
+			w.Produce(rec)
+		}
+		return nil
+	})
 }

@@ -64,7 +64,7 @@ func (s *Seen) Write(ctx context.Context, client *kgo.Client, t *Topology) error
 // ReadSeen returns the newest rows of the processes of an app, by instance. A row that cannot be
 // read is left out, as if it had not been written.
 func ReadSeen(ctx context.Context, c Conn, app string) (map[string]Seen, error) {
-	t := &Topology{Manifest: app + "-manifest"}
+	t := &Topology{Manifest: ManifestName(app)}
 	var err error
 	if t.Topics, err = DescribeTopics(ctx, c.Admin, t.Manifest); err != nil {
 		return nil, err

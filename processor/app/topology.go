@@ -77,6 +77,9 @@ type Topology struct {
 	unlisted map[string]error
 }
 
+// ManifestName returns the topic of an app's manifest, and the transactional id of those who write it.
+func ManifestName(app string) string { return app + "-manifest" }
+
 // ChangelogName returns the changelog of a topic whose partitions are tasks.
 func ChangelogName(app, topic string) string {
 	if GenerationOf(app, topic) > 0 {
@@ -86,7 +89,7 @@ func ChangelogName(app, topic string) string {
 }
 
 func newTopology(app string, routes *rules.Routes) *Topology {
-	t := &Topology{App: app, Generation: 1, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
+	t := &Topology{App: app, Generation: 1, Manifest: ManifestName(app), Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
 	if len(t.Routed) > 0 {
 		t.Repartition = RepartitionName(app, 1)

@@ -25,6 +25,7 @@ type Client struct {
 	routes   *rules.Routes
 	deriver  *rules.Deriver
 	redact   *security.Redactor
+	log      *slog.Logger
 	options  []kgo.Opt // of every client
 	client   *kgo.Client
 	admin    *kadm.Client
@@ -45,12 +46,13 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 	}
 	cfg = cfg.WithBudget()
 	redact := security.NewRedactor(cfg.Config)
-	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
 	if err != nil {
 		return nil, err
 	}
 	opts = append(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner())), extra...)
-	c := &Client{cfg: cfg, routes: routes, deriver: cfg.NewDeriver(routes), redact: redact, options: opts}
+	c := &Client{cfg: cfg, routes: routes, deriver: cfg.NewDeriver(routes), redact: redact, log: log, options: opts}
 	c.client, err = kgo.NewClient(append(slices.Clone(opts), cfg.FetchOptions()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
@@ -67,7 +69,7 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 func (c *Client) Close() {
 	c.client.Close()
 	if c.writer != nil {
-		c.writer.client.Close()
+		c.writer.Writer.Close()
 	}
 }
 

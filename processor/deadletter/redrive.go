@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 )
 
@@ -54,9 +53,6 @@ type Report struct {
 
 // ErrFenced says that another redrive or drop of the app has begun.
 var ErrFenced = errors.New("another redrive or drop of this app took over, or this one took longer than ONCEBUS_TRANSACTION_TIMEOUT for a transaction; what was committed stays: run it again, it goes on where it stopped")
-
-// errUnknownOutcome says that a transaction may have committed or not.
-var errUnknownOutcome = errors.New("whether the last transaction committed is unknown: run it again, it goes on where it stopped and sends none twice")
 
 // Redrive produces the selected dead letters to their inputs again, in the order of their raw
 // partitions. Each transaction has records and the progress that names their dead letters, so
@@ -200,7 +196,8 @@ func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]a
 type writer struct {
 	*Client
 
-	client *kgo.Client
+	*hanging.Writer
+
 	limits map[string]app.InputLimits
 }
 
@@ -209,19 +206,14 @@ type writer struct {
 // change it any more.
 func (c *Client) register(ctx context.Context) error {
 	w := &writer{Client: c}
-	id := TransactionalID(c.cfg.AppID)
-	client, err := kgo.NewClient(append(slices.Clone(c.options),
-		kgo.TransactionalID(id),
-		kafka.TransactionTimeout(c.cfg.TransactionTimeout),
-		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }),
-		kafka.EndOnce(c.cfg.TransactionTimeout))...)
+	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
+	var err error
+	w.Writer, err = conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, append(c.inputs(), app.ManifestName(c.cfg.AppID)),
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }))
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return err
 	}
-	w.client, c.writer = client, w
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		return fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
-	}
+	c.writer = w
 	return nil
 }
 
@@ -242,38 +234,18 @@ func (w *writer) commit(records []*kgo.Record, done []Position, to State) error 
 func (w *writer) commitRecords(records []*kgo.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*w.cfg.TransactionTimeout)
 	defer cancel()
-	if err := w.client.BeginTransaction(); err != nil {
-		return fmt.Errorf("begin a transaction: %w", err)
-	}
-	var mu sync.Mutex // promises of several brokers run at the same time
-	var failed error
-	for _, rec := range records {
-		w.client.Produce(context.Background(), rec, func(rec *kgo.Record, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && failed == nil {
-				failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
-			}
-		})
-	}
-	if err := w.client.Flush(ctx); err != nil {
-		return fmt.Errorf("%w: the brokers did not accept its records in time: %w", errUnknownOutcome, err)
-	}
-	if failed != nil {
-		return errors.Join(asFenced(failed), w.client.EndTransaction(ctx, kgo.TryAbort))
-	}
-	if err := w.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return asFenced(fmt.Errorf("%w: %w", errUnknownOutcome, err))
-	}
-	return nil
+	return asFenced(w.Write(ctx, func() error {
+		for _, rec := range records {
+			w.Produce(rec)
+		}
+		return nil
+	}))
 }
 
 // asFenced wraps ErrFenced around the error of a producer that was fenced.
 func asFenced(err error) error {
-	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
-		if errors.Is(err, code) {
-			return fmt.Errorf("%w: %w", ErrFenced, err)
-		}
+	if hanging.IsFenced(err) {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
 	return err
 }

@@ -30,6 +30,7 @@ type forgetful struct {
 	drops, fails int
 	leaderless   int // questions to the leader without an answer
 	requests     int
+	produced     int // requests with records
 	maxTimeout   int32
 }
 
@@ -43,7 +44,7 @@ func (f *forgetful) answers(t *testing.T) *Closer {
 	t.Cleanup(cluster.Close)
 	for key, answer := range map[kmsg.Key]func(kmsg.Request) kmsg.Response{
 		kmsg.DescribeTransactions: f.describe, kmsg.DescribeProducers: f.producers, kmsg.InitProducerID: f.init,
-		kmsg.AddPartitionsToTxn: f.add, kmsg.EndTxn: f.end,
+		kmsg.AddPartitionsToTxn: f.add, kmsg.EndTxn: f.end, kmsg.Produce: f.produce,
 	} {
 		cluster.ControlKey(key.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			cluster.KeepControl()
@@ -97,7 +98,7 @@ func (f *forgetful) producers(req kmsg.Request) kmsg.Response {
 func (f *forgetful) init(req kmsg.Request) kmsg.Response {
 	init, resp := req.(*kmsg.InitProducerIDRequest), req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	switch {
-	case init.ProducerID != forgetfulProducer || init.ProducerEpoch != f.epoch:
+	case init.ProducerID >= 0 && (init.ProducerID != forgetfulProducer || init.ProducerEpoch != f.epoch):
 		resp.ErrorCode = kerr.ProducerFenced.Code
 	case init.TransactionTimeoutMillis > f.maxTimeout:
 		resp.ErrorCode = kerr.InvalidTransactionTimeout.Code

@@ -19,7 +19,8 @@ func TestStoppedProcessDoesNothing(t *testing.T) {
 	if os.Getenv("ONCEBUS_TEST_BUSY") != "" {
 		for range 8 {
 			go func() {
-				for {
+				for n := 0; ; n++ {
+					_ = n
 				}
 			}()
 		}

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
+	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -48,8 +49,8 @@ const (
 type copier struct {
 	*Mover
 
-	client  *kgo.Client // with the transactional id
-	number  int64       // of the switch
+	writer  *hanging.Writer
+	number  int64 // of the switch
 	to      int32
 	topic   string // the changelog of the new generation
 	limit   int    // of a pack
@@ -60,26 +61,26 @@ type copier struct {
 	p  copies
 }
 
-// openCopier registers the transactional id, which fences another copier.
-func (m *Mover) openCopier(ctx context.Context) (*kgo.Client, error) {
-	id := TransactionalID(m.cfg.AppID)
-	client, err := kgo.NewClient(append(slices.Clone(m.options),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), kafka.TransactionTimeout(m.cfg.TransactionTimeout),
-		kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
-		kafka.EndOnce(m.cfg.TransactionTimeout))...)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+// openCopier registers the transactional id, which fences another copier. before is the last
+// switch, whose copier may have left something open; nil for none.
+func (m *Mover) openCopier(ctx context.Context, before *app.Switch) (*hanging.Writer, error) {
+	topics := []string{m.app.Topology.Manifest}
+	if before != nil {
+		topics = append(topics, m.copiedTo(before))
 	}
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		client.Close()
-		return nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
-	}
-	return client, nil
+	return m.conn.OpenWriter(ctx, TransactionalID(m.cfg.AppID), m.cfg.TransactionTimeout, topics,
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(4<<20),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()))
+}
+
+// copiedTo returns the changelog to which a switch copies.
+func (m *Mover) copiedTo(sw *app.Switch) string {
+	return app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number))
 }
 
 // newCopier returns the copier of a switch, whose topics exist, at its progress.
-func (m *Mover) newCopier(client *kgo.Client, sw *app.Switch, rows app.Rows) (*copier, error) {
-	c := &copier{Mover: m, client: client, number: sw.Number, to: sw.To, sources: sw.Sources(m.app.Topology), topic: app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number)), limit: packBytes}
+func (m *Mover) newCopier(w *hanging.Writer, sw *app.Switch, rows app.Rows) (*copier, error) {
+	c := &copier{Mover: m, writer: w, number: sw.Number, to: sw.To, sources: sw.Sources(m.app.Topology), topic: m.copiedTo(sw), limit: packBytes}
 	for _, id := range c.sources {
 		name := app.ChangelogName(m.cfg.AppID, id.Topic)
 		c.readers = append(c.readers, m.leaders.NewReader(name, m.app.Topology.Topics[name].ID, id.Partition))
@@ -126,35 +127,25 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 // transaction runs one transaction, which ends with the progress.
 func (c *copier) transaction(produce func() error) error {
 	before := copies{Switch: c.p.Switch, Positions: slices.Clone(c.p.Positions), Rows: slices.Clone(c.p.Rows), First: c.p.First}
-	if err := c.client.BeginTransaction(); err != nil {
-		return asReplaced(err)
-	}
 	// Not the caller's context: a cancelled record may be written (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.cfg.TransactionTimeout)
 	defer cancel()
-	err := produce()
-	if err == nil {
-		var value []byte
-		if value, err = json.Marshal(&c.p); err == nil {
-			err = c.client.ProduceSync(ctx, &kgo.Record{Topic: c.app.Topology.Manifest, Key: []byte(copiesKey), Value: value}).FirstErr()
+	err := c.writer.Write(ctx, func() error {
+		if err := produce(); err != nil {
+			return err
 		}
-	}
-	if err == nil {
-		err = c.client.Flush(ctx)
-	}
+		value, err := json.Marshal(&c.p)
+		if err != nil {
+			return err
+		}
+		c.writer.Produce(&kgo.Record{Topic: c.app.Topology.Manifest, Key: []byte(copiesKey), Value: value})
+		return nil
+	})
 	if err != nil {
 		c.p = before
-		return errors.Join(asReplaced(err), c.client.EndTransaction(ctx, kgo.TryAbort))
 	}
-	return asReplaced(c.client.EndTransaction(ctx, kgo.TryCommit))
-}
-
-// asReplaced wraps app.ErrReplaced around the error of a producer that was fenced.
-func asReplaced(err error) error {
-	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
-		if errors.Is(err, code) {
-			return fmt.Errorf("%w: %w", app.ErrReplaced, err)
-		}
+	if hanging.IsFenced(err) {
+		return fmt.Errorf("%w: %w", app.ErrReplaced, err)
 	}
 	return err
 }
@@ -162,7 +153,7 @@ func asReplaced(err error) error {
 // chunk copies a part of each changelog that is left, in the open transaction.
 func (c *copier) chunk(ctx context.Context, ends []int64) error {
 	var wg sync.WaitGroup
-	var failed produceErr
+	errs := make([]error, len(c.readers))
 	turn := make(chan struct{}, copyReaders)
 	for p := range c.readers {
 		if c.p.Positions[p] >= ends[p] {
@@ -171,42 +162,19 @@ func (c *copier) chunk(ctx context.Context, ends []int64) error {
 		wg.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			failed.note(c.copyFrom(ctx, int32(p), ends[p], &failed))
+			errs[p] = c.copyFrom(ctx, int32(p), ends[p])
 		})
 	}
 	wg.Wait()
-	if err := c.client.Flush(ctx); err != nil {
-		return err
-	}
-	return failed.err()
-}
-
-// produceErr is the first error of several goroutines.
-type produceErr struct {
-	mu    sync.Mutex
-	first error
-}
-
-func (e *produceErr) note(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.first == nil {
-		e.first = err
-	}
-}
-
-func (e *produceErr) err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.first
+	return errors.Join(errs...)
 }
 
 // errChunk ends the reading of a changelog at the bytes of one transaction.
 var errChunk = errors.New("enough for one transaction")
 
 // copyFrom copies a part of the changelog of a source, which has this number.
-func (c *copier) copyFrom(ctx context.Context, p int32, end int64, failed *produceErr) error {
-	part := &part{copier: c, from: p, packs: make([]dedup.Pack, c.to), rows: make([]int64, c.to), failed: failed}
+func (c *copier) copyFrom(ctx context.Context, p int32, end int64) error {
+	part := &part{copier: c, from: p, packs: make([]dedup.Pack, c.to), rows: make([]int64, c.to)}
 	position, bytes := c.p.Positions[p], 0
 	err := c.readers[p].Read(ctx, position, end, func(records []*kgo.Record, next int64) error {
 		for _, rec := range records {
@@ -251,7 +219,6 @@ type part struct {
 	sent   uint32
 	packs  []dedup.Pack // by new partition
 	rows   []int64
-	failed *produceErr
 }
 
 // add copies the rows of a changelog record. Single ones stay as they are.
@@ -276,7 +243,7 @@ func (p *part) add(rec *kgo.Record) error {
 			continue
 		}
 		p.send(to) // rows of one key keep their order
-		p.produce(&kgo.Record{Topic: p.topic, Partition: to, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
+		p.writer.Produce(&kgo.Record{Topic: p.topic, Partition: to, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
 	}
 	return nil
 }
@@ -288,7 +255,7 @@ func (p *part) send(to int32) {
 		return
 	}
 	key := wire.AppendPackKey(nil, packMark|int64(p.from)<<44|p.offset, p.sent)
-	p.produce(&kgo.Record{Topic: p.topic, Partition: to, Key: key, Value: slices.Clone(pack.Bytes())})
+	p.writer.Produce(&kgo.Record{Topic: p.topic, Partition: to, Key: key, Value: slices.Clone(pack.Bytes())})
 	pack.Reset()
 	p.sent++
 }
@@ -299,14 +266,6 @@ func (p *part) flush() {
 	}
 }
 
-func (p *part) produce(rec *kgo.Record) {
-	p.client.Produce(context.Background(), rec, func(_ *kgo.Record, err error) {
-		if err != nil {
-			p.failed.note(fmt.Errorf("copy a row to %s/%d: %w", rec.Topic, rec.Partition, err))
-		}
-	})
-}
-
 // writeFirst writes the first checkpoints of the new tasks, from the closed ones.
 func (c *copier) writeFirst(closed []wire.Checkpoint) error {
 	counts, err := wire.EventCounts(closed)
@@ -314,18 +273,15 @@ func (c *copier) writeFirst(closed []wire.Checkpoint) error {
 		return err
 	}
 	return c.transaction(func() error {
-		records := make([]*kgo.Record, 0, c.to)
 		for to := range c.to {
 			first := wire.FirstOf(closed)
 			first.Rows = c.p.Rows[to]
 			if to == 0 {
 				first.Counts = counts // the sums of the app stay the same
 			}
-			records = append(records, &kgo.Record{Topic: c.topic, Partition: to, Key: []byte(wire.CheckpointKey), Value: first.Append(nil)})
+			c.writer.Produce(&kgo.Record{Topic: c.topic, Partition: to, Key: []byte(wire.CheckpointKey), Value: first.Append(nil)})
 		}
 		c.p.First = true
-		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.TransactionTimeout)
-		defer cancel()
-		return c.client.ProduceSync(ctx, records...).FirstErr()
+		return nil
 	})
 }

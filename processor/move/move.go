@@ -18,6 +18,7 @@ import (
 	"oncebus/dedup/routesets"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/processor/switchover"
@@ -122,7 +123,7 @@ type run struct {
 
 	o      *Options
 	sw     *app.Switch
-	client *kgo.Client // of the copier
+	writer *hanging.Writer // of the copier
 	copier *copier
 	routes *rules.Routes // that the act puts in force; nil without prepartitioned topics
 	act    *app.Act
@@ -157,15 +158,19 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	if want.Phase == switchover.Done {
 		return &State{Switch: *want, Already: true}, nil
 	}
-	client, err := m.openCopier(ctx)
+	before, err := app.SwitchIn(rows)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
+	writer, err := m.openCopier(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	defer writer.Close()
 	var leader [8]byte
 	_, _ = rand.Read(leader[:]) // never fails
 	want.Leader = hex.EncodeToString(leader[:])
-	r := &run{Mover: m, o: o, client: client}
+	r := &run{Mover: m, o: o, writer: writer}
 	if len(want.Inputs) > 0 {
 		r.routes = m.routes
 	}
@@ -319,7 +324,7 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 		return f, err
 	}
 	if r.copier == nil {
-		if r.copier, err = r.newCopier(r.client, r.sw, rows); err != nil {
+		if r.copier, err = r.newCopier(r.writer, r.sw, rows); err != nil {
 			return f, err
 		}
 	}

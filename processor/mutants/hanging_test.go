@@ -45,4 +45,20 @@ var hangingList = []mutant{
 		aims:     inProcessor("^TestHangingTransactionOfASender$"),
 		notInSim: "no sender of it has transactions",
 	},
+	{
+		name:     "writer-takes-over-what-hangs",
+		hazards:  []string{"C4"},
+		does:     "a command registers its transactional id while the last transaction under it hangs",
+		edits:    []edit{{"processor/hanging/writer.go", "if err = s.Close(ctx, Last{ID: id, Partitions: partitions, TakesOver: true}); err == nil {", "if partitions != nil {"}},
+		aims:     []suite{hangingSuite.aimed("^TestWriterBeginsNoTransactionBeforeTheLastIsClosed$")},
+		notInSim: "its broker drops no marker",
+	},
+	{
+		name:     "writer-trusts-the-commit",
+		hazards:  []string{"C4"},
+		does:     "a command begins a transaction when the last one is committed, and does not look whether it is closed",
+		edits:    []edit{{"processor/hanging/writer.go", "if err := w.closer.AwaitClosed(ctx, last, w.producer, w.denied); err != nil {", "if err := ctx.Err(); err != nil && last != nil {"}},
+		aims:     []suite{hangingSuite.aimed("^TestWriterBeginsNoTransactionBeforeTheLastIsClosed$")},
+		notInSim: "its broker drops no marker",
+	},
 }

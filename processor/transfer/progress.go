@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -75,27 +74,22 @@ var ErrFenced = errors.New("another seed of this app took over; what was written
 type journal struct {
 	*Client
 
-	client *kgo.Client
+	writer *hanging.Writer
 	key    string
 }
 
 // openJournal registers the transactional id, which fences another journal, and then reads the
 // progress of a file; nil for none.
 func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progress, error) {
-	id := TransactionalID(c.cfg.AppID)
-	client, err := kgo.NewClient(append(slices.Clone(c.options),
-		kgo.TransactionalID(id), kafka.TransactionTimeout(c.cfg.TransactionTimeout), kafka.EndOnce(c.cfg.TransactionTimeout))...)
+	conn := c.conn()
+	w, err := conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, []string{c.app.Topology.Manifest})
 	if err != nil {
-		return nil, nil, fmt.Errorf("client: %w", err)
+		return nil, nil, err
 	}
-	j := &journal{Client: c, client: client, key: key}
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		client.Close()
-		return nil, nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
-	}
+	j := &journal{Client: c, writer: w, key: key}
 	p, err := j.read(ctx)
 	if err != nil {
-		client.Close()
+		w.Close()
 		return nil, nil, err
 	}
 	return j, p, nil
@@ -133,25 +127,16 @@ func (j *journal) write(p *progress) error {
 	// Not the caller's context: a cancelled record may be written (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*j.cfg.TransactionTimeout)
 	defer cancel()
-	if err := j.client.BeginTransaction(); err != nil {
-		return err
-	}
-	rec := &kgo.Record{Topic: j.app.Topology.Manifest, Key: []byte(j.key), Value: value}
-	if err := j.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return errors.Join(asFenced(fmt.Errorf("write the progress to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))), j.client.EndTransaction(ctx, kgo.TryAbort))
-	}
-	if err := j.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return asFenced(fmt.Errorf("commit the progress: %w", err))
-	}
-	return nil
+	return asFenced(j.writer.Write(ctx, func() error {
+		j.writer.Produce(&kgo.Record{Topic: j.app.Topology.Manifest, Key: []byte(j.key), Value: value})
+		return nil
+	}))
 }
 
 // asFenced wraps ErrFenced around the error of a producer that was fenced.
 func asFenced(err error) error {
-	for _, code := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
-		if errors.Is(err, code) {
-			return fmt.Errorf("%w: %w", ErrFenced, err)
-		}
+	if hanging.IsFenced(err) {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
 	return err
 }

@@ -125,7 +125,7 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	if s.journal, s.p, err = c.openJournal(ctx, app.SeedPrefix+o.Name); err != nil {
 		return nil, err
 	}
-	defer s.journal.client.Close()
+	defer s.journal.writer.Close()
 	if err := c.refuseMoving(ctx); err != nil {
 		return nil, err
 	}

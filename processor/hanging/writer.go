@@ -1,0 +1,118 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// ErrUnknown says that a transaction may be committed or not.
+var ErrUnknown = errors.New("whether the last transaction is committed is unknown: run it again, it goes on where it stopped")
+
+// IsFenced reports whether the error of a Writer says that another one registered its transactional id.
+func IsFenced(err error) bool {
+	return slices.ContainsFunc([]error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced},
+		func(code error) bool { return errors.Is(err, code) })
+}
+
+// A Writer writes transactions that commit no offsets, one after the other: those of a command, or of
+// the manifest. None begins before the last one is known to be closed in each of its partitions.
+// Only Produce may be called by several goroutines.
+type Writer struct {
+	Client *kgo.Client // with the transactional id
+
+	closer   *Closer
+	id       string
+	producer int64
+	denied   map[string]bool // topics that the user has no right to read
+
+	mu      sync.Mutex
+	written kadm.TopicsSet // by the open transaction
+	failed  error          // the first of its records that was not accepted
+}
+
+// Open closes what the last transaction of an id left open, and registers the id: that aborts a
+// transaction of another Writer, and fences it. partitions are all that a Writer of the id may have
+// written to. Open waits for their leaders until ctx is done.
+//
+// timeout bounds a transaction. The options are those of the client besides the Closer's.
+func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet, timeout time.Duration, options ...kgo.Opt) (*Writer, error) {
+	client, err := kgo.NewClient(append(slices.Concat(s.Options, options),
+		kgo.TransactionalID(id), kafka.TransactionTimeout(timeout), kafka.EndOnce(timeout))...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	w := &Writer{Client: client, closer: s, id: id, denied: map[string]bool{}, written: kadm.TopicsSet{}}
+	if err = s.Close(ctx, Last{ID: id, Partitions: partitions, TakesOver: true}); err == nil {
+		w.producer, _, err = client.ProducerID(ctx)
+	}
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("register %s: %w", id, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, id))
+	}
+	return w, nil
+}
+
+// Close ends the connections.
+func (w *Writer) Close() { w.Client.Close() }
+
+// Write runs one transaction. produce calls Produce; its error, or that of a record, aborts the
+// transaction. After an error the Writer must not be used any more: the next Open ends what is open.
+// An error that wraps [ErrUnknown] says that the transaction may be committed; one that wraps
+// [ErrHangs] comes of a committed one.
+func (w *Writer) Write(ctx context.Context, produce func() error) error {
+	if err := w.Client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	err := produce()
+	if flushed := w.Client.Flush(ctx); flushed != nil {
+		// No end is sent: a record that is on its way might come behind it (A2).
+		return errors.Join(err, fmt.Errorf("the brokers did not accept the records of %s in time: %w", w.id, flushed))
+	}
+	written, failed := w.take()
+	if err = errors.Join(err, failed); err != nil {
+		return errors.Join(err, w.Client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	if err := w.Client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	last := &Last{ID: w.id, Partitions: written}
+	if err := w.closer.AwaitClosed(ctx, last, w.producer, w.denied); err != nil {
+		return fmt.Errorf("the last transaction is committed, run it again, which closes it where it is open: %w", err)
+	}
+	return nil
+}
+
+// Produce hands a record of the open transaction to the client.
+func (w *Writer) Produce(rec *kgo.Record) {
+	// Not a context that may end: a record that is cancelled may be written (A2).
+	w.Client.Produce(context.Background(), rec, w.note)
+}
+
+// note notes where a record went, and the first error.
+func (w *Writer) note(rec *kgo.Record, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written.Add(rec.Topic, rec.Partition)
+	if err != nil && w.failed == nil {
+		w.failed = fmt.Errorf("produce to %s/%d: %w", rec.Topic, rec.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+	}
+}
+
+// take returns what note has noted, and forgets it.
+func (w *Writer) take() (written kadm.TopicsSet, failed error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	written, failed = w.written, w.failed
+	w.written, w.failed = kadm.TopicsSet{}, nil
+	return written, failed
+}
