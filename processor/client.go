@@ -299,6 +299,9 @@ func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map
 			}
 		}
 	}
+	if w.txns.router != nil {
+		w.starts.place(offsets, false)
+	}
 }
 
 // resolveStarts sets the offset of every partition for which the group has none, and

@@ -1,13 +1,18 @@
 package processor_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor"
 )
 
 // TestInputWithoutALeaderKeepsNoOtherBack: a process starts while the offsets of one of its inputs
@@ -44,4 +49,41 @@ func testInputWithoutALeader(t *testing.T, failure *kerr.Error) {
 	if out := b.outputs("signals.unique"); len(out) != 3 {
 		t.Errorf("came out: %v", out)
 	}
+}
+
+// TestMarkerOfALaterLeaderIsNoLoss: the leader of an input moves inside of a transaction of its sender,
+// so that its marker has a later leader epoch than its records, and moves again behind the marker. A
+// client that compares with the epoch of the records takes that for lost records.
+func TestMarkerOfALaterLeaderIsNoLoss(t *testing.T) {
+	t.Parallel()
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		t.Run("moved", func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, routes, kfake.NumBrokers(2))
+			b.createTopic("signals.raw", 1)
+			i := b.ready(b.start(b.config("one")))
+			sender := b.newClient(kgo.TransactionalID("sender"))
+			for n := range 4 {
+				must(t, sender.BeginTransaction())
+				must(t, sender.ProduceSync(t.Context(), signal(fmt.Sprint("in-", n), 0, testTime)).FirstErr())
+				must(t, b.cluster.MoveTopicPartition("signals.raw", 0, int32(n%2)))
+				must(t, sender.EndTransaction(t.Context(), kgo.TryCommit))
+				b.drain(i, "signals.raw") // the client stands behind the marker
+				must(t, b.cluster.MoveTopicPartition("signals.raw", 0, int32((n+1)%2)))
+				b.produce(signal(fmt.Sprint("behind-", n), 0, testTime))
+				b.drain(i, "signals.raw")
+			}
+			if out := b.outputs("signals.unique"); len(out) != 8 {
+				t.Errorf("%d events came out, want 8: %v", len(out), out)
+			}
+			if refused := b.refusals(); len(refused) > 0 {
+				t.Errorf("partitions wait: %+v", refused)
+			}
+			for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
+				if n := testutil.ToFloat64(i.Rebuilt().WithLabelValues(stage)); n > 0 {
+					t.Errorf("%v new clients of stage %s", n, stage)
+				}
+			}
+		})
+	})
 }

@@ -25,7 +25,7 @@ import (
 // The client does not repeat the announcement, not even after an abort, which may or
 // may not rewind it. So the open transaction skips an announced batch, or the worker
 // replaces the client. A poll may miss the announcement: SetOffsets drops all fetches
-// that were not polled yet (franz-go v1.22.2). The client also logs the announcement.
+// that were not polled yet (franz-go v1.22.3). The client also logs the announcement.
 // So the worker also replaces the client if a batch is in the log and in no poll.
 // Otherwise its partition would stall for ever.
 

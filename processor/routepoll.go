@@ -68,7 +68,7 @@ func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
 // goOn lets the client fetch partitions of the routing stage whose start an operator has
 // decided.
 func (w *worker) goOn() {
-	decided := w.starts.takeDecided(w.txns.client.CommittedOffsets)
+	decided := w.starts.takeDecided()
 	if len(decided) == 0 {
 		return
 	}

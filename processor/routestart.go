@@ -170,6 +170,8 @@ type routeStarts struct {
 	// have no leader.
 	unlisted map[app.TaskID]*unlistedPartition
 	decided  map[app.TaskID]decidedStart // for the worker
+	// placing are partitions from resolve until placed: the client has not paused those that wait.
+	placing map[app.TaskID]bool
 }
 
 // decidedStart is where a partition goes on that an operator has decided, or that has a leader again.
@@ -186,7 +188,7 @@ type waitingPartition struct {
 }
 
 func newRouteStarts(s *shared) *routeStarts {
-	r := &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, unlisted: map[app.TaskID]*unlistedPartition{}, decided: map[app.TaskID]decidedStart{}}
+	r := &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, unlisted: map[app.TaskID]*unlistedPartition{}, decided: map[app.TaskID]decidedStart{}, placing: map[app.TaskID]bool{}}
 	r.on.Store(s.newest())
 	return r
 }
@@ -195,6 +197,7 @@ func newRouteStarts(s *shared) *routeStarts {
 // decision, or for a leader; their offset has no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks, order *timeOrder) (waiting map[app.TaskID]bool, err error) {
 	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
+	r.place(offsets, true)
 	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
 	if errors.As(err, new(*wire.UnreadableError)) {
 		return r.awaitHold(offsets, err), nil
@@ -358,6 +361,22 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	for topic, partitions := range gone {
 		for _, p := range partitions {
 			r.remove(app.TaskID{Topic: topic, Partition: p})
+			delete(r.placing, app.TaskID{Topic: topic, Partition: p})
+		}
+	}
+}
+
+// place notes partitions that are being placed, or no longer.
+func (r *routeStarts) place(offsets map[string]map[int32]kgo.Offset, placing bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for topic, partitions := range offsets {
+		for p := range partitions {
+			if id := (app.TaskID{Topic: topic, Partition: p}); placing {
+				r.placing[id] = true
+			} else {
+				delete(r.placing, id)
+			}
 		}
 	}
 }
@@ -383,6 +402,7 @@ func (r *routeStarts) begin(on *edition) {
 		r.remove(id)
 	}
 	clear(r.decided)
+	clear(r.placing)
 }
 
 func (r *routeStarts) remove(id app.TaskID) {
@@ -476,17 +496,14 @@ func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
 	}
 }
 
-// takeDecided returns the partitions that go on, of those that the client has: it has an offset of
-// each. What is set of another one is lost, as the client then begins where adjustOffsets says.
-func (r *routeStarts) takeDecided(clientHas func() map[string]map[int32]kgo.EpochOffset) map[app.TaskID]decidedStart {
+// takeDecided returns the partitions that go on. One that is still being placed would be paused
+// afterwards, and stay so.
+func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.decided) == 0 {
-		return nil
-	}
-	has, decided := clientHas(), map[app.TaskID]decidedStart{}
+	decided := map[app.TaskID]decidedStart{}
 	for id, start := range r.decided {
-		if _, ok := has[id.Topic][id.Partition]; ok {
+		if !r.placing[id] {
 			decided[id] = start
 			delete(r.decided, id)
 		}

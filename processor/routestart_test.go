@@ -49,11 +49,6 @@ func newHeldManifest(t *testing.T) *heldManifest {
 	return h
 }
 
-// clientHas returns the offset of a client that has the partition.
-func (h *heldManifest) clientHas() map[string]map[int32]kgo.EpochOffset {
-	return map[string]map[int32]kgo.EpochOffset{h.id.Topic: {h.id.Partition: {}}}
-}
-
 func (h *heldManifest) refused() *waitingPartition {
 	return &waitingPartition{facts: routeFacts{end: 9}, refusal: app.Refusal{Topic: h.id.Topic, Partition: h.id.Partition, Facts: "facts", Ways: []app.Way{app.FromOffset}}}
 }
@@ -81,7 +76,7 @@ func TestRebalanceWaitsForNoRefusalRow(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
 	some := h.decideDuring(t, &app.Decisions{}, func() { h.drop(map[string][]int32{h.id.Topic: {h.id.Partition}}) })
-	if decided := h.takeDecided(h.clientHas); some || len(decided) > 0 {
+	if decided := h.takeDecided(); some || len(decided) > 0 {
 		t.Errorf("decided on %v, want none", decided)
 	}
 	if topology := h.newest().rt.Topology; !t.Failed() {
@@ -113,7 +108,7 @@ func TestDecisionIsOnTheRefusalThatWaits(t *testing.T) {
 			h := newHeldManifest(t)
 			accepted := &app.Decisions{Acceptances: map[string]app.Acceptance{h.id.String(): {Facts: "facts", Way: app.FromOffset, Offset: 7}}}
 			some := h.decideDuring(t, accepted, func() { c.meanwhile(h) })
-			start, ok := h.takeDecided(h.clientHas)[h.id]
+			start, ok := h.takeDecided()[h.id]
 			if some != c.want || ok != c.want || ok && start.at != 7 {
 				t.Errorf("decided %v, on %+v (%v), want %v and offset 7", some, start, ok, c.want)
 			}
@@ -146,17 +141,19 @@ func TestWaitingPartitionsOfOthersAreUnassigned(t *testing.T) {
 	}
 }
 
-// TestDecisionWaitsForTheClient: a partition gets a leader before the client has taken its assignment.
-// The client would begin at offset 0, which means nothing, and the partition would stay paused.
-func TestDecisionWaitsForTheClient(t *testing.T) {
+// TestDecisionWaitsForThePause: a partition gets a leader before the client has paused it. The pause
+// would come after the worker let it go on, and the partition would stay paused.
+func TestDecisionWaitsForThePause(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
+	offsets := map[string]map[int32]kgo.Offset{h.id.Topic: {h.id.Partition: kgo.NewOffset().At(0)}}
+	h.place(offsets, true)
 	h.decided[h.id] = decidedStart{at: 7}
-	none := func() map[string]map[int32]kgo.EpochOffset { return nil }
-	if early := h.takeDecided(none); len(early) > 0 {
-		t.Errorf("the worker goes on at %+v before its client has the partition", early)
+	if early := h.takeDecided(); len(early) > 0 {
+		t.Errorf("the worker goes on at %+v before its client has paused the partition", early)
 	}
-	if start := h.takeDecided(h.clientHas)[h.id]; start.at != 7 {
+	h.place(offsets, false)
+	if start := h.takeDecided()[h.id]; start.at != 7 {
 		t.Errorf("the worker goes on at %d, want 7", start.at)
 	}
 }
@@ -178,7 +175,7 @@ func TestAssignmentForgetsTheFormerOne(t *testing.T) {
 	}
 	facts := routeFacts{group: 3, end: 9, pinned: true, divergence: -1}
 	if h.returned(t.Context(), h.id, &facts, u, &app.Decisions{}) {
-		t.Errorf("the partition goes on at %+v, as of the former assignment", h.takeDecided(h.clientHas))
+		t.Errorf("the partition goes on at %+v, as of the former assignment", h.takeDecided())
 	}
 }
 
@@ -206,7 +203,7 @@ func TestPartitionThatMovedOnIsNotDecided(t *testing.T) {
 				h.awaitLeader(h.id, kgo.NewOffset().At(7), kerr.LeaderNotAvailable)
 			}
 			close(h.release)
-			if some, starts := <-decided, h.takeDecided(h.clientHas); some || len(starts) > 0 || len(h.waiting) > 0 {
+			if some, starts := <-decided, h.takeDecided(); some || len(starts) > 0 || len(h.waiting) > 0 {
 				t.Errorf("decided %v, goes on at %v, waits %v; want nothing", some, starts, h.waiting)
 			}
 			if u := h.unlisted[h.id]; (u != nil) != c.again || u != nil && u.at.EpochOffset().Offset != 7 {

@@ -393,7 +393,7 @@ func (w *worker) hasWork(fetches kgo.Fetches) bool {
 	return fetches.NumRecords() == 0 || len(w.txns.oversized.batches) > 0 || w.txns.tasks.due()
 }
 
-// wakeFetching makes the client fetch again if it has stopped. In franz-go v1.22.2 a
+// wakeFetching makes the client fetch again if it has stopped. Up to franz-go v1.22.3 a
 // goroutine of source.loopFetch that loads a session just before SetOffsets or a rebalance
 // ends it, and runs again only when the next one has begun, also ends the fetching of the
 // next one: its partitions then wait until the group rebalances. Nothing is resumed here,
