@@ -130,6 +130,20 @@ func TestMoveToRouted(t *testing.T) {
 	b.checkOnce(2000)
 }
 
+// TestNothingWaitsAfterMoveToRouted: before the next event an export has the keys, and counts no
+// record that a task judged before its topic became routed as one that waits.
+func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
+	t.Parallel()
+	b, running := keyedBench(t, "one")
+	b.useRoutes(routedRoutes)
+	b.move(move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute})
+	b.awaitGeneration(running[0], 2)
+	_, exported := b.export(b.transfers(b.config("operator")))
+	if exported.Rows != 500 || exported.Behind != 0 {
+		t.Errorf("exported %+v, want 500 keys, and nothing that waits", exported)
+	}
+}
+
 // TestMoveToRoutedGoesOn: a run of the command that ends before it writes a phase is repeated, and
 // goes on, while the processes run and the topic grows.
 func TestMoveToRoutedGoesOn(t *testing.T) {

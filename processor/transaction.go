@@ -261,7 +261,7 @@ func (x *transactions) end() error {
 	if x.tasks != nil {
 		x.tasks.joinHold(x.produced.sendBatched, hold)
 		x.tasks.joinClose()
-		x.tasks.joinSwitch(hold)
+		x.tasks.joinOwing(hold)
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
 		}

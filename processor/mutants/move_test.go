@@ -125,4 +125,11 @@ var moveList = []mutant{
 		aims:     inProcessor("^TestMoveToRoutedRefusesLateEvents$"),
 		notInSim: "it moves nothing",
 	},
+	{
+		name:     "moved-counts-wait",
+		does:     "after a move the counts of the keys are known with the next event of each task only",
+		edits:    []edit{{"processor/promotion.go", "	return recounted || hold", "	return !recounted && hold"}},
+		aims:     inProcessor("^TestCountsMove$"),
+		notInSim: "it moves nothing",
+	},
 }
