@@ -3,7 +3,10 @@ package processor_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -131,7 +134,8 @@ func TestMoveToRouted(t *testing.T) {
 }
 
 // TestNothingWaitsAfterMoveToRouted: before the next event an export has the keys, and counts no
-// record that a task judged before its topic became routed as one that waits.
+// record that a task judged before its topic became routed as one that waits. The next start removes
+// the local state of the former tasks.
 func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
 	t.Parallel()
 	b, running := keyedBench(t, "one")
@@ -141,6 +145,14 @@ func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
 	_, exported := b.export(b.transfers(b.config("operator")))
 	if exported.Rows != 500 || exported.Behind != 0 {
 		t.Errorf("exported %+v, want 500 keys, and nothing that waits", exported)
+	}
+	must(t, running[0].stop())
+	cfg := b.config("one")
+	former := filepath.Join(cfg.StateDir, "app", "signals.raw-0")
+	must(t, os.MkdirAll(former, 0o700))
+	b.ready(b.start(cfg))
+	if _, err := os.Stat(former); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v, want it removed", former, err)
 	}
 }
 

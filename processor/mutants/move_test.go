@@ -132,4 +132,11 @@ var moveList = []mutant{
 		aims:     inProcessor("^TestCountsMove$"),
 		notInSim: "it moves nothing",
 	},
+	{
+		name:     "start-removes-live-state",
+		does:     "a start removes the local state of tasks that run, or that a move fills",
+		edits:    []edit{{"processor/app/topology.go", "		return number < t.Generation\n", "		return number <= t.Generation\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestStartRemovesWhatMovesLeft$")},
+		notInSim: "it moves nothing",
+	},
 }
