@@ -56,9 +56,13 @@ type scalar struct {
 }
 
 // normalise applies the steps in order. It appends new text to d.text, because
-// earlier results alias d.text.
+// earlier results alias d.text. No step gets an empty text: it is the result, so that what is
+// empty is the same with and without steps.
 func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	for i := range steps {
+		if len(s.text) == 0 {
+			break
+		}
 		n, mark := &steps[i], len(d.text)
 		switch n.kind {
 		case trim:
