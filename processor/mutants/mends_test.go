@@ -165,4 +165,11 @@ var mendList = []mutant{
 		aims:     []suite{rulesSuite.aimed("^TestMissingValues$")},
 		notInSim: "its events have all parts",
 	},
+	{
+		name:     "seconds-read-as-milliseconds",
+		does:     "an event time in seconds is read as milliseconds, in 1970",
+		edits:    []edit{{"dedup/rules/normalise.go", "	case format == UnixMilli && within(1):\n", "	case format == UnixMilli && !fits && within(1):\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestWrongUnitOfTime$")},
+		notInSim: "its events have no such times",
+	},
 }
