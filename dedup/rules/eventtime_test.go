@@ -49,7 +49,7 @@ func TestParseRFC3339AsGo(t *testing.T) {
 	})
 }
 
-// TestWrongUnitOfTime: a number that is our time in another unit is no event time, no time of an order
+// TestWrongUnitOfTime: a number that is a present time in another unit is no event time, no time of an order
 // and no time of a step, as a number and as a string. Numbers next to these are.
 func TestWrongUnitOfTime(t *testing.T) {
 	for _, of := range []struct{ format, value, want string }{

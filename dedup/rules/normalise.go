@@ -120,9 +120,9 @@ const lastTime int64 = 253402300799999
 
 const (
 	reasonTimeRange   = "the time is not between 1970 and 9999"
-	reasonSeconds     = "the time is in January to April of 1970 as milliseconds, and in our time as seconds: set format: unix_s"
-	reasonMillis      = "the time is after 9999 as seconds, and in our time as milliseconds: set format: unix_ms"
-	reasonMicros      = "the time is after 9999 as milliseconds, and in our time as microseconds: send milliseconds"
+	reasonSeconds     = "the time is in January to April of 1970 as milliseconds, and in the present as seconds: set format: unix_s"
+	reasonMillis      = "the time is after 9999 as seconds, and in the present as milliseconds: set format: unix_ms"
+	reasonMicros      = "the time is after 9999 as milliseconds, and in the present as microseconds: send milliseconds"
 	reasonTimeNumber  = "want a time as a number"
 	reasonTimeRFC3339 = "want a time such as 2026-01-02T15:04:05Z (RFC 3339)"
 )
@@ -161,11 +161,11 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 	return ms, ""
 }
 
-// nowFrom and nowTo bound our time in seconds, by which a wrong unit shows: from September 2001 to
+// nowFrom and nowTo bound the present in seconds, by which a wrong unit shows: from September 2001 to
 // November 2286.
 const nowFrom, nowTo = 1_000_000_000, 10_000_000_000
 
-// unitMistake returns why a number is no time in that format, if it is one of our time in another
+// unitMistake returns why a number is no time in that format, if it is one of the present in another
 // unit; "" for any other number. A time in the wrong unit would make the window a thousand times as
 // long, or as short.
 func unitMistake(format TimeFormat, ms int64, fits bool) string {
