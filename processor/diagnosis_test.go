@@ -210,6 +210,32 @@ func TestDiagnosisReadsEventTime(t *testing.T) {
 	assertFinding(t, b.diagnose(b.config("one"), 0), app.AtRisk, "clocks", "it moves stream time")
 }
 
+// TestDiagnosisComparesTheUnitOfTime: an event whose time is in another unit than the route says is
+// invalid, and one that is years older than its record is named.
+func TestDiagnosisComparesTheUnitOfTime(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, of := range []struct {
+		at    string
+		level app.Level
+		text  string
+	}{
+		{strconv.FormatInt(now.Unix(), 10), app.AtRisk, "set format: unix_s"},
+		{unixMilli(now.AddDate(-1, 0, 0)), app.Note, "is time.format right?"},
+		{unixMilli(now), app.Note, "one broker"},
+	} {
+		b := newBench(t, benchRoutes+"    time: {field: at, format: unix_ms}\n")
+		b.createTopic("signals.raw", 1)
+		b.produce(&kgo.Record{Topic: "signals.raw", Value: []byte(`{"id":"1","at":` + of.at + `}`)})
+		findings := b.diagnose(b.config("one"), 0)
+		check := "clocks"
+		if of.text == "one broker" {
+			check = "replicas"
+		}
+		assertFinding(t, findings, of.level, check, of.text)
+	}
+}
+
 // TestDiagnosisOfAnOldBroker: a cluster with the requests of Kafka 3.6 has the old
 // transaction protocol; one with those of 3.4 is older than what oncebus is tested with.
 func TestDiagnosisOfAnOldBroker(t *testing.T) {

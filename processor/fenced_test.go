@@ -1,12 +1,16 @@
 package processor_test
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
-	"oncebus/processor"
-
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
 )
 
 // TestTwoProcessesWithOneInstanceID starts a process twice, each with a state
@@ -41,4 +45,42 @@ func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	if err := first.stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestOtherProducerIsNamed: a process of the same name that registers a transactional id is named and
+// counted each time, also before it joins the group. doctor names both processes.
+func TestOtherProducerIsNamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("twin")
+	i := b.ready(b.start(cfg))
+	row := app.NewSeen("twin", "build", 0, b.routes)
+	row.Process = "elsewhere, process 7"
+	must(t, row.Write(t.Context(), b.client, i.App().Topology))
+	for n := range 3 {
+		b.produce(signal(fmt.Sprint("before-", n), 0, testTime))
+		b.drain(i, "signals.raw")
+		other, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.TransactionalID(app.TransactionalID("app", app.StageRoute, 0, "twin")))
+		must(t, err)
+		_, _, err = other.ProducerID(t.Context())
+		must(t, err)
+		b.produce(signal(fmt.Sprint("after-", n), 0, testTime))
+		b.wait("the fencing to count", func() bool {
+			return testutil.ToFloat64(i.Fenced().WithLabelValues(processor.StageRoute)) == float64(n+1)
+		})
+		other.Close()
+		b.drain(i, "signals.raw")
+	}
+	if n := strings.Count(b.logs.String(), "give each process its own ONCEBUS_INSTANCE_ID"); n != 3 {
+		t.Errorf("%d lines name the setting, want 3", n)
+	}
+	b.wait("doctor to name both", func() bool {
+		for _, f := range b.diagnose(cfg, 0) {
+			if f.Check == "instances" && f.Level == app.AtRisk && strings.Contains(f.Text, "instance id twin fence") && strings.Contains(f.Text, "elsewhere, process 7") && strings.Contains(f.Text, fmt.Sprint("process ", os.Getpid())) {
+				return true
+			}
+		}
+		return false
+	})
 }

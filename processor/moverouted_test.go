@@ -3,7 +3,10 @@ package processor_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +131,29 @@ func TestMoveToRouted(t *testing.T) {
 	b.produce(movedEvents(6, 0, 2000)...)
 	b.drain(three, "signals.raw")
 	b.checkOnce(2000)
+}
+
+// TestNothingWaitsAfterMoveToRouted: before the next event an export has the keys, and counts no
+// record that a task judged before its topic became routed as one that waits. The next start removes
+// the local state of the former tasks.
+func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
+	t.Parallel()
+	b, running := keyedBench(t, "one")
+	b.useRoutes(routedRoutes)
+	b.move(move.Options{ToRouted: true, Partitions: 6, Limit: time.Minute})
+	b.awaitGeneration(running[0], 2)
+	_, exported := b.export(b.transfers(b.config("operator")))
+	if exported.Rows != 500 || exported.Behind != 0 {
+		t.Errorf("exported %+v, want 500 keys, and nothing that waits", exported)
+	}
+	must(t, running[0].stop())
+	cfg := b.config("one")
+	former := filepath.Join(cfg.StateDir, "app", "signals.raw-0")
+	must(t, os.MkdirAll(former, 0o700))
+	b.ready(b.start(cfg))
+	if _, err := os.Stat(former); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v, want it removed", former, err)
+	}
 }
 
 // TestMoveToRoutedGoesOn: a run of the command that ends before it writes a phase is repeated, and

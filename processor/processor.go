@@ -214,6 +214,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 		rt, err := p.setUpApp(ctx)
 		if err == nil {
 			rt.ConnectHeaders = p.cfg.ConnectHeaders
+			p.stores.RemoveFormer(rt.Topology, p.log)
 			p.makeWorkers(rt)
 			return nil
 		}

@@ -4,34 +4,37 @@ import (
 	"oncebus/processor/app"
 )
 
-// Under the hold of a promotion every task writes a checkpoint of the process's route set, also
-// one without input. See app.Promote.
+// Two kinds of task write a checkpoint without input. Under the hold of a promotion each one
+// does, of the process's route set: see app.Promote. After a move of the keys one does once its
+// restore has counted them, so that commands know the counts before the next event.
 
-// unjoined reports whether a task has to write a checkpoint of the set of its process.
-func (t *task) unjoined() bool {
-	return t.Repartitioned && t.judges() && t.Committed.Set < t.App.Set
-}
-
-// joining reports whether a task has to join the set under the hold in force.
-func (s *taskSet) joining() bool {
-	if !s.holds.InForce().IsPromotion() {
+// owesCheckpoint reports whether a task has to write one under a hold, nil for none.
+func (t *task) owesCheckpoint(hold *app.Hold) bool {
+	if !t.judges() {
 		return false
 	}
+	recounted := t.Committed.Counted && t.Committed.Sequence == 0 // see wire.FirstOf
+	return recounted || hold.IsPromotion() && t.Repartitioned && t.Committed.Set < t.App.Set
+}
+
+// owing reports whether a task has to write a checkpoint.
+func (s *taskSet) owing() bool {
+	hold := s.holds.InForce()
 	for _, t := range s.tasks {
-		if t.unjoined() {
+		if t.owesCheckpoint(hold) {
 			return true
 		}
 	}
 	return false
 }
 
-// joinSwitch adds the tasks that have to join the set to the open transaction.
-func (s *taskSet) joinSwitch(hold *app.Hold) {
-	if !hold.IsPromotion() {
+// joinOwing adds the tasks that have to write a checkpoint to the open transaction.
+func (s *taskSet) joinOwing(hold *app.Hold) {
+	if !s.owing() {
 		return
 	}
 	for _, t := range s.sorted() {
-		if t.unjoined() {
+		if t.owesCheckpoint(hold) {
 			t.JoinTransaction()
 		}
 	}

@@ -72,15 +72,17 @@ func (f *setFollower) explain(err error) {
 }
 
 // tell writes which set all workers of the process run, when it has changed. At level 1 it
-// writes what the process reads, at the start and when 'oncebus finalize' asks.
+// writes what the process reads, at the start and when 'oncebus finalize' asks. At each level it says
+// that another process fences it.
 func (f *setFollower) tell(ctx context.Context) error {
 	rt, set := f.newest().rt, f.takenSet()
-	written := !f.seen.At.IsZero() && f.seen.Answers == f.asked
+	fenced := f.twins.since(f.seen.Fenced)
+	written := !f.seen.At.IsZero() && f.seen.Answers == f.asked && fenced.Equal(f.seen.Fenced)
 	if written && set == f.seen.Set || set == 0 && rt.Level > wire.LevelOldest {
 		return nil
 	}
 	seen := app.NewSeen(f.cfg.InstanceID, build(), set, rt.InForce)
-	seen.Answers = f.asked
+	seen.Answers, seen.Fenced = f.asked, fenced
 	if err := seen.Write(ctx, f.conn.Client, rt.Topology); err != nil {
 		return err
 	}

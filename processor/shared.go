@@ -30,6 +30,7 @@ type shared struct {
 	current     atomic.Pointer[edition]
 	renewing    chan struct{} // has a value while a worker goes over to a new edition
 	taken       takenSets
+	twins       twins
 	workersMax  int                        // of both stages
 	wakeAll     func()                     // wakes all workers
 	newEdition  func(rt *app.App) *edition // with the clients of the process

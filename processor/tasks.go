@@ -294,7 +294,7 @@ func (s *taskSet) sweeping() (first *task) {
 
 // due reports whether a transaction has work without input.
 func (s *taskSet) due() bool {
-	return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() || s.joining()
+	return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() || s.owing()
 }
 
 // flushAged lets the stores of tasks without events write their rows to disk.

@@ -63,6 +63,7 @@ type transactions struct {
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
+	began     time.Time // when the open transaction began, or the last one
 	// due is when the open transaction ends unless the client has more records.
 	due     time.Time
 	records int           // input records of the open transaction
@@ -96,7 +97,7 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 // run runs one transaction over fetches and all further polls until it is due.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
-	began := time.Now()
+	x.began = time.Now()
 	if err := x.session.Begin(); err != nil {
 		// Only a new client fetches the polled records again: it starts at the
 		// group's offset.
@@ -104,7 +105,7 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
 	err := x.during(func() error { return x.fill(ctx, fetches) })
-	x.adjustBound(time.Since(began), err)
+	x.adjustBound(time.Since(x.began), err)
 	return err
 }
 
@@ -132,6 +133,7 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 
 // runOne runs a transaction with the records of fetches alone.
 func (x *transactions) runOne(fetches kgo.Fetches) error {
+	x.began = time.Now()
 	if err := x.session.Begin(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
@@ -261,7 +263,7 @@ func (x *transactions) end() error {
 	if x.tasks != nil {
 		x.tasks.joinHold(x.produced.sendBatched, hold)
 		x.tasks.joinClose()
-		x.tasks.joinSwitch(hold)
+		x.tasks.joinOwing(hold)
 		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
 			return x.abort(err)
 		}

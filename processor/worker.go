@@ -129,11 +129,16 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		w.metrics.rebuilt.WithLabelValues(w.stage).Inc()
+		if w.lostProducer(err) {
+			w.noteTwin(err)
+		}
 		if errors.Is(err, kerr.FencedInstanceID) {
 			if time.Since(began) > fencedMax {
 				fencedBackoff = min(w.cfg.SessionTimeout, fencedMax)
 			}
-			w.backoffAfterFencing(ctx, err, fencedBackoff)
+			w.noteTwin(err)
+			// Without the wait both would fence each other at every reconnect (A14).
+			_ = kafka.Pause(ctx, fencedBackoff) // the loop checks ctx
 			fencedBackoff = min(2*fencedBackoff, fencedMax)
 			continue
 		}
@@ -147,15 +152,6 @@ func (w *worker) run(ctx context.Context) error {
 		backoff = min(2*backoff, backoffMax)
 	}
 	return nil
-}
-
-// backoffAfterFencing waits after another process joined the group under the name of this
-// worker. Without the wait both would fence each other at every reconnect (A14).
-func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait time.Duration) {
-	w.metrics.fenced.WithLabelValues(w.stage).Inc()
-	w.log.Error("fenced by another process of the same name: give each process its own ONCEBUS_INSTANCE_ID",
-		"instance", w.cfg.InstanceID, "wait", wait.String(), "error", fenced)
-	_ = kafka.Pause(ctx, wait) // the caller checks ctx
 }
 
 // runClient polls and commits with one client until it fails.

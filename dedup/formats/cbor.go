@@ -1,8 +1,10 @@
 package formats
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -28,13 +30,16 @@ const elementsMax = 1 << 20
 
 // Numbers of tags in the registry of RFC 8949.
 const (
+	cborEpoch           = 1
 	cborDecimalFraction = 4
 	cborUUID            = 37
+	// cborFloatEpoch stands for cborEpoch before a float; no value may have this number.
+	cborFloatEpoch = math.MaxUint64
 )
 
 func appendCBOR(dst, b []byte) ([]byte, error) {
 	var v any
-	if err := cborMode.Unmarshal(b, &v); err != nil {
+	if err := cborMode.Unmarshal(markFloatEpochs(b), &v); err != nil {
 		return dst, errors.New(strings.TrimPrefix(err.Error(), "cbor: "))
 	}
 	limit := len(dst) + textLimit(len(b))
@@ -134,6 +139,10 @@ func appendDigits(dst []byte, digits string) []byte {
 // appendCBORTag appends the content of a tag. A tag without a meaning here is left out.
 func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 	switch tag.Number {
+	case cborFloatEpoch:
+		if seconds, ok := tag.Content.(float64); ok {
+			return appendFloatEpoch(dst, seconds)
+		}
 	case cborUUID:
 		if b, ok := tag.Content.([]byte); ok && len(b) == 16 {
 			return appendUUID(dst, [16]byte(b)), nil
@@ -152,4 +161,63 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 		}
 	}
 	return appendCBORValue(dst, tag.Content)
+}
+
+// markFloatEpochs gives each time in seconds that is a float another tag. The decoder would return it
+// in nanoseconds, of which a float of our days has 200 that nobody wrote.
+func markFloatEpochs(b []byte) []byte {
+	var marked []byte
+	from := 0
+	for at := 0; at < len(b); {
+		major, value, n := cborHead(b[at:])
+		next := at + n
+		switch {
+		case major == 6 && value == cborEpoch && next < len(b) && b[next] >= 0xf9 && b[next] <= 0xfb:
+			marked = append(marked, b[from:at]...)
+			marked = binary.BigEndian.AppendUint64(append(marked, 6<<5|27), cborFloatEpoch)
+			from = next
+		case major == 2 || major == 3: // its text, in pieces that have heads of their own, or here
+			next += int(min(value, uint64(len(b)-min(next, len(b)))))
+		}
+		at = next
+	}
+	if marked == nil {
+		return b
+	}
+	return append(marked, b[min(from, len(b)):]...)
+}
+
+// cborHead reads the head of a data item: its major type, its argument and its length. That of
+// indefinite length has no argument.
+func cborHead(b []byte) (major byte, value uint64, n int) {
+	major, info := b[0]>>5, b[0]&31
+	if info < 24 {
+		return major, uint64(info), 1
+	}
+	if info > 27 {
+		return major, 0, 1
+	}
+	n = 1 << (info - 24)
+	for i := 1; i <= n && i < len(b); i++ {
+		value = value<<8 | uint64(b[i])
+	}
+	return major, value, 1 + n
+}
+
+// appendFloatEpoch appends a time as the shortest number of seconds that reads back as the same.
+func appendFloatEpoch(dst []byte, seconds float64) ([]byte, error) {
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(seconds), 'f', -1, 64), ".")
+	s, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return dst, errTime
+	}
+	fraction = (fraction + "000000000")[:9]
+	nanos, err := strconv.ParseInt(fraction, 10, 64)
+	if err != nil {
+		return dst, errTime
+	}
+	if seconds < 0 {
+		s, nanos = -s, -nanos
+	}
+	return appendSeconds(dst, s, nanos)
 }

@@ -22,6 +22,8 @@ func TestCBORAsJSON(t *testing.T) {
 		"a26161016162820203": `{"a":1,"b":[2,3]}`, "a201020304": `{"1":2,"3":4}`, "5f42010243030405ff": `"AQIDBAU="`, "7f657374726561646d696e67ff": `"streaming"`,
 		"9f018202039f0405ffff": "[1,[2,3],[4,5]]", "bf61610161629f0203ffff": `{"a":1,"b":[2,3]}`,
 		"c48221196ab3": `"273.15"`, "c4820205": `"500"`, "c4820320": `"-1000"`, "c4820300": `"0"`,
+		"c1fb41d452d9e07ae148": `"2013-03-21T20:03:13.92Z"`, "c1fbbfe0000000000000": `"1969-12-31T23:59:59.5Z"`, "c1f93e00": `"1970-01-01T00:00:01.5Z"`,
+		"82c1fb41d452d9e07ae14842c1fb": `["2013-03-21T20:03:13.92Z","wfs="]`, "9fc1fb41d452d9e07ae1485f42c1fb41c1ff1a514b67b0ff": `["2013-03-21T20:03:13.92Z","wfvB",1363896240]`,
 		"c07819323031332d30332d32315432323a30343a30302b30323a3030": `"2013-03-21T20:04:00Z"`, // in another time zone
 		"d82550" + "0190163d8694739baea5966c26f8ad91":              `"0190163d-8694-739b-aea5-966c26f8ad91"`,
 	} {
@@ -56,7 +58,7 @@ func TestDamagedCBOR(t *testing.T) {
 	var d Decoder
 	for name, c := range map[string]struct{ body, want string }{
 		"nothing": {"", "EOF"}, "cut short": {"6449", "EOF"}, "left over": {"0000", "extraneous"}, "text": {"61ff", "UTF-8"},
-		"twice": {"a2616101616102", "duplicate"}, "key": {"a18001", "key"}, "float key": {"a1f93e0001", "key"}, "scale": {"c4821903e901", "scale"},
+		"twice": {"a2616101616102", "duplicate"}, "key": {"a18001", "key"}, "no time": {"c1fb7ff8000000000000", "time"}, "far time": {"c1fb7e37e43c8800759c", "time"}, "float key": {"a1f93e0001", "key"}, "scale": {"c4821903e901", "scale"},
 		"deep": {strings.Repeat("81", depthMax+1) + "00", "nested"},
 	} {
 		b, err := hex.DecodeString(c.body)

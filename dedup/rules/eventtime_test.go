@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,4 +47,28 @@ func TestParseRFC3339AsGo(t *testing.T) {
 			t.Fatalf("%s is %d, %v, want %d", text, got, ok, at.UnixMilli())
 		}
 	})
+}
+
+// TestWrongUnitOfTime: a number that is a present time in another unit is no event time, no time of an order
+// and no time of a step, as a number and as a string. Numbers next to these are.
+func TestWrongUnitOfTime(t *testing.T) {
+	for _, of := range []struct{ format, value, want string }{
+		{"unix_ms", "1000000000", "set format: unix_s"}, {"unix_ms", "1700000000.5", "set format: unix_s"}, {"unix_ms", "9999999999", "set format: unix_s"}, {"unix_ms", "17e8", "set format: unix_s"},
+		{"unix_ms", "999999999", ""}, {"unix_ms", "10000000000", ""}, {"unix_ms", "1700000000000", ""}, {"unix_ms", "0", ""},
+		{"unix_ms", "1700000000000000", "send milliseconds"}, {"unix_ms", "1700000000000000000", "between 1970 and 9999"},
+		{"unix_s", "1700000000000", "set format: unix_ms"}, {"unix_s", "1700000000", ""}, {"unix_s", "999999999", ""}, {"unix_s", "-1", "between 1970 and 9999"},
+	} {
+		for _, value := range []string{of.value, strconv.Quote(of.value)} {
+			payload := `{"id":1,"at":` + value + `,"account":"A","symbol":"S","side":"buy","quantity":1,"type":"limit","timestamp":` + value + `}`
+			for _, got := range []Derived{
+				derive(t, "[{field: id}]", payload, "time: {field: at, format: "+of.format+"}"),
+				derive(t, "[{order: {format: "+of.format+"}}]", payload),
+				derive(t, "[{field: at, normalise: [{step: 1m, format: "+of.format+"}]}]", payload),
+			} {
+				if (got.Finding == Malformed) != (of.want != "") || !strings.Contains(got.Reason, of.want) {
+					t.Errorf("%s %s: %v %q, want %q", of.format, value, got.Finding, got.Reason, of.want)
+				}
+			}
+		}
+	}
 }

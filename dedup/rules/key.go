@@ -252,6 +252,7 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
 		switch kinds[s.kind].derive(d, s, r.MaxKeyBytes) {
 		case none:
+			d.fault = fault{} // of a part next to the missing one
 			continue
 		case bad:
 			return bad
@@ -321,9 +322,11 @@ func (d *Deriver) skip(part, cause string) status {
 	return none
 }
 
-// fail stores the cause why the record is malformed.
+// fail stores the first cause why the record is malformed.
 func (d *Deriver) fail(part, cause string) status {
-	d.fault = fault{part, cause}
+	if d.fault == (fault{}) {
+		d.fault = fault{part, cause}
+	}
 	return bad
 }
 

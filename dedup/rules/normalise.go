@@ -56,9 +56,13 @@ type scalar struct {
 }
 
 // normalise applies the steps in order. It appends new text to d.text, because
-// earlier results alias d.text.
+// earlier results alias d.text. No step gets an empty text: it is the result, so that what is
+// empty is the same with and without steps.
 func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	for i := range steps {
+		if len(s.text) == 0 {
+			break
+		}
 		n, mark := &steps[i], len(d.text)
 		switch n.kind {
 		case trim:
@@ -116,6 +120,9 @@ const lastTime int64 = 253402300799999
 
 const (
 	reasonTimeRange   = "the time is not between 1970 and 9999"
+	reasonSeconds     = "the time is in January to April of 1970 as milliseconds, and in the present as seconds: set format: unix_s"
+	reasonMillis      = "the time is after 9999 as seconds, and in the present as milliseconds: set format: unix_ms"
+	reasonMicros      = "the time is after 9999 as milliseconds, and in the present as microseconds: send milliseconds"
 	reasonTimeNumber  = "want a time as a number"
 	reasonTimeRFC3339 = "want a time such as 2026-01-02T15:04:05Z (RFC 3339)"
 )
@@ -142,6 +149,8 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 		var fits bool
 		if ms, fits = v.floor(shift); reason != "" {
 			return 0, reasonTimeNumber
+		} else if reason = unitMistake(format, ms, fits); reason != "" {
+			return 0, reason
 		} else if !fits {
 			return 0, reasonTimeRange
 		}
@@ -150,6 +159,26 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 		return 0, reasonTimeRange
 	}
 	return ms, ""
+}
+
+// nowFrom and nowTo bound the present in seconds, by which a wrong unit shows: from September 2001 to
+// November 2286.
+const nowFrom, nowTo = 1_000_000_000, 10_000_000_000
+
+// unitMistake returns why a number is no time in that format, if it is one of the present in another
+// unit; "" for any other number. A time in the wrong unit would make the window a thousand times as
+// long, or as short.
+func unitMistake(format TimeFormat, ms int64, fits bool) string {
+	within := func(unit int64) bool { return fits && ms/unit >= nowFrom && ms/unit < nowTo }
+	switch {
+	case format == UnixMilli && within(1):
+		return reasonSeconds
+	case format == UnixSecond && within(1_000_000):
+		return reasonMillis
+	case format == UnixMilli && within(1_000_000):
+		return reasonMicros
+	}
+	return ""
 }
 
 // stepFields is the format of a normaliser that is an object.

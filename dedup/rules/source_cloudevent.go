@@ -109,17 +109,17 @@ func (d *Deriver) cloudEventKey(s *Source, limit int) status {
 		return d.fail("header "+headerContentType, eventBatchMistake)
 	case eventBinary:
 	}
-	size := 0
+	size, all := 0, found
 	for _, name := range [...]string{headerCESource, headerCEID} {
 		value := d.header(name)
 		if len(value) == 0 {
 			return d.skip("header "+name, emptyCause(value))
 		}
 		if size += len(value); size > limit {
-			return d.fail("header "+name, "up to here "+reasonKeyLimit(size, limit))
+			all = d.fail("header "+name, "up to here "+reasonKeyLimit(size, limit))
 		}
 		d.buf = appendNetstring(d.buf, value)
 	}
 	d.hashed = d.buf
-	return found
+	return all
 }

@@ -37,13 +37,15 @@ func ruleOfHash(s *Source) []string {
 	return args
 }
 
-// hashKey writes the canonical object of the listed fields to d.buf.
+// hashKey writes the canonical object of the listed fields to d.buf. A missing part counts more than
+// one that cannot be read, as in fieldsKey.
 func (d *Deriver) hashKey(s *Source, _ int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {
 			return bad
 		}
 	}
+	all := found
 	d.buf = append(d.buf, '{')
 	for i := range s.members {
 		m := &s.members[i]
@@ -51,27 +53,33 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 			d.buf = append(d.buf, ',')
 		}
 		d.buf = append(d.buf, m.name...)
-		if m.field.part != ofPayload {
-			if st := d.hashPart(m.field); st != found {
-				return st
-			}
-			continue
+		st := d.hashMember(m.field)
+		if st == none {
+			return none
 		}
-		raw, st := d.requireValue(m.field)
-		if st != found {
-			return st
-		}
-		var reason string
-		if len(m.field.Normalise) == 0 {
-			if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
-				return d.fail(m.field.label, reason)
-			}
-		} else if st := d.hashNormalised(m.field); st != found {
-			return st
-		}
+		all = max(all, st)
 	}
 	d.buf = append(d.buf, '}')
 	d.hashed = d.buf
+	return all
+}
+
+// hashMember appends the value of a member of hash.
+func (d *Deriver) hashMember(f *Field) status {
+	if f.part != ofPayload {
+		return d.hashPart(f)
+	}
+	raw, st := d.requireValue(f)
+	switch {
+	case st != found:
+		return st
+	case len(f.Normalise) > 0:
+		return d.hashNormalised(f)
+	}
+	var reason string
+	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
+		return d.fail(f.label, reason)
+	}
 	return found
 }
 

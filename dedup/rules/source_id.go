@@ -108,27 +108,29 @@ func ruleOfFields(s *Source) []string {
 	return args
 }
 
-// fieldsKey writes the composite of several fields of the payload, or parts of the record.
+// fieldsKey writes the composite of several fields of the payload, or parts of the record. A part
+// that is missing counts more than one that cannot be read, whichever comes first.
 func (d *Deriver) fieldsKey(s *Source, limit int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {
 			return bad
 		}
 	}
-	size := 0
+	size, all := 0, found
 	for i := range s.fields {
 		f := &s.fields[i]
 		id, st := d.idOf(f, limit)
-		if st != found {
-			return st
+		if size += len(id.text); st == found && size > limit {
+			st = d.fail(f.label, "up to here "+reasonKeyLimit(size, limit))
 		}
-		if size += len(id.text); size > limit {
-			return d.fail(f.label, "up to here "+reasonKeyLimit(size, limit))
+		if st == none {
+			return none
 		}
+		all = max(all, st)
 		d.buf = s.appendID(d.buf, i, id.text)
 	}
 	d.hashed = d.buf
-	return found
+	return all
 }
 
 // appendID appends the id of a field of a composite.

@@ -105,29 +105,25 @@ func (d *Deriver) orderKey(s *Source, limit int) status {
 	if !d.readPayload() {
 		return bad
 	}
-	for _, f := range [...]*Field{&o.Account, &o.Symbol, &o.Side} {
-		if st := d.orderText(f, f != &o.Account); st != found {
-			return st
+	all := found
+	for _, part := range [...]func() status{
+		func() status { return d.orderText(&o.Account, false) },
+		func() status { return d.orderText(&o.Symbol, true) },
+		func() status { return d.orderText(&o.Side, true) },
+		func() status { return d.orderDecimal(&o.Quantity) },
+		func() status { return d.orderBucket(o) },
+		func() status { return d.orderText(&o.Type, true) },
+		func() status { return d.orderPrice(&o.Limit) },
+		func() status { return d.orderPrice(&o.Stop) },
+	} {
+		st := part()
+		if st == none {
+			return none
 		}
+		all = max(all, st)
 	}
-	if st := d.orderDecimal(&o.Quantity); st != found {
-		return st
-	}
-	if st := d.orderBucket(o); st != found {
-		return st
-	}
-	if st := d.orderText(&o.Type, true); st != found {
-		return st
-	}
-	for _, f := range [...]*Field{&o.Limit, &o.Stop} {
-		mark := len(d.skipped)
-		switch d.orderDecimal(f) {
-		case found:
-		case bad:
-			return bad
-		case none: // a price may be absent
-			d.skipped = d.skipped[:mark]
-		}
+	if all != found {
+		return all
 	}
 	size := len(d.buf) - 1
 	if size > limit {
@@ -176,6 +172,17 @@ func (d *Deriver) orderDecimal(f *Field) status {
 	d.buf = append(v.appendFixed(d.buf, orderDecimals), '|')
 	d.routing = append(d.routing, d.buf[mark:]...)
 	return found
+}
+
+// orderPrice is orderDecimal of a price, which may be absent.
+func (d *Deriver) orderPrice(f *Field) status {
+	mark := len(d.skipped)
+	st := d.orderDecimal(f)
+	if st == none {
+		d.skipped = d.skipped[:mark]
+		return found
+	}
+	return st
 }
 
 // orderBucket appends the time bucket and a separator to the key only.

@@ -35,7 +35,10 @@ type clockFacts struct {
 type newestEvent struct {
 	topic string
 	at    time.Time // its event time
-	route *rules.Route
+	// recorded is the record's timestamp, if the event time is a field; zero if it is not.
+	recorded time.Time
+	invalid  string // why the event has no event time; "" if it has one
+	route    *rules.Route
 }
 
 // readClocks reads the clocks. A controller of Kafka states its time for the state of
@@ -119,8 +122,15 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error { // without the right to read, the timestamp remains
 		for _, rec := range records {
 			in := rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: (*wire.Headers)(&rec.Headers), Timestamp: rec.Timestamp.UnixMilli()}
-			if d, err := f.Config.Derive(ctx, f.Config.NewDeriver(f.Routes), &in); err == nil && rec.Offset == o.Offset && d.Finding == rules.Keyed {
-				event.at, event.route = time.UnixMilli(d.Time), d.Route
+			d, err := f.Config.Derive(ctx, f.Config.NewDeriver(f.Routes), &in)
+			switch {
+			case err != nil || rec.Offset != o.Offset:
+			case d.Finding == rules.Keyed && d.Route.Time != nil:
+				event.at, event.recorded, event.route = time.UnixMilli(d.Time), rec.Timestamp, d.Route
+			case d.Finding == rules.Keyed:
+				event.route = d.Route
+			case d.Finding == rules.Malformed:
+				event.invalid, event.route = d.Reason, d.Route
 			}
 		}
 		return nil
@@ -162,8 +172,18 @@ func (f *Facts) judgeClocks() []Finding {
 	}
 	var newest []string
 	for _, e := range c.inputs {
-		ahead := e.at.Sub(reference)
+		ahead, retention := e.at.Sub(reference), e.route.Window+e.route.Grace
 		switch {
+		case e.invalid != "":
+			findings = append(findings, Finding{
+				Level: AtRisk, Text: fmt.Sprintf("topic %s: the newest event is invalid in route %s: %s", e.topic, e.route.Name, e.invalid),
+				Action: "correct the sender or the route; 'oncebus key' shows what the route makes of an event",
+			})
+		case !e.recorded.IsZero() && e.recorded.Sub(e.at) > retention:
+			findings = append(findings, Finding{
+				Level: Note, Text: fmt.Sprintf("topic %s: the newest event is %v older than its record, more than the window and grace of route %s: is time.format right?", e.topic, round(e.recorded.Sub(e.at)), e.route.Name),
+				Action: "compare the field of the event time with format; nothing is wrong if old events are imported",
+			})
 		case ahead > e.route.Skew:
 			findings = append(findings, Finding{
 				Level: AtRisk, Text: fmt.Sprintf("topic %s: the newest event is %v ahead of the brokers, more than the skew of route %s (%v): such events are not emitted, or with another time", e.topic, round(ahead), e.route.Name, e.route.Skew),

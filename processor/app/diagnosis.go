@@ -52,6 +52,7 @@ type Facts struct {
 	refusals []Refusal // what waits for a decision of an operator
 	probes   []probe
 	inputs   inputFacts
+	twins    map[string]*twinFacts // by instance id
 	hanging  hangingFacts
 	clocks   clockFacts
 	quotas   kadm.DescribedClientQuotas
@@ -82,6 +83,7 @@ var checks = []check{
 	{name: "replicas", verdict: (*Facts).judgeReplicas},
 	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
 	{name: "decisions", read: (*Facts).readDecisions, verdict: (*Facts).judgeDecisions, starts: true},
+	{name: "instances", read: (*Facts).readTwins, verdict: (*Facts).judgeTwins, starts: true},
 	{name: "inputs", read: (*Facts).readInputs, verdict: (*Facts).judgeInputs, starts: true},
 	{name: "time", read: (*Facts).readTime, verdict: (*Facts).judgeTime, starts: true},
 	{name: "transactions", read: (*Facts).readTransactions, verdict: (*Facts).judgeTransactions, starts: true},

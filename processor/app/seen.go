@@ -3,7 +3,10 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,11 +52,24 @@ type Seen struct {
 	Answers string    `json:"answers,omitempty"`
 	By      string    `json:"by"`
 	At      time.Time `json:"at"`
+	// Process names the process among those of the instance id, which should have one.
+	Process string `json:"process,omitempty"`
+	// Fenced is when another process of the instance id last fenced a worker of this one.
+	Fenced time.Time `json:"fenced,omitzero"`
 }
+
+// processName names this process for people, by host and process id.
+var processName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "a host without a name"
+	}
+	return fmt.Sprintf("%s, process %d", host, os.Getpid())
+})
 
 // NewSeen returns what a process tells of itself.
 func NewSeen(instance, build string, set int64, routes *rules.Routes) Seen {
-	return Seen{Instance: instance, Build: build, Oldest: wire.LevelOldest, Newest: wire.LevelNewest, Set: set, Routes: routes.Digest, By: instance, At: time.Now().UTC().Truncate(time.Second)}
+	return Seen{Instance: instance, Build: build, Oldest: wire.LevelOldest, Newest: wire.LevelNewest, Set: set, Routes: routes.Digest, By: instance, Process: processName(), At: time.Now().UTC().Truncate(time.Second)}
 }
 
 // Write writes the row of the process.

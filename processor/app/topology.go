@@ -188,6 +188,15 @@ func (t *Topology) TaskTopics() []string {
 	return append([]string{t.Repartition}, t.Prepartitioned...)
 }
 
+// HadTasks reports whether a topic has no tasks any more: its keys were moved to another generation
+// of partitions, which is in force.
+func (t *Topology) HadTasks(topic string) bool {
+	if number := GenerationOf(t.App, topic); number > 0 {
+		return number < t.Generation
+	}
+	return slices.Contains(t.Routed, topic)
+}
+
 // TaskTopicOf returns the topic of the tasks that judge a route's events.
 func (t *Topology) TaskTopicOf(r *rules.Route) string {
 	if r.Prepartitioned {

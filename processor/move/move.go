@@ -129,7 +129,8 @@ type run struct {
 	act    *app.Act
 	state  State
 	reads  reading
-	held   time.Time // when this run saw the hold begin; zero before
+	held   time.Time // when the hold began; zero before
+	looked bool      // this run has looked for a hold
 	reason string    // why the switch is undone
 }
 
@@ -301,11 +302,16 @@ func (r *run) write(ctx context.Context, next switchover.Phase) error {
 	return err
 }
 
-// observeHold notes for how long the input is held.
+// observeHold notes for how long the input is held. A hold that is there at the first look is that of
+// a run before.
 func (r *run) observeHold(rows app.Rows) {
 	if hold, err := app.HoldIn(rows); err == nil && hold != nil && hold.ID == r.sw.HoldID() && r.held.IsZero() {
 		r.held = time.Now()
+		if !r.looked {
+			r.held = hold.At
+		}
 	}
+	r.looked = true
 	if !r.held.IsZero() {
 		r.state.HeldFor = time.Since(r.held)
 	}

@@ -1,11 +1,34 @@
 package move
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"oncebus/processor/app"
 )
+
+// TestHeldForIsTheWholeTime: a run that takes over counts the hold from where the run before began
+// it, and one that begins it from where it saw it.
+func TestHeldForIsTheWholeTime(t *testing.T) {
+	sw := &app.Switch{Number: 2}
+	row, err := json.Marshal(&app.Hold{ID: sw.HoldID(), At: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := app.Rows{"hold": row}
+	takesOver := &run{sw: sw}
+	takesOver.observeHold(held)
+	if h := takesOver.state.HeldFor; h < time.Hour || h > time.Hour+time.Minute {
+		t.Errorf("held for %v, want an hour", h)
+	}
+	begins := &run{sw: sw}
+	begins.observeHold(app.Rows{})
+	begins.observeHold(held)
+	if h := begins.state.HeldFor; h > time.Minute {
+		t.Errorf("held for %v, by the clock of another machine", h)
+	}
+}
 
 // TestMoveWaitsForReaders: it waits while a process reads on, and not for one that does not.
 func TestMoveWaitsForReaders(t *testing.T) {

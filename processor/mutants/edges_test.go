@@ -37,4 +37,19 @@ var edgeList = []mutant{
 			}
 `}},
 	},
+	{
+		name:     "lost-producer-unnamed",
+		hazards:  []string{"A14"},
+		does:     "a worker whose producer another process fenced does not say so",
+		edits:    []edit{{"processor/twins.go", "	return fenced && w.txns", "	return !fenced && w.txns"}},
+		aims:     inProcessor("^TestOtherProducerIsNamed$"),
+		notInSim: "no two processes have one name",
+	},
+	{
+		name:     "restart-is-a-twin",
+		does:     "doctor takes a restart for a second process of the instance id",
+		edits:    []edit{{"processor/app/twins.go", "		if len(names) == 1 && p != names[0] {", "		if len(names) <= 1 && !slices.Contains(names, p) {"}},
+		aims:     []suite{appSuite.aimed("^TestTwinsAreNamed$")},
+		notInSim: "it runs no doctor",
+	},
 }

@@ -91,4 +91,11 @@ var formatList = []mutant{
 		aims:     []suite{formatsSuite.aimed("^TestDamagedMessagePack$")},
 		notInSim: formatsOutsideSim,
 	},
+	{
+		name:     "float-epoch-in-nanoseconds",
+		does:     "a time of CBOR that is a float is written in the nanoseconds of the float",
+		edits:    []edit{{"dedup/formats/cbor.go", "value == cborEpoch && next", "value == cborUUID && next"}},
+		aims:     []suite{formatsSuite.aimed("^TestCBORAsJSON$")},
+		notInSim: "its events are JSON",
+	},
 }

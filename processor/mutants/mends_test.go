@@ -151,4 +151,25 @@ var mendList = []mutant{
 		aims:     []suite{ingressSuite.aimed("^TestTooLargeForTheOutput$")},
 		notInSim: "its topics have no such limit",
 	},
+	{
+		name:     "step-gets-an-empty-value",
+		does:     "a value that trim leaves empty makes the record invalid by the next step",
+		edits:    []edit{{"dedup/rules/normalise.go", "		if len(s.text) == 0 {\n", "		if len(s.text) < 0 {\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestMissingValues$")},
+		notInSim: "its routes have no steps",
+	},
+	{
+		name:     "order-of-parts-decides",
+		does:     "a part that cannot be read makes the record invalid although another one is missing",
+		edits:    []edit{{"dedup/rules/source_id.go", "		if st == none {\n			return none\n", "		if st != found {\n			return st\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestMissingValues$")},
+		notInSim: "its events have all parts",
+	},
+	{
+		name:     "seconds-read-as-milliseconds",
+		does:     "an event time in seconds is read as milliseconds, in 1970",
+		edits:    []edit{{"dedup/rules/normalise.go", "	case format == UnixMilli && within(1):\n", "	case format == UnixMilli && !fits && within(1):\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestWrongUnitOfTime$")},
+		notInSim: "its events have no such times",
+	},
 }

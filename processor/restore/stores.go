@@ -2,10 +2,12 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,6 +135,24 @@ func (s *Source) Decisions(ctx context.Context) (*app.Decisions, error) {
 // DirOf returns the directory of a task's store.
 func (s *Stores) DirOf(id app.TaskID) string {
 	return filepath.Join(s.dir, s.app, id.Topic+"-"+strconv.Itoa(int(id.Partition)))
+}
+
+// RemoveFormer removes the directories of tasks whose keys were moved to other partitions. Another
+// directory stays, also a quarantine of such a task.
+func (s *Stores) RemoveFormer(t *app.Topology, log *slog.Logger) {
+	dir := filepath.Join(s.dir, s.app)
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		at := strings.LastIndexByte(e.Name(), '-')
+		if _, bad := strconv.ParseUint(e.Name()[at+1:], 10, 31); at < 0 || bad != nil || !e.IsDir() || !t.HadTasks(e.Name()[:at]) {
+			continue
+		}
+		log.Info("removes the local state of a task whose keys were moved", "directory", e.Name())
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	if err != nil {
+		log.Warn("remove the local state of tasks whose keys were moved: delete it yourself", "error", err)
+	}
 }
 
 // Positions returns the changelog position of each task that has a store or files in this

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,5 +50,39 @@ func TestPositionsAreOfAllStores(t *testing.T) {
 	}
 	if err := errors.Join(open.Close(), stores.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStartRemovesWhatMovesLeft: directories of tasks whose keys were moved go, by the topic's whole
+// name. Those of running tasks stay, of later generations, which a move may be filling, and others.
+func TestStartRemovesWhatMovesLeft(t *testing.T) {
+	s := &Stores{dir: t.TempDir(), app: "app"}
+	left := []string{"app-repartition-0", "app-repartition-11", "app-repartition-2-0", "payments-3"}
+	kept := []string{
+		"app-repartition-3-0", "app-repartition-3-10", "app-repartition-4-1", "app-repartition-x-1", "app-repartition-3-0.quarantine-20261128T000000.000000000Z",
+		"app-repartition-2-0.quarantine-20261128T000000.000000000Z", "payments-eu-3", "keyed-0", "other-repartition-0", "payments", "notes-", "app-repartition-2--1",
+	}
+	for _, name := range append(slices.Clone(left), kept...) {
+		if err := os.MkdirAll(filepath.Join(s.dir, s.app, name, "files"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(s.dir, s.app, "app-repartition-7")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.RemoveFormer(&app.Topology{App: "app", Generation: 3, Repartition: "app-repartition-3", Routed: []string{"payments", "app-repartition-2"}, Prepartitioned: []string{"keyed"}}, slog.New(slog.DiscardHandler))
+	entries, err := os.ReadDir(filepath.Join(s.dir, s.app))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	want := append(kept, filepath.Base(file))
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("left %q, want %q", names, want)
 	}
 }

@@ -53,9 +53,7 @@ func (c Config) Validate() error {
 	c.validateBrokers(&m)
 	m.Add(validateName("ONCEBUS_APP_ID", c.AppID, AppIDMax))
 	m.Add(validateName("ONCEBUS_INSTANCE_ID", c.InstanceID, InstanceIDMax))
-	if n := len(c.KeySecret); n > 0 && n < KeySecretMin {
-		m.Addf("ONCEBUS_KEY_SECRET: %d bytes are too few, want at least %d", n, KeySecretMin)
-	}
+	m.Add(c.keySecretMistake())
 	c.validateSecurity(&m)
 	return m.Err()
 }

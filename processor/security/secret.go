@@ -69,25 +69,52 @@ func (s *credentials) secret(kind string, value Secret, path SecretPath) func() 
 	}
 }
 
-// ReadSecret returns the content of a file without a final line break, which
-// editors and echo append. An empty file is an error.
+// ReadSecret returns the secret in a file, see CleanSecret. An empty file is an error.
 func ReadSecret(path string) (string, error) {
 	content, err := readFile(path)
 	if err != nil {
 		return "", err
 	}
-	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
-	if value == "" {
+	value, err := CleanSecret(content)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s %w", path, err)
+	case value == "":
 		return "", fmt.Errorf("%s is empty, want the secret", path)
 	}
 	return value, nil
 }
 
-// CheckSecret returns an error if a route requires the key secret and c lacks it.
-// Validate does not have the routes.
+// CleanSecret returns the secret in the content of a file or variable, without a final line break,
+// which editors and echo append. What else is around a secret by mistake is an error: with it no
+// signature would fit, and no key.
+func CleanSecret(content string) (string, error) {
+	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
+	switch {
+	case strings.HasPrefix(value, "\ufeff"):
+		return "", errors.New("begins with a byte order mark (EF BB BF), which is part of no secret: save it without")
+	case strings.TrimSpace(value) != value:
+		return "", errors.New("begins or ends with white space or a second line break, which is part of no secret: take it out")
+	}
+	return value, nil
+}
+
+// CheckSecret returns an error if a route requires the key secret and c lacks it, or has one that is
+// too short. Validate does not have the routes, and a command without brokers does not call it.
 func (c Config) CheckSecret(needed bool) error {
-	if needed && c.KeySecret == "" {
+	switch {
+	case !needed:
+		return nil
+	case c.KeySecret == "":
 		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route requires it; set it or ONCEBUS_KEY_SECRET_FILE")
+	}
+	return c.keySecretMistake()
+}
+
+// keySecretMistake returns why the key secret cannot be used; nil for none.
+func (c Config) keySecretMistake() error {
+	if n := len(c.KeySecret); n > 0 && n < KeySecretMin {
+		return fmt.Errorf("ONCEBUS_KEY_SECRET: %d bytes are too few, want at least %d", n, KeySecretMin)
 	}
 	return nil
 }

@@ -50,6 +50,10 @@ func TestCheckSecret(t *testing.T) {
 	if err := c.CheckSecret(true); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_KEY_SECRET: not set") {
 		t.Errorf("got %v", err)
 	}
+	c.KeySecret = "short"
+	if err := c.CheckSecret(true); err == nil || err.Error() != "ONCEBUS_KEY_SECRET: 5 bytes are too few, want at least 16" {
+		t.Errorf("got %v", err)
+	}
 	c.KeySecret = hidden
 	if err := c.CheckSecret(true); err != nil {
 		t.Error(err)

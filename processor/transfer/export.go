@@ -196,8 +196,10 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 				return nil, fmt.Errorf("list the end of %s/%d: %w", topic, p, end.Err)
 			}
 			at := int64(-1)
-			if o, ok := committed[topic][p]; ok {
+			if o, ok := committed[topic][p]; ok && o.At >= 0 {
 				at = o.At
+			} else if first, pinned := c.app.Manifest.Start(topic, t.Topics[topic].ID, p); pinned {
+				at = first // no event has come since the topic became routed
 			}
 			offsets = append(offsets, portable.Offset{Topic: topic, TopicID: app.TopicIDText(t.Topics[topic].ID), Partition: p, Offset: at, End: end.Offset})
 		}

@@ -46,7 +46,11 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 		case file:
 			source.Path = value
 		default:
-			source.Value = security.Secret(value)
+			clean, err := security.CleanSecret(value)
+			if err != nil {
+				mistakes = append(mistakes, fmt.Errorf("%s %w", variable, err))
+			}
+			source.Value = security.Secret(clean)
 		}
 		secrets[name] = source
 	}
@@ -72,14 +76,22 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 	return known
 }
 
-// loadSecretFiles sets NAME in variables to the content of the file that NAME_FILE
-// names, for every secret, and returns the paths by NAME.
+// loadSecretFiles sets NAME in variables to the secret in the file that NAME_FILE names, for every
+// secret, and returns the paths by NAME. A secret in a variable is read as one in a file.
 func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
 	paths = map[string]string{}
 	for _, s := range table {
 		file := s.Name + "_FILE"
 		path := variables[file]
-		if !s.Secret || path == "" {
+		if !s.Secret || path == "" && variables[s.Name] == "" {
+			continue
+		}
+		if path == "" {
+			value, err := security.CleanSecret(variables[s.Name])
+			if err != nil {
+				mistakes = append(mistakes, fmt.Errorf("%s %w", s.Name, err))
+			}
+			variables[s.Name] = value
 			continue
 		}
 		if variables[s.Name] != "" {

@@ -190,6 +190,36 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
+// TestSecretsInVariablesAreReadAsFiles: a secret is the same in a variable and a file, with and without
+// a final line break. What else is around it by mistake is refused, in each secret.
+func TestSecretsInVariablesAreReadAsFiles(t *testing.T) {
+	const secret = "sixteen bytes or more"
+	for _, name := range []string{"ONCEBUS_KEY_SECRET", "ONCEBUS_SASL_PASSWORD", "ONCEBUS_INGRESS_SECRET_SENDER"} {
+		for content, want := range map[string]string{
+			secret: "", secret + "\n": "", secret + "\r\n": "",
+			secret + "\n\n": "white space", " " + secret: "white space", secret + "\t\n": "white space", "\ufeff" + secret: "byte order mark",
+		} {
+			s, err := Parse([]string{name + "=" + content})
+			if want != "" {
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), name) || strings.Contains(err.Error(), secret) {
+					t.Errorf("%s=%q: %v", name, content, err)
+				}
+			} else if got := map[string]string{
+				"ONCEBUS_KEY_SECRET": string(s.Processor.KeySecret), "ONCEBUS_SASL_PASSWORD": string(s.Processor.SASL.Password), "ONCEBUS_INGRESS_SECRET_SENDER": string(s.Ingress.Secrets["SENDER"].Value),
+			}[name]; err != nil || got != secret {
+				t.Errorf("%s=%q: %q, %v", name, content, got, err)
+			}
+			if name == "ONCEBUS_INGRESS_SECRET_SENDER" {
+				continue // the ingress reads its files itself, as security.ReadSecret does
+			}
+			_, err = Parse([]string{name + "_FILE=" + clitest.WriteFile(t, "secret", content)})
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s_FILE with %q: %v", name, content, err)
+			}
+		}
+	}
+}
+
 func TestSettingsLogHidesSecrets(t *testing.T) {
 	s, err := Parse([]string{"ONCEBUS_BROKERS=a:1", "ONCEBUS_KEY_SECRET=correct horse battery", "ONCEBUS_SASL_PASSWORD=staple"})
 	if err != nil {
