@@ -126,6 +126,9 @@ func describeMatch(m *rules.Match) string {
 	quoted := make([]string, len(m.In))
 	for i, v := range m.In {
 		quoted[i] = strconv.Quote(v)
+		if v == rules.MatchAbsent {
+			quoted[i] = "absent"
+		}
 	}
 	if m.Normalise != nil {
 		steps := make([]string, len(m.Normalise))

@@ -95,9 +95,11 @@ func TestSourcesWithoutAKey(t *testing.T) {
 		{"[{field: id}]", `null`, "no key: field id: absent"},
 		{"[{fields: [a, b]}]", `{"a":"x","b":""}`, "no key: field b: empty"},
 		{"[{hash: [a, b]}]", `{"a":"x","b":null}`, "no key: field b: null"},
+		{"[{hash: [a, b], optional: [b]}]", `{"b":1}`, "no key: field a: absent"},
 		{"[record_key, {header: h}, {field: id}, {hash: [a]}]", `{}`,
 			"no key: record key: absent; header h: absent; field id: absent; field a: absent"},
 		{"[{payload: {include: [a, b.c]}}]", `{"b":{"d":1}}`, "no key: payload: {include: [a, b.c]}: the payload has none of the paths"},
+		{"[{payload: {include: [a, b.c]}}]", `{"a":null,"b":{"c":null}}`, "no key: payload: {include: [a, b.c]}: the payload has none of the paths"},
 		{"[raw]", "", "no key: raw payload: empty"},
 		{"[cloudevent]", `{"id":"1","source":"s"}`, "no key: header ce_source: absent"},
 		{"[order]", `{"account":"A","symbol":"B","side":"buy","quantity":1,"timestamp":0}`, "no key: field type: absent"},
@@ -118,6 +120,23 @@ func TestHashTakesEmptyStrings(t *testing.T) {
 		if string(ex.Hashed) != `{"a":""}` {
 			t.Errorf("%s: %v %q %s", key, d.Finding, ex.Hashed, d.Reason)
 		}
+	}
+}
+
+// TestOptionalFieldsOfHash: one that is absent or null is left out, first, last or between, and an empty string is a value.
+func TestOptionalFieldsOfHash(t *testing.T) {
+	d := oneRoute(t, "[{hash: [a, b, c], optional: [a, c]}]").NewDeriver(nil)
+	for payload, want := range map[string]string{
+		`{"b":1}`: `{"b":1}`, `{"a":null,"b":1,"c":null}`: `{"b":1}`, `{"a":2,"b":1}`: `{"a":2,"b":1}`, `{"c":"","b":1}`: `{"b":1,"c":""}`,
+	} {
+		if _, ex := d.Explain(&Input{Topic: "in", Value: []byte(payload)}); string(ex.Hashed) != want {
+			t.Errorf("%s: hashed %s, want %s", payload, ex.Hashed, want)
+		}
+	}
+	// The rule that is pinned differs: other keys.
+	all, some := oneRoute(t, "[{hash: [a, b]}]"), oneRoute(t, "[{hash: [b, a], optional: [a]}]")
+	if a, b := all.Routes[0].KeyRule(), some.Routes[0].KeyRule(); a == b || !strings.Contains(b, `hash("a"?,"b")`) {
+		t.Errorf("key rules %s and %s", a, b)
 	}
 }
 
@@ -208,6 +227,14 @@ func TestProjections(t *testing.T) {
 		{"{include: [l.0.k, l.1.k]}", `{"l":["x",{"k":1}]}`, `{"l":[null,{"k":1}]}`},
 		{"{include: [l.*.k]}", `{"l":[{"k":1},"x",{"j":3},{"k":4},"x"]}`, `{"l":[{"k":1},null,null,{"k":4}]}`},
 		{"{include: ['*']}", `{"b":1,"a":2}`, `{"a":2,"b":1}`},
+		// Null counts as absent at the end of a path, and is a part of the value below it.
+		{"{include: [stop, c]}", `{"c":1}`, `{"c":1}`},
+		{"{include: [stop, c]}", `{"stop":null,"c":1}`, `{"c":1}`},
+		{"{include: [o.stop, c]}", `{"o":{"stop": null },"c":1}`, `{"c":1}`},
+		{"{include: [l.0, l.1]}", `{"l":[null,2]}`, `{"l":[null,2]}`},
+		{"{include: [l.0, l.1]}", `{"l":[1,null]}`, `{"l":[1]}`},
+		{"{include: ['*']}", `{"b":null,"a":""}`, `{"a":""}`},
+		{"{include: [a]}", `{"a":{"x":null}}`, `{"a":{"x":null}}`},
 		{"{include: ['*.x', a.y]}", `{"a":{"x":1,"y":2,"z":3},"b":{"x":1,"y":2}}`, `{"a":{"x":1,"y":2},"b":{"x":1}}`},
 	} {
 		d, ex := oneRoute(t, "[{payload: "+v.key+"}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(v.payload)})

@@ -162,6 +162,8 @@ type Field struct {
 	Path      Path // of a field of the payload
 	Normalise []Normaliser
 
+	optional bool // of hash: left out of the object if it is absent or null
+
 	part   fieldPart // of the record
 	header string    // of ofHeader
 	label  string    // for reasons: "field traceId"
@@ -188,6 +190,9 @@ func (s *Source) rule() string {
 
 func (f *Field) rule() string {
 	var b strings.Builder
+	if f.optional {
+		b.WriteByte('?')
+	}
 	for _, n := range f.Normalise {
 		b.WriteString("|" + n.String())
 	}
@@ -221,6 +226,7 @@ type sourceDraft struct {
 	include   []Path
 	exclude   []Path
 	normalise *yaml.Node
+	optional  *yaml.Node
 }
 
 // sourceFields is the format of a key source that is an object.
@@ -236,7 +242,9 @@ func makeSourceFields() []fieldOf[sourceDraft] {
 			k.read(d, s, n, at)
 		}})
 	}
-	return append(fields, fieldOf[sourceDraft]{"normalise", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.normalise = n }})
+	return append(fields,
+		fieldOf[sourceDraft]{"normalise", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.normalise = n }},
+		fieldOf[sourceDraft]{"optional", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.optional = n }})
 }
 
 // sources reads a route's key list.
@@ -278,6 +286,9 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 		d.fail(s.normalise, at, "%s takes no normalisers", k.name)
 	default:
 		k.normalise(d, s, s.normalise, at)
+	}
+	if s.optional != nil {
+		d.optionalFields(s, s.optional, join(at, "optional"))
 	}
 	if s.constant() {
 		d.fail(n, at, "the key is the same for all events, so that every one but the first is dropped: add what identifies an event, such as {field: PATH}")
