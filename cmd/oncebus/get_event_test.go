@@ -88,7 +88,7 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 	inOneProcess(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		const order = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000000000,"clientOrderId":"c","requestId":"r1"}`
 		sign := withHMAC("ORDERS")
-		if a := d.post("/orders", sign, order); a.status != http.StatusAccepted {
+		if a := d.post("/orders", sign, order, async...); a.status != http.StatusAccepted {
 			t.Fatal(a)
 		}
 		duplicate := d.post("/orders", sign, order).problem("a duplicate", http.StatusConflict, "in_progress")

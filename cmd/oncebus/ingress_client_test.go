@@ -177,6 +177,11 @@ func (d *sender) outcome(path, secret string, event *kgo.Record, outcome, value 
 
 const accepted = `{"status":"accepted"}`
 
+// dispatched is the body of the response to a request of a claim route that did not wait for its outcome, as async asks.
+const dispatched = `{"status":"accepted","claim_status":"in_progress"}` + "\n"
+
+var async = []string{"Prefer", "respond-async"}
+
 // is checks status and body of a response, and that its content type is JSON unless it has another.
 func (a answer) is(what string, status int, body string) {
 	a.t.Helper()
