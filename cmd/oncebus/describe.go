@@ -151,6 +151,8 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 		return "forwarded to " + r.Output + ", marked"
 	case rules.Drop:
 		return "dropped and counted"
+	case rules.Reject:
+		return "refused in the reply to its sender alone"
 	case rules.Clamp:
 		return "event time set to broker time plus skew"
 	default:

@@ -57,6 +57,9 @@ func withBearer(token string) signer {
 	return func(h http.Header, _ string, _ time.Time) { h.Set("Authorization", "Bearer "+token) }
 }
 
+// signalsURL is the path of the shipped signals.yaml with its token, as TradingView sends it: without a header of its own.
+var signalsURL = "/signals?token=" + shippedSecrets["SIGNALS"]
+
 // withHMAC signs timestamp, dot and body, as the shipped files require, with one of their secrets.
 func withHMAC(name string) signer {
 	return func(h http.Header, body string, at time.Time) {

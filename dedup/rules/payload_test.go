@@ -39,7 +39,7 @@ func TestMalformedPayloads(t *testing.T) {
 		{"literal cut short", "[{field: a.b}]", `{"a":[tru`, "payload: not valid JSON: unexpected EOF"},
 		{"object closed as an array", "[{field: a.b}]", `{"a":{"b":1]}`, "payload: not valid JSON: invalid character ']' after object value"},
 		{"array closed as an object", "[{field: a.0}]", `{"a":[1}}`, "payload: not valid JSON: invalid character '}' after array element"},
-		{"raw is not tried", "[{field: id}, raw]", "hello", "payload: not valid JSON: invalid character 'h' at start of value"},
+		{"raw is not tried", "[{field: id}, raw]", "[hello]", "payload: not valid JSON: invalid character 'h' at start of value"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			got := derive(t, v.key, v.payload)
@@ -156,6 +156,34 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 		if got := d.Derive(&v.in); got.Source != v.want || got.Finding != Keyed {
 			t.Errorf("source %q (%s), want %q", got.Source, got.Reason, v.want)
 		}
+	}
+}
+
+// TestRawTakesATextBehindOtherSources: they read JSON, which an alert in words is not. Damaged JSON is no text, and JSON without an
+// id has no key where raw takes texts alone.
+func TestRawTakesATextBehindOtherSources(t *testing.T) {
+	for _, v := range []struct{ key, payload, source, reason string }{
+		{"[{field: id}, {hash: [a]}, raw]", "AAPL crossed 178.5", "raw", ""},
+		{"[{field: id}, {hash: [a]}, {raw: text}]", " \"AAPL\" crossed", "raw: text", ""},
+		{"[{raw: text}]", "AAPL", "raw: text", ""},
+		{"[{payload: {}}, raw]", "AAPL", "raw", ""},
+		{"[{field: id}, {raw: text}]", `{"id":"x"}`, "field: id", ""},
+		{"[{field: id}, raw]", `{"b":1}`, "raw", ""},
+		{"[{field: id}, {raw: text}]", `{"b":1}`, "", "no key: field id: absent; raw payload: JSON"},
+		{"[{field: id}, {raw: text}]", `7`, "", "no key: field id: absent; raw payload: JSON"},
+		{"[{field: id}, raw]", ` {"id":"x"`, "", "payload: "},
+		{"[{raw: text}]", `[1`, "", "payload: "},
+		{"[{field: id}, raw]", "", "", "payload: "},
+		{"[raw, {field: id}]", "AAPL", "raw", ""},
+		{"[{field: id}, record_key]", "AAPL", "", "payload: "},
+	} {
+		got := derive(t, v.key, v.payload)
+		if (got.Finding == Keyed) != (v.source != "") || got.Source != v.source || !strings.HasPrefix(got.Reason, v.reason) {
+			t.Errorf("%s of %q: %v, source %q: %s", v.key, v.payload, got.Finding, got.Source, got.Reason)
+		}
+	}
+	if a, b := derive(t, "[{field: id}, {raw: text}]", "AAPL"), derive(t, "[raw]", "AAPL"); a.Key != b.Key {
+		t.Errorf("a text has the keys %x and %x", a.Key, b.Key)
 	}
 }
 

@@ -23,6 +23,7 @@ type Source struct {
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
 	order   *Order
+	ofText  bool         // raw: only of a payload that is a text and no JSON
 	mask    dedup.Digest // see digest
 }
 
@@ -107,7 +108,7 @@ var kinds = [kindCount]kind{
 	},
 	sourceRaw: {
 		name: "raw", makes: kindContent, bare: true,
-		read: readFlag, derive: (*Deriver).rawKey,
+		read: readRaw, derive: (*Deriver).rawKey, rule: ruleOfRaw,
 	},
 	sourceCloudEvent: {
 		name: "cloudevent", makes: kindComposite, bare: true, implied: true,
@@ -277,6 +278,9 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	}
 	k := &kinds[s.kind]
 	s.text = k.name
+	if s.ofText {
+		s.text += ": text"
+	}
 	if k.complete != nil {
 		k.complete(s)
 	}
