@@ -126,6 +126,9 @@ func describeMatch(m *rules.Match) string {
 	quoted := make([]string, len(m.In))
 	for i, v := range m.In {
 		quoted[i] = strconv.Quote(v)
+		if v == rules.MatchAbsent {
+			quoted[i] = "absent"
+		}
 	}
 	if m.Normalise != nil {
 		steps := make([]string, len(m.Normalise))
@@ -148,6 +151,8 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 		return "forwarded to " + r.Output + ", marked"
 	case rules.Drop:
 		return "dropped and counted"
+	case rules.Reject:
+		return "refused in the reply to its sender alone"
 	case rules.Clamp:
 		return "event time set to broker time plus skew"
 	default:

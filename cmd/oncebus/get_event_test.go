@@ -36,13 +36,12 @@ type foundEvent struct {
 // the records of the repartition topic were deleted.
 func TestSystemIngressGetFindsTheFirstEvent(t *testing.T) {
 	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: forward"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
-		sign := withBearer(shippedSecrets["SIGNALS"])
 		const first, byHash = `{"traceId":"t-1","n":1}`, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1}`
 		for _, other := range []string{`{"traceId":"t-0"}`, first, byHash, `{"traceId":"t-2"}`} {
-			d.post("/signals", sign, other).is(other, http.StatusAccepted, accepted)
+			d.post(signalsURL, unsigned, other).is(other, http.StatusAccepted, accepted)
 		}
-		duplicate := d.post("/signals", sign, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
-		hashed := d.post("/signals", sign, byHash).problem("a duplicate by its details", http.StatusConflict, "duplicate")
+		duplicate := d.post(signalsURL, unsigned, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
+		hashed := d.post(signalsURL, unsigned, byHash).problem("a duplicate by its details", http.StatusConflict, "duplicate")
 		s.count("signals.unique", 6) // with the forwarded duplicates
 		s.purgeJudged()
 		for what, c := range map[string]struct {
@@ -88,7 +87,7 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 	inOneProcess(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		const order = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000000000,"clientOrderId":"c","requestId":"r1"}`
 		sign := withHMAC("ORDERS")
-		if a := d.post("/orders", sign, order); a.status != http.StatusAccepted {
+		if a := d.post("/orders", sign, order, async...); a.status != http.StatusAccepted {
 			t.Fatal(a)
 		}
 		duplicate := d.post("/orders", sign, order).problem("a duplicate", http.StatusConflict, "in_progress")
@@ -122,12 +121,11 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 // event, by one command each, after the internal topic was purged.
 func TestSystemGetFromDuplicate(t *testing.T) {
 	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: {to: APP.signals.duplicates}"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
-		sign := withBearer(shippedSecrets["SIGNALS"])
 		const first = `{"traceId":"t-1","n":1}`
 		for _, event := range []string{`{"traceId":"t-0"}`, first, `{"traceId":"t-2"}`} {
-			d.post("/signals", sign, event).is(event, http.StatusAccepted, accepted)
+			d.post(signalsURL, unsigned, event).is(event, http.StatusAccepted, accepted)
 		}
-		conflict := d.post("/signals", sign, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
+		conflict := d.post(signalsURL, unsigned, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
 		s.send("signals.raw", 0, time.Now(), `{"traceId":"t-1","n":3}`)
 		duplicates := s.count("signals.duplicates", 2)
 		unique := s.count("signals.unique", 3)

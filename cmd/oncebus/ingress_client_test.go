@@ -57,6 +57,9 @@ func withBearer(token string) signer {
 	return func(h http.Header, _ string, _ time.Time) { h.Set("Authorization", "Bearer "+token) }
 }
 
+// signalsURL is the path of the shipped signals.yaml with its token, as TradingView sends it: without a header of its own.
+var signalsURL = "/signals?token=" + shippedSecrets["SIGNALS"]
+
 // withHMAC signs timestamp, dot and body, as the shipped files require, with one of their secrets.
 func withHMAC(name string) signer {
 	return func(h http.Header, body string, at time.Time) {
@@ -176,6 +179,11 @@ func (d *sender) outcome(path, secret string, event *kgo.Record, outcome, value 
 }
 
 const accepted = `{"status":"accepted"}`
+
+// dispatched is the body of the response to a request of a claim route that did not wait for its outcome, as async asks.
+const dispatched = `{"status":"accepted","claim_status":"in_progress"}` + "\n"
+
+var async = []string{"Prefer", "respond-async"}
 
 // is checks status and body of a response, and that its content type is JSON unless it has another.
 func (a answer) is(what string, status int, body string) {

@@ -48,7 +48,7 @@ func TestSystemIngressThousandCopies(t *testing.T) {
 			sent.Go(func() {
 				barrier.Done()
 				barrier.Wait()
-				answers[n] = <-all[n%len(all)].later("/signals", withBearer(shippedSecrets["SIGNALS"]), `{"traceId":"one"}`)
+				answers[n] = <-all[n%len(all)].later(signalsURL, unsigned, `{"traceId":"one"}`)
 			})
 		}
 		sent.Wait()
@@ -85,7 +85,7 @@ type submission struct {
 func (s *submission) insist(ctx context.Context, all instances, first int, mortal *sender) error {
 	for at := first; ; at++ {
 		d := all[at%len(all)]
-		a, err := d.try(ctx, "/signals", withBearer(shippedSecrets["SIGNALS"]), time.Now(), fmt.Sprintf(`{"traceId":%q}`, s.id))
+		a, err := d.try(ctx, signalsURL, unsigned, time.Now(), fmt.Sprintf(`{"traceId":%q}`, s.id))
 		if err != nil {
 			if d != mortal {
 				return fmt.Errorf("event %s, process %s: %w", s.id, d.Name, err)

@@ -52,9 +52,9 @@ func TestSystemIngressWithoutState(t *testing.T) {
 		d := s.startIngress("sender")
 		now := time.Now()
 		order := func(request, account string) answer {
-			return d.post("/orders", withHMAC("ORDERS"), orderOf(request, now, account, `"clientOrderId":"c","quantity":1,"type":"market"`))
+			return d.post("/orders", withHMAC("ORDERS"), orderOf(request, now, account, `"clientOrderId":"c","quantity":1,"type":"market"`), async...)
 		}
-		order("q1", "A").is("an order", http.StatusAccepted, accepted)
+		order("q1", "A").is("an order", http.StatusAccepted, dispatched)
 		disk.fill()
 		disk.bypassing(6)
 		taken("an order that cannot be checked", order("q2", "B"))

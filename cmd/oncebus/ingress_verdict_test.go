@@ -28,11 +28,10 @@ func TestSystemIngressWithoutVerdict(t *testing.T) {
 			s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
 			s.begin("signals.raw")
 			d := s.startIngress("sender")
-			sign := withBearer(shippedSecrets["SIGNALS"])
-			d.post("/signals", sign, `{"traceId":"t-0"}`).is("the first event, which opens the connections", http.StatusAccepted, accepted)
+			d.post(signalsURL, unsigned, `{"traceId":"t-0"}`).is("the first event, which opens the connections", http.StatusAccepted, accepted)
 			s.awaitProcessed()
 			s.service.signal(syscall.SIGSTOP)
-			for _, promise := range []<-chan answer{d.later("/signals", sign, `{"traceId":"t-1"}`), d.later("/signals", sign, `{"traceId":"t-1"}`)} {
+			for _, promise := range []<-chan answer{d.later(signalsURL, unsigned, `{"traceId":"t-1"}`), d.later(signalsURL, unsigned, `{"traceId":"t-1"}`)} {
 				a := <-promise
 				if test.status == http.StatusAccepted {
 					a.is("an event without a verdict", http.StatusAccepted, accepted)

@@ -183,8 +183,8 @@ func (d *decoder) validateIdempotency(r *draft) {
 		refuse("a request without the header gets 400: leave require_key out, and on_missing_key")
 	case r.Fingerprint == nil:
 		refuse("a key that is used again with another payload gets 422: name the fields of the payload in fingerprint")
-	case r.Collision != DeadLetter:
-		refuse("a key that is used again with another payload gets 422: write collision: dead_letter")
+	case r.Collision == Forward:
+		refuse("a key that is used again with another payload gets 422: write collision: reject, or dead_letter")
 	case r.Claim.Wait:
 		refuse("a request whose original is in process gets 409: leave while_in_progress: wait out")
 	}

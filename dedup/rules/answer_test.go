@@ -78,7 +78,7 @@ func TestMistakesInAnswers(t *testing.T) {
 		{"a field", answerFile("mode: claim, key: [{field: id}], fingerprint: [side]", ofDraft), draft + "the key is the header: write key: [{header: idempotency-key}]"},
 		{"no key needed", answerFile(byHeader, ofDraft+", require_key: false"), draft + "a request without the header gets 400: leave require_key out, and on_missing_key"},
 		{"no fingerprint", answerFile("mode: claim, key: [{header: idempotency-key}]", ofDraft), draft + "a key that is used again with another payload gets 422: name the fields of the payload in fingerprint"},
-		{"collisions that run", answerFile(byHeader+", collision: forward", ofDraft), draft + "a key that is used again with another payload gets 422: write collision: dead_letter"},
+		{"collisions that run", answerFile(byHeader+", collision: forward", ofDraft), draft + "a key that is used again with another payload gets 422: write collision: reject, or dead_letter"},
 		{"a concurrent request that waits", answerFile(byHeader+", while_in_progress: wait", ofDraft), draft + "a request whose original is in process gets 409: leave while_in_progress: wait out"},
 		{"another response", answerFile(byHeader, ofDraft+", responses: {in_progress: {status: 425}}"),
 			"r.yaml:3: routes[0].http.responses.in_progress: the draft of idempotency_key says what the response is: leave it out"},

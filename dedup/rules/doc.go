@@ -12,7 +12,8 @@
 // wins. A source yields none if its value is absent, null or (for ids) an empty
 // string. A value that cannot be an id makes the record malformed: an object, a
 // boolean, an id over the limit, a payload that is not JSON. Derive does not try the
-// next source then, because that would hide the fault.
+// next source then, because that would hide the fault. But a payload that does not
+// begin as an object or array is a text, which a later source raw takes.
 //
 // Another tool can recompute the oncebus-key header. It is the SHA-256, with secret:
 // true the HMAC-SHA-256, of these bytes:

@@ -22,7 +22,7 @@ routes:
   - {name: n, topics: [n], window: 1h, output: o, key: [{field: n, normalise: {decimals: 8}}, {field: t, normalise: {step: 1m}}]}
   - {name: c, topics: [c], window: 1h, output: o, secret: true, key: [{fields: [id, "l.0"]}, record_key, {header: h}], match: {field: kind, in: [x, 1, true]}}
   - {name: c2, topics: [c], window: 1h, output: o, key: [{header: h}, {record_key: true, normalise: upper}]}
-  - {name: h, topics: [h], window: 1h, output: o, key: [{hash: [a, a.b, "l.1", n], normalise: {n: {decimals: 2}}}]}
+  - {name: h, topics: [h], window: 1h, output: o, key: [{hash: [a, a.b, "l.1", n, t], optional: [t], normalise: {n: {decimals: 2}}}]}
   - {name: x, topics: [x], window: 1h, output: o, key: [{payload: {exclude: [t, a.b, "l.*.t", "l.0.u"]}}]}
   - {name: i, topics: [i], window: 1h, output: o, key: [{payload: {include: [t, a.b, "l.*.t", "l.0.u"]}}]}
   - {name: p, topics: [p], window: 1h, output: o, key: [{payload: {}}]}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -255,7 +256,11 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 			d.fault = fault{} // of a part next to the missing one
 			continue
 		case bad:
-			return bad
+			if !d.isText() || !slices.ContainsFunc(r.Keys[i+1:], func(s Source) bool { return s.kind == sourceRaw }) {
+				return bad
+			}
+			d.skipped = append(d.skipped, d.fault)
+			continue
 		case found:
 		}
 		out.Source = s.text
@@ -276,6 +281,17 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		return found
 	}
 	return none
+}
+
+// isText reports whether the payload, read as JSON, turned out to be a text: it
+// does not begin as an object or array. The source raw takes such a payload behind others. For
+// damaged JSON another source would hide the damage.
+func (d *Deriver) isText() bool {
+	if d.state != payloadBroken || d.plan.format.Format != formats.JSON || d.plan.form {
+		return false
+	}
+	first := bytes.TrimLeft(d.in.Value, " \t\r\n")
+	return len(first) > 0 && first[0] != '{' && first[0] != '['
 }
 
 // isEncoded reports whether the value is of another format than JSON. One without bytes is a whole message if its schema is known: all

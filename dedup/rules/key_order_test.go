@@ -13,7 +13,7 @@ var pairedSources = []string{
 	"record_key", "{header: h, normalise: [trim, upper]}",
 	"{field: x}", "{field: y, normalise: [trim, lower]}", "{field: n, normalise: {decimals: 2}}",
 	"{fields: [x, y]}", "{fields: [y, x], normalise: {x: upper}}",
-	"{hash: [x, n]}", "{hash: [y, x], normalise: {x: [trim, upper]}}",
+	"{hash: [x, n]}", "{hash: [y, n, x], optional: [n, y]}", "{hash: [y, x], normalise: {x: [trim, upper]}}",
 	"{payload: {}}", "{payload: {exclude: [t]}}", "{payload: {include: [y, o.p]}}",
 	"raw", "cloudevent", "{order: {account: x, symbol: y, side: x, quantity: n, type: y, timestamp: n, step: 1ms}}",
 }

@@ -9,7 +9,7 @@ import (
 
 // Match is the condition under which a route takes a record: the text of a
 // payload field or header is one of In. Numbers and booleans compare by their
-// JSON text; an absent field, null, an object or an array never match.
+// JSON text; an object or an array never matches, and an absent field or null only MatchAbsent.
 type Match struct {
 	Field  Field  // payload field; Path.Text is "" where Header is set
 	Header string // header name
@@ -17,6 +17,10 @@ type Match struct {
 	// Normalise has the steps that make spellings of the value the same.
 	Normalise []Normaliser
 }
+
+// MatchAbsent is in Match.In for null in the file: the field is absent or null. No JSON
+// string has these bytes.
+const MatchAbsent = "\xff"
 
 var matchFields = []fieldOf[Match]{
 	{"field", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Field = d.field(n, at) }},
@@ -54,8 +58,13 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 				d.fail(n, at, "the number %s is %s in every spelling: write that, or put %s in quotes to match a string", n.Value, text, n.Value)
 			}
 			m.In = append(m.In, string(text))
+		case "!!null":
+			if n.Value != "null" { // an item that somebody left empty
+				d.fail(n, at, "want a value: write null for a field that is absent or null")
+			}
+			m.In = append(m.In, MatchAbsent)
 		default:
-			d.fail(n, at, "want a string, number or boolean, found %s", describe(n))
+			d.fail(n, at, "want a string, number, boolean or null, found %s", describe(n))
 		}
 	})
 }
@@ -82,7 +91,13 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 		d.fail(n, at, "want either field or header")
 	}
 	d.require(n, at, nodes, "in")
+	if m.Header != "" && slices.Contains(m.In, MatchAbsent) {
+		d.fail(n, join(at, "in"), "null is a payload field that is absent or null: a header has none")
+	}
 	for _, want := range m.In {
+		if want == MatchAbsent {
+			continue
+		}
 		var scratch Deriver
 		s, _ := scratch.normalise(scalar{text: []byte(want)}, m.Normalise)
 		if string(s.text) != want {
@@ -164,7 +179,11 @@ func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 		if !d.readPayload() {
 			return nil, bad
 		}
-		if text, st = d.matchText(m.Field.slotIn(d)); st != found {
+		raw := m.Field.slotIn(d)
+		if isAbsent(raw) {
+			return absentText, found
+		}
+		if text, st = d.matchText(raw); st != found {
 			return nil, st
 		}
 	}
@@ -172,11 +191,10 @@ func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 	return s.text, found
 }
 
+var absentText = []byte(MatchAbsent)
+
 // matchText returns the text of a value for Match. The status none says that it never matches.
 func (d *Deriver) matchText(raw []byte) ([]byte, status) {
-	if raw == nil {
-		return nil, none
-	}
 	switch c := raw[0]; {
 	case c == '"':
 		return d.string(raw), found

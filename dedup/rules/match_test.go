@@ -94,3 +94,37 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+// TestMatchNullTakesAnAbsentField: null in the file is a field that is absent or null, and no other value, in whatever
+// spelling.
+func TestMatchNullTakesAnAbsentField(t *testing.T) {
+	t.Parallel()
+	d := parse(t, `routes:
+  - {name: odd, topics: [in], key: [raw], window: 1h, output: out, match: {field: a, in: [close]}}
+  - {name: plain, topics: [in], key: [raw], window: 1h, output: out, match: {field: a, normalise: [lower], in: [place, null]}}
+`).NewDeriver(nil)
+	for value, want := range map[string]string{
+		`{}`: "plain", `{"a":null}`: "plain", `{"a":"Place"}`: "plain", `{"a":"close"}`: "odd", `[]`: "plain",
+		`{"a":""}`: "", `{"a":"null"}`: "", `{"a":{}}`: "", `{"a":[null]}`: "", `{"a":"\u00ff"}`: "", `{"a":"cancel"}`: "",
+	} {
+		got := d.Derive(&Input{Topic: "in", Timestamp: 1, Value: []byte(value)})
+		if taken := got.Finding == Keyed; taken != (want != "") || taken && got.Route.Name != want {
+			t.Errorf("%s: route %s, %v %s, want %q", value, got.Route.Name, got.Finding, got.Reason, want)
+		}
+	}
+	for file, want := range map[string]string{
+		"match: {header: h, in: [null]}": "null is a payload field that is absent or null: a header has none",
+	} {
+		_, err := ParseRoutes("r.yaml", []byte("routes:\n  - {name: r, topics: [in], key: [raw], window: 1h, output: out, "+file+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	twice := `routes:
+  - {name: all, topics: [in], key: [raw], window: 1h, output: out, match: {field: a, in: [null]}}
+  - {name: none, topics: [in], key: [raw], window: 1h, output: out, match: {field: a, normalise: [upper], in: [null]}}
+`
+	if _, err := ParseRoutes("r.yaml", []byte(twice)); err == nil || !strings.Contains(err.Error(), "the route gets nothing of in") {
+		t.Errorf("a route without records: %v", err)
+	}
+}

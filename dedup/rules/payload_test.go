@@ -39,7 +39,7 @@ func TestMalformedPayloads(t *testing.T) {
 		{"literal cut short", "[{field: a.b}]", `{"a":[tru`, "payload: not valid JSON: unexpected EOF"},
 		{"object closed as an array", "[{field: a.b}]", `{"a":{"b":1]}`, "payload: not valid JSON: invalid character ']' after object value"},
 		{"array closed as an object", "[{field: a.0}]", `{"a":[1}}`, "payload: not valid JSON: invalid character '}' after array element"},
-		{"raw is not tried", "[{field: id}, raw]", "hello", "payload: not valid JSON: invalid character 'h' at start of value"},
+		{"raw is not tried", "[{field: id}, raw]", "[hello]", "payload: not valid JSON: invalid character 'h' at start of value"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			got := derive(t, v.key, v.payload)
@@ -95,9 +95,11 @@ func TestSourcesWithoutAKey(t *testing.T) {
 		{"[{field: id}]", `null`, "no key: field id: absent"},
 		{"[{fields: [a, b]}]", `{"a":"x","b":""}`, "no key: field b: empty"},
 		{"[{hash: [a, b]}]", `{"a":"x","b":null}`, "no key: field b: null"},
+		{"[{hash: [a, b], optional: [b]}]", `{"b":1}`, "no key: field a: absent"},
 		{"[record_key, {header: h}, {field: id}, {hash: [a]}]", `{}`,
 			"no key: record key: absent; header h: absent; field id: absent; field a: absent"},
 		{"[{payload: {include: [a, b.c]}}]", `{"b":{"d":1}}`, "no key: payload: {include: [a, b.c]}: the payload has none of the paths"},
+		{"[{payload: {include: [a, b.c]}}]", `{"a":null,"b":{"c":null}}`, "no key: payload: {include: [a, b.c]}: the payload has none of the paths"},
 		{"[raw]", "", "no key: raw payload: empty"},
 		{"[cloudevent]", `{"id":"1","source":"s"}`, "no key: header ce_source: absent"},
 		{"[order]", `{"account":"A","symbol":"B","side":"buy","quantity":1,"timestamp":0}`, "no key: field type: absent"},
@@ -121,6 +123,23 @@ func TestHashTakesEmptyStrings(t *testing.T) {
 	}
 }
 
+// TestOptionalFieldsOfHash: one that is absent or null is left out, first, last or between, and an empty string is a value.
+func TestOptionalFieldsOfHash(t *testing.T) {
+	d := oneRoute(t, "[{hash: [a, b, c], optional: [a, c]}]").NewDeriver(nil)
+	for payload, want := range map[string]string{
+		`{"b":1}`: `{"b":1}`, `{"a":null,"b":1,"c":null}`: `{"b":1}`, `{"a":2,"b":1}`: `{"a":2,"b":1}`, `{"c":"","b":1}`: `{"b":1,"c":""}`,
+	} {
+		if _, ex := d.Explain(&Input{Topic: "in", Value: []byte(payload)}); string(ex.Hashed) != want {
+			t.Errorf("%s: hashed %s, want %s", payload, ex.Hashed, want)
+		}
+	}
+	// The rule that is pinned differs: other keys.
+	all, some := oneRoute(t, "[{hash: [a, b]}]"), oneRoute(t, "[{hash: [b, a], optional: [a]}]")
+	if a, b := all.Routes[0].KeyRule(), some.Routes[0].KeyRule(); a == b || !strings.Contains(b, `hash("a"?,"b")`) {
+		t.Errorf("key rules %s and %s", a, b)
+	}
+}
+
 func TestSourcesAreTriedInOrder(t *testing.T) {
 	rs := oneRoute(t, "[{header: h}, record_key, {field: id}, {hash: [a]}]")
 	d := rs.NewDeriver(nil)
@@ -137,6 +156,34 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 		if got := d.Derive(&v.in); got.Source != v.want || got.Finding != Keyed {
 			t.Errorf("source %q (%s), want %q", got.Source, got.Reason, v.want)
 		}
+	}
+}
+
+// TestRawTakesATextBehindOtherSources: they read JSON, which an alert in words is not. Damaged JSON is no text, and JSON without an
+// id has no key where raw takes texts alone.
+func TestRawTakesATextBehindOtherSources(t *testing.T) {
+	for _, v := range []struct{ key, payload, source, reason string }{
+		{"[{field: id}, {hash: [a]}, raw]", "AAPL crossed 178.5", "raw", ""},
+		{"[{field: id}, {hash: [a]}, {raw: text}]", " \"AAPL\" crossed", "raw: text", ""},
+		{"[{raw: text}]", "AAPL", "raw: text", ""},
+		{"[{payload: {}}, raw]", "AAPL", "raw", ""},
+		{"[{field: id}, {raw: text}]", `{"id":"x"}`, "field: id", ""},
+		{"[{field: id}, raw]", `{"b":1}`, "raw", ""},
+		{"[{field: id}, {raw: text}]", `{"b":1}`, "", "no key: field id: absent; raw payload: JSON"},
+		{"[{field: id}, {raw: text}]", `7`, "", "no key: field id: absent; raw payload: JSON"},
+		{"[{field: id}, raw]", ` {"id":"x"`, "", "payload: "},
+		{"[{raw: text}]", `[1`, "", "payload: "},
+		{"[{field: id}, raw]", "", "", "payload: "},
+		{"[raw, {field: id}]", "AAPL", "raw", ""},
+		{"[{field: id}, record_key]", "AAPL", "", "payload: "},
+	} {
+		got := derive(t, v.key, v.payload)
+		if (got.Finding == Keyed) != (v.source != "") || got.Source != v.source || !strings.HasPrefix(got.Reason, v.reason) {
+			t.Errorf("%s of %q: %v, source %q: %s", v.key, v.payload, got.Finding, got.Source, got.Reason)
+		}
+	}
+	if a, b := derive(t, "[{field: id}, {raw: text}]", "AAPL"), derive(t, "[raw]", "AAPL"); a.Key != b.Key {
+		t.Errorf("a text has the keys %x and %x", a.Key, b.Key)
 	}
 }
 
@@ -208,6 +255,14 @@ func TestProjections(t *testing.T) {
 		{"{include: [l.0.k, l.1.k]}", `{"l":["x",{"k":1}]}`, `{"l":[null,{"k":1}]}`},
 		{"{include: [l.*.k]}", `{"l":[{"k":1},"x",{"j":3},{"k":4},"x"]}`, `{"l":[{"k":1},null,null,{"k":4}]}`},
 		{"{include: ['*']}", `{"b":1,"a":2}`, `{"a":2,"b":1}`},
+		// Null counts as absent at the end of a path, and is a part of the value below it.
+		{"{include: [stop, c]}", `{"c":1}`, `{"c":1}`},
+		{"{include: [stop, c]}", `{"stop":null,"c":1}`, `{"c":1}`},
+		{"{include: [o.stop, c]}", `{"o":{"stop": null },"c":1}`, `{"c":1}`},
+		{"{include: [l.0, l.1]}", `{"l":[null,2]}`, `{"l":[null,2]}`},
+		{"{include: [l.0, l.1]}", `{"l":[1,null]}`, `{"l":[1]}`},
+		{"{include: ['*']}", `{"b":null,"a":""}`, `{"a":""}`},
+		{"{include: [a]}", `{"a":{"x":null}}`, `{"a":{"x":null}}`},
 		{"{include: ['*.x', a.y]}", `{"a":{"x":1,"y":2,"z":3},"b":{"x":1,"y":2}}`, `{"a":{"x":1,"y":2},"b":{"x":1}}`},
 	} {
 		d, ex := oneRoute(t, "[{payload: "+v.key+"}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(v.payload)})

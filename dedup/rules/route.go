@@ -90,9 +90,10 @@ const (
 	Drop                     // counted, not emitted
 	ToTopic                  // duplicates: to a separate topic
 	Clamp                    // far future: the event time becomes broker time + skew
+	Reject                   // only its sender gets the verdict, in a reply
 )
 
-var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
+var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp", "reject"}
 
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
@@ -170,7 +171,7 @@ var routeFields = []fieldOf[Route]{
 		r.Fingerprint = d.details(n, at)
 	}},
 	{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
-		r.Collision = d.policy(n, at, DeadLetter, Forward)
+		r.Collision = d.policy(n, at, DeadLetter, Forward, Reject)
 	}},
 	{"on_state_failure", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
@@ -244,6 +245,9 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		// still judged, however fast the clock of another sender is.
 		r.Skew = min(DefaultSkew, r.Window)
 	}
+	if _, set := r.nodes["collision"]; !set && r.Mode == ClaimMode {
+		r.Collision = Reject // the reply says so to the sender whose mistake it is
+	}
 	r.completeHTTP()
 	return r
 }
@@ -286,6 +290,9 @@ func (d *decoder) validateRoute(r *draft) {
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
 	d.checkTopic(r, "dead_letter", r.DeadLetter)
 	d.validateClaim(r)
+	if r.Collision == Reject && r.Mode != ClaimMode {
+		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")
+	}
 	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
 	d.validateFormats(r)

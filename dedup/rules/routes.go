@@ -249,7 +249,10 @@ func (r *draft) takes(m *Match, text string) bool {
 		return a == nil
 	}
 	if !slices.Equal(a.Normalise, m.Normalise) {
-		if m.Normalise != nil {
+		switch {
+		case text == MatchAbsent: // has no spellings
+			return slices.Contains(a.In, text)
+		case m.Normalise != nil:
 			return false // m matches spellings that r may not know
 		}
 		var scratch Deriver

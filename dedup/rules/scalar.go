@@ -33,6 +33,9 @@ func (d *Deriver) requireValue(f *Field) ([]byte, status) {
 	return raw, found
 }
 
+// isAbsent reports whether a field is absent or null.
+func isAbsent(raw []byte) bool { return len(raw) == 0 || raw[0] == 'n' }
+
 // id returns a field's value, normalised and then at most limit bytes long.
 func (d *Deriver) id(f *Field, limit int) (scalar, status) {
 	s, st := d.scalar(f)

@@ -112,7 +112,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	}{
 		{"on_missing_key", choices(route.Properties["on_missing_key"]), policies},
 		{"on_late", choices(route.Properties["on_late"]), policies},
-		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Forward.String()}},
+		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Forward.String(), Reject.String()}},
 		{"sender", choices(sender.OneOf[0]), senderNames[:]},
 		{"mode", choices(route.Properties["mode"]), modeNames[:]},
 		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},

@@ -23,6 +23,7 @@ type Source struct {
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
 	order   *Order
+	ofText  bool         // raw: only of a payload that is a text and no JSON
 	mask    dedup.Digest // see digest
 }
 
@@ -107,7 +108,7 @@ var kinds = [kindCount]kind{
 	},
 	sourceRaw: {
 		name: "raw", makes: kindContent, bare: true,
-		read: readFlag, derive: (*Deriver).rawKey,
+		read: readRaw, derive: (*Deriver).rawKey, rule: ruleOfRaw,
 	},
 	sourceCloudEvent: {
 		name: "cloudevent", makes: kindComposite, bare: true, implied: true,
@@ -162,6 +163,8 @@ type Field struct {
 	Path      Path // of a field of the payload
 	Normalise []Normaliser
 
+	optional bool // of hash: left out of the object if it is absent or null
+
 	part   fieldPart // of the record
 	header string    // of ofHeader
 	label  string    // for reasons: "field traceId"
@@ -188,6 +191,9 @@ func (s *Source) rule() string {
 
 func (f *Field) rule() string {
 	var b strings.Builder
+	if f.optional {
+		b.WriteByte('?')
+	}
 	for _, n := range f.Normalise {
 		b.WriteString("|" + n.String())
 	}
@@ -221,6 +227,7 @@ type sourceDraft struct {
 	include   []Path
 	exclude   []Path
 	normalise *yaml.Node
+	optional  *yaml.Node
 }
 
 // sourceFields is the format of a key source that is an object.
@@ -236,7 +243,9 @@ func makeSourceFields() []fieldOf[sourceDraft] {
 			k.read(d, s, n, at)
 		}})
 	}
-	return append(fields, fieldOf[sourceDraft]{"normalise", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.normalise = n }})
+	return append(fields,
+		fieldOf[sourceDraft]{"normalise", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.normalise = n }},
+		fieldOf[sourceDraft]{"optional", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.optional = n }})
 }
 
 // sources reads a route's key list.
@@ -269,6 +278,9 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	}
 	k := &kinds[s.kind]
 	s.text = k.name
+	if s.ofText {
+		s.text += ": text"
+	}
 	if k.complete != nil {
 		k.complete(s)
 	}
@@ -278,6 +290,9 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 		d.fail(s.normalise, at, "%s takes no normalisers", k.name)
 	default:
 		k.normalise(d, s, s.normalise, at)
+	}
+	if s.optional != nil {
+		d.optionalFields(s, s.optional, join(at, "optional"))
 	}
 	if s.constant() {
 		d.fail(n, at, "the key is the same for all events, so that every one but the first is dropped: add what identifies an event, such as {field: PATH}")

@@ -5,6 +5,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v4"
 )
 
 // member is one member of the object that the hash source builds.
@@ -27,6 +28,30 @@ func completeHash(s *sourceDraft) {
 	})
 }
 
+// optionalFields reads which fields of hash may be absent. One that must be there stays, so that
+// a payload without any of them has no key.
+func (d *decoder) optionalFields(s *sourceDraft, n *yaml.Node, at string) {
+	if s.kind != sourceHash {
+		d.fail(n, at, "%s takes no optional fields: hash does", kinds[s.kind].name)
+		return
+	}
+	required := len(s.fields)
+	paths := d.paths(n, at, false)
+	for _, path := range paths {
+		i := slices.IndexFunc(s.fields, func(f Field) bool { return f.part == ofPayload && f.Path.Text == path.Text })
+		if i < 0 {
+			d.fail(n, at, "path %q is not one of hash: add it there", path.Text)
+			continue
+		}
+		s.fields[i].optional = true
+		required--
+	}
+	if required == 0 {
+		d.fail(n, at, "every path is optional, so that events without any would have one key: leave out those that each event has")
+	}
+	s.text += ", optional: " + textOf(paths)
+}
+
 // ruleOfHash lists the fields in canonical order, because their order in the file
 // has no effect on the key.
 func ruleOfHash(s *Source) []string {
@@ -46,12 +71,13 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 		}
 	}
 	all := found
-	d.buf = append(d.buf, '{')
+	separator := byte('{')
 	for i := range s.members {
 		m := &s.members[i]
-		if i > 0 {
-			d.buf = append(d.buf, ',')
+		if m.field.optional && isAbsent(m.field.slotIn(d)) {
+			continue
 		}
+		d.buf, separator = append(d.buf, separator), ','
 		d.buf = append(d.buf, m.name...)
 		st := d.hashMember(m.field)
 		if st == none {

@@ -106,8 +106,30 @@ func (d *Deriver) payloadKey(s *Source, _ int) status {
 	return found
 }
 
-// rawKey uses the payload's bytes, which may be anything.
-func (d *Deriver) rawKey(*Source, int) status {
+// readRaw reads true, or text.
+func readRaw(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+	if s.ofText = n.Kind == yaml.ScalarNode && n.Value == "text"; !s.ofText {
+		readFlag(d, s, n, at)
+	}
+}
+
+func ruleOfRaw(s *Source) []string {
+	if s.ofText {
+		return []string{"text"}
+	}
+	return nil
+}
+
+// rawKey uses the payload's bytes, which may be anything, or only a text.
+func (d *Deriver) rawKey(s *Source, _ int) status {
+	if s.ofText {
+		if d.readPayload() {
+			return d.skip("raw payload", "JSON")
+		}
+		if !d.isText() {
+			return bad
+		}
+	}
 	if len(d.in.Value) == 0 {
 		return d.skip("raw payload", emptyCause(d.in.Value))
 	}

@@ -172,8 +172,8 @@ func (d *decoder) warnSources(drafts []*draft) {
 func (s *Source) leavesNothingTo(later *Source) bool {
 	switch {
 	case s.kind == sourcePayload && (s.project == nil || !s.project.include):
-		return true // another payload is invalid
-	case s.kind == sourceRaw: // but for an empty payload
+		return later.kind != sourceRaw // another payload is invalid, or a text
+	case s.kind == sourceRaw && !s.ofText: // but for an empty payload
 		return later.kind == sourceForm || later.kind != sourceCloudEvent && len(later.payloadFields()) > 0
 	}
 	return false

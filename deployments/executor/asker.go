@@ -128,9 +128,9 @@ func (a *asker) record(kind string, key []byte, token string, value []byte) *kgo
 	if key == nil {
 		key = []byte(token)
 	}
-	return &kgo.Record{Topic: a.outcomes, Key: key, Value: value, Headers: []kgo.RecordHeader{
+	return &kgo.Record{Topic: a.outcomes, Key: key, Value: value, Headers: append([]kgo.RecordHeader{
 		{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)}, {Key: "oncebus-start-id", Value: []byte(a.id)},
-	}}
+	}, responseHeaders(kind)...)}
 }
 
 // send sends the outcomes of executed attempts. One that the topic refuses is sent without

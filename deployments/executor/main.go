@@ -153,8 +153,18 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 	}
 	return &kgo.Record{
 		Topic: s.outcomes, Key: event.Key, Value: result,
-		Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
+		Headers: append([]kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}}, responseHeaders(kind)...),
 	}
+}
+
+// responseHeaders returns the status and type of the response by HTTP. Without them an error is a
+// problem of oncebus with the text in it.
+func responseHeaders(kind string) []kgo.RecordHeader {
+	status := map[string]string{"rejected": "422", "failed": "502"}[kind]
+	if status == "" {
+		return nil
+	}
+	return []kgo.RecordHeader{{Key: "http-status", Value: []byte(status)}, {Key: "content-type", Value: []byte("text/plain; charset=utf-8")}}
 }
 
 // outcomeOfWork returns the kind of the outcome and its value.

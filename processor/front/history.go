@@ -26,7 +26,7 @@ type HistoryEntry struct {
 	Verdict string `json:"verdict,omitempty"`
 	// Outcome is the kind of an executor's outcome.
 	Outcome     string `json:"outcome,omitempty"`
-	Reason      string `json:"reason,omitempty"`
+	Reason      string `json:"reason,omitempty"`       // of a failed or rejected attempt, the executor's text
 	ClaimStatus string `json:"claim_status,omitempty"` // of a reply
 	Attempt     string `json:"attempt,omitempty"`
 	Source      string `json:"source,omitempty"` // topic/partition/offset of the event
@@ -168,11 +168,20 @@ func (s *historySearch) entryOf(rec *kgo.Record) (HistoryEntry, bool) {
 	if !s.isOf(text) {
 		return HistoryEntry{}, false
 	}
-	return HistoryEntry{
+	e := HistoryEntry{
 		At: fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset), Time: rec.Timestamp.UnixMilli(), Verdict: text(wire.HeaderVerdict),
 		Outcome: text(wire.HeaderOutcome), Reason: text(wire.HeaderReason), ClaimStatus: text(wire.HeaderClaimStatus), Attempt: text(wire.HeaderAttempt), Source: text(wire.HeaderSource),
-	}, true
+	}
+	for _, kind := range []string{e.Outcome, e.ClaimStatus} {
+		if e.Reason == "" && (kind == dedup.OutcomeFailed.String() || kind == dedup.OutcomeRejected.String()) {
+			e.Reason = strings.ToValidUTF8(string(rec.Value[:min(len(rec.Value), errorTextMax)]), "�") // the executor's
+		}
+	}
+	return e, true
 }
+
+// errorTextMax bounds the executor's text about a failed attempt in a history.
+const errorTextMax = 1 << 10
 
 // isOf reports whether a record is about the key: by its headers, or of an outcome by its
 // token.

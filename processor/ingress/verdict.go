@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
@@ -167,12 +168,31 @@ func outcomeProblem(a *wire.Answer) *response {
 	case dedup.OutcomeCompleted:
 		return nil
 	case dedup.OutcomeRejected:
-		return problemRejected.respondTo(a, "")
+		return problemRejected.respondTo(a, errorText(a.Value))
 	case dedup.OutcomeFailed:
-		return problemFailed.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
+		detail := keyIsFree
+		if text := errorText(a.Value); text != "" {
+			detail = text + "; " + keyIsFree
+		}
+		return problemFailed.respondTo(a, detail).with("Retry-After", retryAfter(retrySoon))
 	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // the last three never end a wait
 	}
 	return problemErased.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
+}
+
+// errorTextMax bounds the executor's text in a problem.
+const errorTextMax = 1 << 10
+
+// errorText returns the value of an outcome without a result, as the detail of its problem: an
+// executor writes there why. It is "" for a value that is no text.
+func errorText(value []byte) string {
+	if !utf8.Valid(value) {
+		return ""
+	}
+	if len(value) > errorTextMax {
+		return strings.ToValidUTF8(string(value[:errorTextMax]), "") + "..."
+	}
+	return string(value)
 }
 
 // outcomeKind returns the kind of outcome that gave a claim its status, erased

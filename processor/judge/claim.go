@@ -36,7 +36,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
 		j.reply(route, &reply{
-			verdict: dedup.Collision, status: c.Status(), row: &c.Row, claim: &c.Claim, to: ev.requester(), brokerTime: ev.brokerTime,
+			verdict: dedup.Collision, status: c.Status(), row: &c.Row, claim: &c.Claim, reason: ev.reason, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 		return nil
 	case c.Dispatch:
@@ -49,7 +49,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		}
 		if found.collided != nil && !c.LeaseExpired {
 			c.Verdict = dedup.Collision
-			t.markCollision(ev, found.collided)
+			t.markCollision(j, ev, found.collided)
 		}
 		if err := t.dispatch(j, ev, c, found); err != nil {
 			return err

@@ -422,7 +422,7 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
 		e.emit(ev, ev.route.Output)
-	case rules.Drop:
+	case rules.Drop, rules.Reject:
 	case rules.DeadLetter, rules.ToTopic, rules.Clamp:
 		e.deadLetter(ev)
 	}
@@ -456,7 +456,7 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 		topic = ev.route.Output
 	case rules.ToTopic:
 		topic = ev.route.Duplicates.Topic
-	case rules.DeadLetter, rules.Drop, rules.Clamp:
+	case rules.DeadLetter, rules.Drop, rules.Clamp, rules.Reject:
 		return
 	}
 	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()

@@ -14,6 +14,7 @@ import (
 type Metrics struct {
 	Events               *prometheus.CounterVec
 	deadLetters          *prometheus.CounterVec
+	collisions           *prometheus.CounterVec
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
 	unanswered           *prometheus.CounterVec
@@ -32,6 +33,8 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
 		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_dead_letters_total",
 			Help: "Records produced to the dead-letter topic in committed transactions, by route. Their header oncebus-reason says why; oncebus_events_total has their verdicts."}, []string{"route"}),
+		collisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_collisions_total",
+			Help: "Events with the key of another one and other details, by route, without those that collision: reject refuses to their senders: the key may not identify the event."}, []string{"route"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice), refused (old token, too late, unreadable), conflicting (refused: its attempt has another result) or superseded (answer to a start or renewal)."}, []string{"route", "kind", "result"}),
 		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
@@ -50,7 +53,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
 	m.delays = newDelayHistograms()
-	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread, m.Skipped)
+	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.collisions, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread, m.Skipped)
 	m.Prepare(routes)
 	return m
 }
@@ -72,19 +75,20 @@ func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 		known, _ := m.counters.Load(name)
 		counters, _ := known.([]prometheus.Counter)
 		if counter >= len(counters) { // of a former route, or of claims of a plain one
-			counters = m.countersOf(name, counter > int(deadLetters))
+			counters = m.countersOf(name, counter > int(collisions))
 		}
 		counters[counter].Add(float64(c))
 	}
 }
 
-// A counterIndex is the index of a counter of a route: verdicts, dead letters, then outcomes
-// by kind and result, then the others. The counters change when a transaction is committed.
+// A counterIndex is the index of a counter of a route: verdicts, dead letters, collisions, then
+// outcomes by kind and result, then the others. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
 	deadLetters        = counterIndex(len(dedup.Verdicts))
-	firstOutcome       = deadLetters + 1
+	collisions         = deadLetters + 1
+	firstOutcome       = collisions + 1
 	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	leaseExpirations   = unreadableOutcomes + 1
 	unansweredLease    = leaseExpirations + 1
@@ -110,14 +114,14 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 const unreadableOutcome = "unreadable"
 
 // countersOf returns the counters of a route in the order of counterIndex. A plain route has
-// those of verdicts and dead letters only: with hundreds of routes all others would be
+// those of verdicts, dead letters and collisions only: with hundreds of routes all others would be
 // most of a scrape.
 func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
 		all = append(all, m.Events.WithLabelValues(route, v.String()))
 	}
-	all = append(all, m.deadLetters.WithLabelValues(route))
+	all = append(all, m.deadLetters.WithLabelValues(route), m.collisions.WithLabelValues(route))
 	if !claims {
 		return all
 	}

@@ -564,7 +564,8 @@ func (r *scriptRun) series(of, route string) map[string]string {
 	name := map[string]string{"counts": "oncebus_events_total", "outcomes": "oncebus_outcomes_total", "expired": "oncebus_lease_expirations_total", "unanswered": "oncebus_unanswered_requests_total"}[of]
 	got := map[string]string{}
 	for _, family := range families {
-		if family.GetName() != name {
+		alarms := of == "counts" && family.GetName() == "oncebus_collisions_total"
+		if family.GetName() != name && !alarms {
 			continue
 		}
 		for _, m := range family.GetMetric() {
@@ -576,6 +577,9 @@ func (r *scriptRun) series(of, route string) map[string]string {
 				continue
 			}
 			series := map[string]string{"counts": labels["verdict"], "outcomes": labels["kind"] + "/" + labels["result"], "expired": "leases", "unanswered": labels["cause"]}[of]
+			if alarms {
+				series = "alarming-collisions"
+			}
 			got[series] = strconv.Itoa(int(m.GetCounter().GetValue()))
 		}
 	}

@@ -195,7 +195,7 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 		}
 	}
 	outcome := x.record(event.Key, token, kind)
-	outcome.Value = result
+	outcome.Value, outcome.Headers = result, append(outcome.Headers, responseHeaders(kind)...)
 	x.done[name] = outcome
 	return outcome, nil
 }
@@ -218,6 +218,16 @@ func (x *executor) outcomeOf(ctx context.Context, reference string, value []byte
 		return "failed", []byte(err.Error())
 	}
 	return "completed", result
+}
+
+// responseHeaders returns the status and type of the response by HTTP. Without them an error is a
+// problem of oncebus with the text in it.
+func responseHeaders(kind string) []kgo.RecordHeader {
+	status := map[string]string{"rejected": "422", "failed": "502"}[kind]
+	if status == "" {
+		return nil
+	}
+	return []kgo.RecordHeader{{Key: "http-status", Value: []byte(status)}, {Key: "content-type", Value: []byte("text/plain; charset=utf-8")}}
 }
 
 func header(r *kgo.Record, name string) string {

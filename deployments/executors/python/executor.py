@@ -251,6 +251,12 @@ def outcome_headers(token, kind):
     return [("oncebus-claim-token", token), ("oncebus-outcome", kind), ("oncebus-start-id", INSTANCE)]
 
 
+def response_headers(kind):
+    """The status and type of the response by HTTP. Without them an error is a problem of oncebus with the text in it."""
+    status = {"rejected": "422", "failed": "502"}.get(kind)
+    return [("http-status", status), ("content-type", "text/plain; charset=utf-8")] if status else []
+
+
 def execute(event, asker, journal, done):
     """Returns the kind and the value of an event's outcome; None for none. An event without a claim is
     executed, and has no outcome to record."""
@@ -340,7 +346,7 @@ def commit(producer, consumer, outcomes):
         token = header(event, "oncebus-claim-token")
         if outcome and token:
             kind, value = outcome
-            producer.produce(OUTCOMES, key=event.key(), value=value, headers=outcome_headers(token, kind))
+            producer.produce(OUTCOMES, key=event.key(), value=value, headers=outcome_headers(token, kind) + response_headers(kind))
     offsets = {}
     for event, _ in outcomes:
         offsets[event.partition()] = TopicPartition(INPUT, event.partition(), event.offset() + 1)

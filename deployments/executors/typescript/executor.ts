@@ -176,9 +176,15 @@ function writeJournal(line: { event: string } & Partial<Outcome>) {
 /** Of the questions: one in the open transaction would not be read. */
 const asker = kafka.producer();
 
+/** Of the response by HTTP, with the text of the outcome. Without a status an error is a problem of oncebus with the text in it. */
+const STATUSES: Record<string, string> = { rejected: "422", failed: "502" };
+
 /** A question or an outcome. All of an event have its record key, so that oncebus reads them in their order. */
 function record(key: Buffer | null, token: string, kind: string, value: string | null) {
-  return { key, value, headers: { "oncebus-claim-token": token, "oncebus-outcome": kind, "oncebus-start-id": INSTANCE } };
+  const headers: Record<string, string> = { "oncebus-claim-token": token, "oncebus-outcome": kind, "oncebus-start-id": INSTANCE };
+  const status = STATUSES[kind];
+  if (status) Object.assign(headers, { "http-status": status, "content-type": "text/plain; charset=utf-8" });
+  return { key, value, headers };
 }
 
 const ask = (token: string, attempt: Held, kind: string) =>

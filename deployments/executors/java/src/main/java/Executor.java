@@ -413,11 +413,18 @@ public final class Executor {
     }
   }
 
+  /** Of the response by HTTP, with the text of the outcome. Without a status an error is a problem of oncebus with the text in it. */
+  static final Map<String, String> STATUSES = Map.of("rejected", "422", "failed", "502");
+
   /** A question or an outcome. All of an event have its record key, so that oncebus reads them in their order. */
   static ProducerRecord<byte[], byte[]> record(byte[] key, String token, String kind, byte[] value) {
     ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(OUTCOMES, key, value);
     record.headers().add("oncebus-claim-token", token.getBytes(StandardCharsets.UTF_8)).add("oncebus-outcome", kind.getBytes(StandardCharsets.UTF_8))
         .add("oncebus-start-id", INSTANCE.getBytes(StandardCharsets.UTF_8));
+    String status = STATUSES.get(kind);
+    if (status != null) {
+      record.headers().add("http-status", status.getBytes(StandardCharsets.UTF_8)).add("content-type", "text/plain; charset=utf-8".getBytes(StandardCharsets.UTF_8));
+    }
     return record;
   }
 
