@@ -260,7 +260,7 @@ func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, pri
 	}
 	for i := range s.Recipients {
 		verdict := dedup.Replayed
-		if s.Recipients[i].At == prior.At {
+		if s.Recipients[i].At == s.Claim.Maker(prior.At) {
 			verdict = dedup.Unique
 		}
 		answer := reply{

@@ -20,6 +20,12 @@ var claimList = []mutant{
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
+		name:  "taker-is-a-duplicate",
+		does:  "the sender whose event took a claim over gets its outcome as a replay of the dead attempt's request",
+		edits: []edit{{"dedup/claim.go", "			current.Taker, current.Original = &taker, ev.Request.ID\n", "			_ = taker\n"}},
+		aims:  inScript("leases", "taken-over-after-the-lease"),
+	},
+	{
 		name:  "forget-of-any-row",
 		does:  "forget erases the row of a key, whatever its event and attempt: applied again, it erases a later one",
 		edits: []edit{{"processor/app/erasure.go", "&& *r == RefOf(row) }", "&& r.Digest == row.Digest.String() }"}},
