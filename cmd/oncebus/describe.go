@@ -49,7 +49,7 @@ func describe(r *rules.Route) []fact {
 	if r.Fingerprint != nil {
 		var fields []string
 		for i := range r.Fingerprint {
-			fields = append(fields, r.Fingerprint[i].String())
+			fields = append(fields, r.Fingerprint[i].Describe())
 		}
 		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
 	}
@@ -128,11 +128,7 @@ func describeMatch(m *rules.Match) string {
 		quoted[i] = strconv.Quote(v)
 	}
 	if m.Normalise != nil {
-		steps := make([]string, len(m.Normalise))
-		for i, n := range m.Normalise {
-			steps[i] = n.String()
-		}
-		what += " (" + strings.Join(steps, ", ") + ")"
+		what += " (" + rules.StepsText(m.Normalise) + ")"
 	}
 	return what + " is " + strings.Join(quoted, " or ")
 }

@@ -68,7 +68,7 @@ func TestEachChangeHasItsKind(t *testing.T) {
 		"duplicates":                    {before: orders, after: with(orders, "duplicates: forward"), want: []string{"harmless orders duplicates"}},
 		"on_late":                       {before: orders, after: with(orders, "on_late: drop"), want: []string{"harmless orders on_late"}},
 		"limits":                        {before: orders, after: with(orders, "limits: {live_keys: 5}"), want: []string{"harmless orders limits"}},
-		"fingerprint":                   {before: orders, after: with(orders, "fingerprint: [amount]"), want: []string{"harmless orders fingerprint"}},
+		"fingerprint":                   {before: orders, after: with(orders, "fingerprint: [amount]"), want: []string{"confirm orders fingerprint"}},
 		"http":                          {before: orders, after: with(orders, "http: {path: /orders, signature: {scheme: none}}"), want: []string{"harmless orders http"}},
 		"lease":                         {before: claims, after: with(claims, "lease: 1m"), want: []string{"harmless jobs lease"}},
 		"rename with its namespace":     {before: orders, after: with(swap(orders, "name: orders", "name: sales"), "namespace: orders"), want: []string{"harmless sales name"}},

@@ -167,7 +167,7 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
 	{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
-		r.Fingerprint = d.details(n, at)
+		r.Fingerprint = d.fingerprint(n, at)
 	}},
 	{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Collision = d.policy(n, at, DeadLetter, Forward)

@@ -66,8 +66,12 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 			if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
 				return d.fail(m.field.label, reason)
 			}
-		} else if st := d.hashNormalised(m.field); st != found {
-			return st
+		} else {
+			text, st := d.normalised(m.field)
+			if st != found {
+				return st
+			}
+			d.buf = append(d.buf, text...)
 		}
 	}
 	d.buf = append(d.buf, '}')
@@ -75,20 +79,17 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 	return found
 }
 
-// hashNormalised appends a normalised field as canonical JSON: a string, or a
-// number if the normalisers left one.
-func (d *Deriver) hashNormalised(f *Field) status {
+// normalised returns a field's value, normalised, as canonical JSON: a string, or a number
+// if the normalisers left one. It aliases the tail of d.text.
+func (d *Deriver) normalised(f *Field) ([]byte, status) {
 	s, st := d.value(f)
 	if st != found {
-		return st
+		return nil, st
 	}
-	if s, st = d.write(f, s); st != found {
-		return st
+	if s, st = d.write(f, s); st != found || s.number {
+		return s.text, st
 	}
-	if s.number {
-		d.buf = append(d.buf, s.text...)
-	} else {
-		d.buf = appendQuoted(d.buf, s.text)
-	}
-	return found
+	mark := len(d.text)
+	d.text = appendQuoted(d.text, s.text)
+	return d.text[mark:], found
 }
