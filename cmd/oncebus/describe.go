@@ -65,7 +65,12 @@ func describe(r *rules.Route) []fact {
 	if r.Sender != nil {
 		sender = r.Sender.String()
 	}
+	off := ""
+	if r.Off {
+		off = "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
+	}
 	facts := []fact{
+		{"switched off", off},
 		{"namespace", namespace},
 		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},

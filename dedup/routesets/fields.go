@@ -41,7 +41,7 @@ var fieldKinds = map[string]fieldKind{
 }
 
 // comparedApart are the fields that identify a route, or whose values are compared.
-var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
+var comparedApart = []string{"name", "namespace", "topics", "enabled", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
 
 // The steps that do what apply refuses.
 var (

@@ -16,6 +16,8 @@ type Route struct {
 	Name      string
 	Namespace string // the scope of its keys; the route's name unless set
 	Index     int    // in Routes.Routes
+	// Off: every event is forwarded with the verdict bypassed, and nothing is stored.
+	Off bool
 
 	Topics         []string // inputs
 	Match          *Match   // nil: takes every record of its topics
@@ -130,6 +132,12 @@ type Limits struct {
 var routeFields = []fieldOf[Route]{
 	{"name", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Name, _ = d.text(n, at) }},
 	{"namespace", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Namespace, _ = d.text(n, at) }},
+	{"enabled", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		on, ok := d.boolean(n, at)
+		if r.Off = ok && !on; r.Off {
+			d.warn(n, at, "the route is switched off: each of its events is forwarded, with its copies, and nothing is stored")
+		}
+	}},
 	{"topics", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		d.list(n, at, func(n *yaml.Node, at string) {
 			if topic, ok := d.text(n, at); ok {
@@ -407,12 +415,12 @@ func (r *Route) ForwardsCollisions() bool {
 
 // MayForwardUnchecked reports whether the route may emit an event with a key that was not
 // looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
-func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.forwardsKeyWithoutRow() }
+func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.Off || r.forwardsKeyWithoutRow() }
 
 // ForwardsWithoutRow reports whether a policy of the route emits events that get no row, with
 // or without a key. If such an event is read again, it is emitted again.
 func (r *Route) ForwardsWithoutRow() bool {
-	return r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
+	return r.Off || r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
 }
 
 // forwardsKeyWithoutRow reports whether a policy emits events with a key that get no row.

@@ -102,6 +102,22 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	i.post("/signals", `{}`).problem(t, "missing key without Kafka", "kafka-unavailable", 503)
 }
 
+// TestSwitchedOffRouteTakesEverything: by HTTP, whatever the key of an event is.
+func TestSwitchedOffRouteTakesEverything(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(withHTTP(), "    output:", "    enabled: false\n    output:", 1))
+	i := b.serve(nil)
+	events := []string{event("a"), event("a"), `{"no":"key"}`, "not JSON"}
+	for _, e := range events {
+		i.post("/signals", e).want(t, e, 202).header(t, e, "Oncebus-Verdict", "bypassed")
+	}
+	for _, r := range b.read("signals.unique", len(events)) {
+		if got := kafkatest.Header(r, "oncebus-verdict"); got != "bypassed" {
+			t.Errorf("%s went out as %q", r.Value, got)
+		}
+	}
+}
+
 // TestHeaderThatARuleReadsComesOnce: of two values a rule would read one that no sender wrote, such as the tenant "a, b".
 func TestHeaderThatARuleReadsComesOnce(t *testing.T) {
 	t.Parallel()

@@ -112,6 +112,9 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	} else {
 		answers = append(answers, wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	}
+	if r.Off {
+		answers = append(answers, wire.Answer{Verdict: dedup.Bypassed, Forwarded: true}) // without a key
+	}
 	if !r.HTTP.Verdict {
 		return answers
 	}
@@ -127,7 +130,7 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	} else {
 		judged(dedup.Duplicate, false)
 	}
-	if r.FailOpen {
+	if r.FailOpen || r.Off {
 		judged(dedup.Bypassed, true)
 		if r.Mode == rules.ClaimMode {
 			answers = append(answers, wire.Answer{Verdict: dedup.Duplicate, Status: dedup.StatusForwarded, Key: "key", Attempt: 1})

@@ -408,6 +408,10 @@ func (e *Emitter) conclude(ev *event) {
 
 // applyKeyPolicy applies the route's policy to an event without a key.
 func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
+	if ev.route.Off {
+		e.passOff(ev)
+		return
+	}
 	ev.reason = derived.Reason
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid

@@ -228,7 +228,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		return t.processSeed(j, &ev, env)
 	}
 	turn := t.turnOf(route, rec.Offset)
-	if turn == turnSkip || turn == turnDeadLettered {
+	if turn == turnSkip || turn == turnDeadLettered || t.passOff(j, &ev, turn) {
 		return nil
 	}
 	if err := t.deriveShadow(j, &ev); err != nil {
@@ -261,7 +261,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 	switch {
 	case turn == turnSkip || turn == turnDeadLettered:
 		return nil
-	case derived.Finding == rules.Keyed && derived.Time > j.certain && rec.Attrs.TimestampType() != kafka.TimestampAppend && t.App.Clock.Doubts(derived.Time, route.Span.Skew):
+	case !route.Off && derived.Finding == rules.Keyed && derived.Time > j.certain && rec.Attrs.TimestampType() != kafka.TimestampAppend && t.App.Clock.Doubts(derived.Time, route.Span.Skew):
 		return ErrClockDoubtful
 	case derived.Finding != rules.Keyed:
 		if turn != turnForwarded {
@@ -271,6 +271,9 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
 	ev.tenant = j.tenantOf(derived)
+	if t.passOff(j, &ev, turn) {
+		return nil
+	}
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 

@@ -26,6 +26,12 @@ var claimList = []mutant{
 		aims:  inScript("leases", "taken-over-after-the-lease"),
 	},
 	{
+		name:  "off-only-with-a-key",
+		does:  "of a route that is switched off only the events with a key are forwarded: the others become dead letters",
+		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Off {\n		e.passOff(ev)\n		return\n	}\n", ""}},
+		aims:  inScript("switches", "off-and-on-again"),
+	},
+	{
 		name:  "forget-of-any-row",
 		does:  "forget erases the row of a key, whatever its event and attempt: applied again, it erases a later one",
 		edits: []edit{{"processor/app/erasure.go", "&& *r == RefOf(row) }", "&& r.Digest == row.Digest.String() }"}},
