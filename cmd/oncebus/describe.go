@@ -69,6 +69,10 @@ func describe(r *rules.Route) []fact {
 	if r.Off {
 		off = "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
 	}
+	afterWindow := ""
+	if r.RejectsAfterWindow {
+		afterWindow = "a duplicate, refused, while its row is kept: two windows and the grace"
+	}
 	facts := []fact{
 		{"switched off", off},
 		{"namespace", namespace},
@@ -80,6 +84,7 @@ func describe(r *rules.Route) []fact {
 		{"output", output},
 		{"duplicates", duplicates},
 		{"counted by sender", sender},
+		{"after window", afterWindow},
 		{"collision", collision},
 		{"missing key", describePolicy(r.OnMissingKey, r)},
 		{"late", describePolicy(r.OnLate, r)},

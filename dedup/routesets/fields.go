@@ -23,6 +23,7 @@ var fieldKinds = map[string]fieldKind{
 	"on_missing_key":    {Harmless, "", nil},
 	"on_late":           {Harmless, "", nil},
 	"on_future":         {Harmless, "", nil},
+	"on_after_window":   {Harmless, "", nil},
 	"dead_letter":       {Harmless, "", nil},
 	"limits":            {Harmless, "", nil},
 	"collision":         {Harmless, "", nil},

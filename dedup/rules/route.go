@@ -41,6 +41,9 @@ type Route struct {
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
+	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the
+	// row is kept; else it is emitted, and begins a new window.
+	RejectsAfterWindow bool
 	DeadLetter   string // topic
 	Limits       Limits
 	// FailOpen forwards events unchecked while local state cannot be used; else
@@ -172,6 +175,9 @@ var routeFields = []fieldOf[Route]{
 	}},
 	{"on_future", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.OnFuture = d.policy(n, at, DeadLetter, Clamp)
+	}},
+	{"on_after_window", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.RejectsAfterWindow = d.choice(n, at, "forward", "reject") == 1
 	}},
 	{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
 	{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {

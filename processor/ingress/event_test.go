@@ -118,6 +118,20 @@ func TestSwitchedOffRouteTakesEverything(t *testing.T) {
 	}
 }
 
+// TestRejectedAfterTheWindow: by HTTP an event after the window of its key is a duplicate, and
+// the response says why.
+func TestRejectedAfterTheWindow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(strings.Replace(withHTTP(), "window: 1h", "window: 1ms", 1), "    output:", "    grace: 1h\n    on_after_window: reject\n    output:", 1))
+	i := b.serve(nil)
+	i.post("/signals", event("a")).want(t, "first", 202)
+	began := time.Now()
+	b.wait("the window to end", func() bool { return time.Since(began) > 2*time.Millisecond })
+	if p := i.post("/signals", event("a")).problem(t, "after its window", "duplicate", 409); !strings.Contains(p.Detail, "refused, because on_after_window is reject") {
+		t.Errorf("detail %q", p.Detail)
+	}
+}
+
 // TestHeaderThatARuleReadsComesOnce: of two values a rule would read one that no sender wrote, such as the tenant "a, b".
 func TestHeaderThatARuleReadsComesOnce(t *testing.T) {
 	t.Parallel()

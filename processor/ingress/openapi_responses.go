@@ -123,11 +123,14 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	}
 	answers = append(answers, wire.Answer{Verdict: dedup.Invalid, Reason: wire.ReasonTooLarge, Key: "key"})
 	judged(dedup.Unique, true)
-	judged(dedup.AfterWindow, true)
+	if !r.RejectsAfterWindow {
+		judged(dedup.AfterWindow, true)
+	}
 	judged(dedup.Late, r.OnLate == rules.Forward)
 	if r.Mode == rules.ClaimMode {
 		judged(dedup.InProgress, false)
-	} else {
+	}
+	if r.Mode != rules.ClaimMode || r.RejectsAfterWindow {
 		judged(dedup.Duplicate, false)
 	}
 	if r.FailOpen || r.Off {

@@ -463,6 +463,8 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	case rules.DeadLetter, rules.Drop, rules.Clamp:
 		return
 	}
-	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	if ev.reason == "" { // else it is after its window
+		ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	}
 	e.emit(ev, topic)
 }

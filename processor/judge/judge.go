@@ -2,10 +2,8 @@ package judge
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -362,20 +360,6 @@ func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.R
 	return rows, err
 }
 
-// lookUpCollision finds the row of the event's second key, in a route that forwards
-// collisions. own is the row of its first key.
-func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
-	second, found, err := t.Store.Get(dedup.CollisionDigest(c.event.Digest, ev.Fingerprint))
-	if err != nil {
-		return err
-	}
-	if own != nil && c.event.Collides(own, c.window, c.streamTime) {
-		c.collided = own
-	}
-	c.prior, c.hasPrior = c.event.PriorOfCollision(c.prior, c.hasPrior, second, found, c.collided != nil, c.window, c.streamTime)
-	return nil
-}
-
 // judge reaches the verdict on an event with a key: admit by time, look up, decide,
 // emit, store. Each step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
@@ -455,6 +439,11 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	}
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
+		if verdict == dedup.AfterWindow && route.RejectsAfterWindow {
+			ev.rejectAfterWindow(c)
+			j.applyDuplicatePolicy(ev, c.event.Time)
+			break
+		}
 		if t.overLimit(route, c) {
 			t.applyLimitPolicy(j, ev)
 			break
@@ -481,23 +470,4 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 		return fmt.Errorf("%w: Decide returned %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil
-}
-
-// applyCollisionPolicy applies the route's policy to an event with the key of another
-// event. It logs the collision, because the key derivation may be wrong.
-func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
-	t.markCollision(ev, stored)
-	j.byPolicy(ev, ev.route.Collision)
-}
-
-// markCollision makes an event a collision with the stored one.
-func (t *Judge) markCollision(ev *event, stored *dedup.Row) {
-	ev.verdict, ev.first = dedup.Collision, stored
-	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
-	if !t.mayLog(lineCollision) {
-		return
-	}
-	t.Log.LogAttrs(context.Background(), slog.LevelError, "collision: two events with one key and different details",
-		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.dedupKey())),
-		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 }

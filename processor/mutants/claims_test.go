@@ -26,6 +26,12 @@ var claimList = []mutant{
 		aims:  inScript("leases", "taken-over-after-the-lease"),
 	},
 	{
+		name:  "rejected-claim-dispatched",
+		does:  "an event after the window of its claim runs, although its route rejects such events",
+		edits: []edit{{"processor/judge/claim.go", "	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow:\n", "	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow && found.replaced == nil:\n"}},
+		aims:  inScript("switches", "rejected-after-the-window-of-a-claim"),
+	},
+	{
 		name:  "off-only-with-a-key",
 		does:  "of a route that is switched off only the events with a key are forwarded: the others become dead letters",
 		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Off {\n		e.passOff(ev)\n		return\n	}\n", ""}},
