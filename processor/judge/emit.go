@@ -48,6 +48,8 @@ type Emitter struct {
 	bytes   arena[byte]
 	Delays  Delays
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
+	// Awaited reports that a request by HTTP waits for the open transaction.
+	Awaited bool
 	Trace   bool     // whether to note the sampled events
 	Traced  []Traced // those of the open transaction
 	current current
@@ -95,7 +97,7 @@ func (e *Emitter) Reset() {
 	e.Delays.reset()
 	clear(e.Traced)
 	e.Traced = e.Traced[:0]
-	e.current = current{}
+	e.current, e.Awaited = current{}, false
 	for _, r := range e.refusals {
 		r.used = false
 	}
