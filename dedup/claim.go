@@ -210,6 +210,9 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case ClaimInProgress:
 		if ev.Evidence.over(&ev, &current, &rule) {
 			prior.Attempt++
+			// The sender is answered as the first was: its event makes the attempt.
+			taker := ev.At
+			current.Taker, current.Original = &taker, ev.Request.ID
 			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
 			// A request over the limit is not stored, so the outcome is not sent to it.
@@ -226,7 +229,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
 	if rule.Wait > 0 {
-		if requests, replaced, ok := ev.placeIn(current.Requests, prior.At, rule); ok {
+		if requests, replaced, ok := ev.placeIn(current.Requests, current.Maker(prior.At), rule); ok {
 			current.Requests = requests
 			return ClaimDecision{Verdict: InProgress, Write: true, Row: prior, Claim: current, Replaced: replaced}, nil
 		}

@@ -234,6 +234,10 @@ func genClaim(t *rapid.T) Claim {
 			return Header{rapid.String().Draw(t, "name"), text.Draw(t, "value")}
 		}), 0, 3).Draw(t, "headers"),
 	}
+	if rapid.Bool().Draw(t, "taken over") {
+		taker := position.Draw(t, "taker")
+		c.Taker = &taker
+	}
 	copy(c.Key[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "dedup key"))
 	return c
 }

@@ -17,9 +17,12 @@ type Claim struct {
 	// Since is when the current attempt was claimed, in broker time, Unix
 	// milliseconds; 0 if no outcome of it can arrive, see Forwarded.
 	Since int64
-	// Original is the request id of the first event; nil if the route names none
-	// or the event has none.
+	// Original is the request id of the event that made the current attempt; nil if the
+	// route names none or the event has none.
 	Original []byte
+	// Taker is the position of the event that made the current attempt, if it took the
+	// claim over; nil if the first event did.
+	Taker *Position
 	// Route is the name of the route whose event made the current attempt; nil if its
 	// namespace has no other route.
 	Route []byte
@@ -54,6 +57,15 @@ func (c *Claim) Forwarded() bool { return c.Bypassed && c.Since == 0 }
 // setForwarded makes the claim one without an outcome. Earlier builds read it as a claim
 // that a failure does not free.
 func (c *Claim) setForwarded() { c.Bypassed, c.Since = true, 0 }
+
+// Maker returns the position of the event that made the current attempt. first is that of
+// the first event.
+func (c *Claim) Maker(first Position) Position {
+	if c.Taker != nil {
+		return *c.Taker
+	}
+	return first
+}
 
 // ResultDigest identifies a result: its value, and its headers in any order.
 type ResultDigest [16]byte
@@ -123,8 +135,9 @@ const (
 	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
 	flagAppToken
 	flagStarted
-	flagTimed       // only with flagAppToken, which the manifest allows once no older build runs
-	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed
+	flagTimed // only with flagAppToken, which the manifest allows once no older build runs
+	flagTaken
+	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed | flagTaken
 )
 
 // setResult records the outcome's value and headers, up to limit bytes.
@@ -164,6 +177,9 @@ func (c *Claim) flags() (flags byte) {
 	if c.StartID != nil {
 		flags |= flagStarted
 	}
+	if c.Taker != nil {
+		flags |= flagTaken
+	}
 	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
 		flags |= flagAddressed
 	}
@@ -180,10 +196,10 @@ func (c *Claim) flags() (flags byte) {
 // or 0 for nil:
 //
 //	version 1 | flags 1 | key 32 | since varint | original | [route] |
-//	[start id] | requests uvarint |
+//	[start id] | [taker] | requests uvarint |
 //	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
-// A request is topic, partition and offset uvarint, key and id. In a claim with
+// A taker is topic, partition and offset uvarint. A request is the same, key and id. In a claim with
 // addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
 // until varint. A header is its name and value. In a claim with routes the route follows
 // the original, and ends each request. An omitted result has its digest if the token of the
@@ -199,6 +215,9 @@ func (c *Claim) Append(dst []byte) []byte {
 	}
 	if c.StartID != nil {
 		dst = appendText(dst, c.StartID)
+	}
+	if c.Taker != nil {
+		dst = c.Taker.append(dst)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
 	for i := range c.Requests {
@@ -254,6 +273,10 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	}
 	if flags&flagStarted != 0 {
 		c.StartID = r.text()
+	}
+	if flags&flagTaken != 0 {
+		taker := r.Position()
+		c.Taker = &taker
 	}
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}

@@ -24,12 +24,12 @@ import (
 
 // placeIn returns the requests of a claim after the event's request got a place among
 // them, and the request whose place it took, nil for a free one. It returns false if there
-// is no place. first is the position of the event that made the claim, whose request uses no
+// is no place. maker is the position of the event that made the attempt, whose request uses no
 // place.
-func (ev *ClaimEvent) placeIn(requests []Request, first Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
+func (ev *ClaimEvent) placeIn(requests []Request, maker Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
 	gives := func(holds func(r *Request) bool) int {
 		for i := range requests {
-			if r := &requests[i]; r.ReplyTo.IsSet() && r.At != first && holds(r) {
+			if r := &requests[i]; r.ReplyTo.IsSet() && r.At != maker && holds(r) {
 				return i
 			}
 		}

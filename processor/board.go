@@ -26,6 +26,8 @@ type State struct {
 	Reason   string    `json:"reason,omitempty"` // why it is not ready
 	BrokerUp bool      `json:"broker_up"`
 	Routes   *SetState `json:"routes,omitempty"` // absent at level 1
+	// RoutesOff are the routes that are switched off (enabled: false).
+	RoutesOff []string `json:"routes_off,omitempty"`
 	// Hold is the hold in force, as this process has read it; absent without one.
 	Hold    *app.Hold     `json:"hold,omitempty"`
 	Workers []WorkerState `json:"workers"`

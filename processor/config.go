@@ -27,9 +27,9 @@ type Config struct {
 
 	// CommitInterval is the longest time a transaction stays open. Transactions of
 	// a busy worker end that far apart, which is most of the delay of an event
-	// from input to output; after a pause an event waits only for its commits. At
-	// least 1ms and less than a third of TransactionTimeout, so that the broker
-	// aborts no slow commit.
+	// from input to output; after a pause, or if a request by HTTP waits for it, an
+	// event waits only for its commits. At least 1ms and less than a third of
+	// TransactionTimeout, so that the broker aborts no slow commit.
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"longest time a transaction stays open"`
 
 	// SessionTimeout is how long the group waits for a heartbeat of a member

@@ -312,6 +312,9 @@ func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
 func (p *Processor) State() State {
 	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Hold: p.holds.InForce(), Workers: p.board.workers(), Tasks: p.board.allTasks(), Routes: p.setState(), Standbys: p.standbys.State(), SchemaWaits: p.board.schemaWaits()}
 	s.Keys, s.TimeHeld, s.Inputs = sumKeys(s.Tasks), shownHeldTimes(s.Tasks), p.board.allInputs()
+	if e := p.newest(); e != nil {
+		s.RoutesOff = e.rt.InForce.Off()
+	}
 	now := p.clock.Now()
 	for i := range s.Tasks {
 		s.Tasks[i].LagSeconds = s.Tasks[i].clock.seconds(now)

@@ -65,9 +65,11 @@ type transactions struct {
 	attempted map[app.TaskID]int64
 	began     time.Time // when the open transaction began, or the last one
 	// due is when the open transaction ends unless the client has more records.
-	due     time.Time
-	records int           // input records of the open transaction
-	polled  []kgo.Fetches // those with these records
+	due time.Time
+	// dueAwaited is the same of a transaction for which a request by HTTP waits.
+	dueAwaited time.Time
+	records    int           // input records of the open transaction
+	polled     []kgo.Fetches // those with these records
 	// limits are those with which the client began to make batches; isolation finds the
 	// records that topics refuse, refusals is how many the emitter has.
 	limits    map[string]app.TopicLimits
@@ -183,6 +185,9 @@ func (x *transactions) recycle() {
 // and what the client fetched during a commit waits less for the next one. From then on a
 // transaction goes on while the client has more records, until it is a commit interval old:
 // with a backlog, transactions are as long as the interval even if their commits are too.
+//
+// A request by HTTP does not wait for the interval: its transaction ends when the client has
+// no more records. With many records the interval rules, see awaitedShare.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	latest := time.Now().Add(x.cfg.CommitInterval)
 	wait := time.Duration(-1) // of the poll that returned fetches
@@ -197,7 +202,7 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 		if wait == 0 && n == 0 || !now.Before(latest) || x.records >= x.recordsMax() || ctx.Err() != nil {
 			return x.end()
 		}
-		wait = max(0, min(x.due.Sub(now), latest.Sub(now)))
+		wait = x.waitForMore(now, latest)
 		if wait == 0 && x.pacer != nil && x.pacer.full() {
 			return x.end() // a poll that waits for nothing would not wait for room
 		}
@@ -307,10 +312,7 @@ func (x *transactions) end() error {
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	x.series.committed.Inc()
-	x.due = began.Add(x.cfg.CommitInterval)
-	if written := time.Now().Add(markerTime); x.due.Before(written) {
-		x.due = written
-	}
+	x.setDue(began, time.Now())
 	x.judging.Publish(x.rt, x.emitter.Counts)
 	x.judging.PublishDelays(x.rt, &x.emitter.Delays)
 	if x.tracer != nil {

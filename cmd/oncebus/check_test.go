@@ -109,6 +109,16 @@ route payments
 	}
 }
 
+// TestCheckSaysThatARouteIsOff: in the print-out, as a warning and in a plan's routes.
+func TestCheckSaysThatARouteIsOff(t *testing.T) {
+	path := clitest.WriteFile(t, "routes.yaml", strings.Replace(testRoutes, "    output: signals.unique\n", "    output: signals.unique\n    enabled: false\n", 1))
+	got := execute(t.Context(), nil, "", "check", path)
+	const want = "\nroute signals\n  switched off  each event is forwarded to signals.unique as bypassed, with its copies, and nothing is stored\n"
+	if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) || !strings.Contains(got.Stderr, "routes[0].enabled: the route is switched off") {
+		t.Errorf("exit code %d, stderr %q, stdout:\n%s", got.Code, got.Stderr, got.Stdout)
+	}
+}
+
 func TestCheckPrintsHTTP(t *testing.T) {
 	path := clitest.WriteFile(t, "routes.yaml", `routes:
   - name: full

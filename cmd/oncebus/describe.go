@@ -49,7 +49,7 @@ func describe(r *rules.Route) []fact {
 	if r.Fingerprint != nil {
 		var fields []string
 		for i := range r.Fingerprint {
-			fields = append(fields, r.Fingerprint[i].String())
+			fields = append(fields, r.Fingerprint[i].Describe())
 		}
 		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
 	}
@@ -65,7 +65,16 @@ func describe(r *rules.Route) []fact {
 	if r.Sender != nil {
 		sender = r.Sender.String()
 	}
+	off := ""
+	if r.Off {
+		off = "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
+	}
+	afterWindow := ""
+	if r.RejectsAfterWindow {
+		afterWindow = "a duplicate, refused, while its row is kept: two windows and the grace"
+	}
 	facts := []fact{
+		{"switched off", off},
 		{"namespace", namespace},
 		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},
@@ -75,6 +84,7 @@ func describe(r *rules.Route) []fact {
 		{"output", output},
 		{"duplicates", duplicates},
 		{"counted by sender", sender},
+		{"after window", afterWindow},
 		{"collision", collision},
 		{"missing key", describePolicy(r.OnMissingKey, r)},
 		{"late", describePolicy(r.OnLate, r)},
@@ -131,11 +141,7 @@ func describeMatch(m *rules.Match) string {
 		}
 	}
 	if m.Normalise != nil {
-		steps := make([]string, len(m.Normalise))
-		for i, n := range m.Normalise {
-			steps[i] = n.String()
-		}
-		what += " (" + strings.Join(steps, ", ") + ")"
+		what += " (" + rules.StepsText(m.Normalise) + ")"
 	}
 	return what + " is " + strings.Join(quoted, " or ")
 }

@@ -280,6 +280,7 @@ var routeObjects = []struct{ def, heading string }{
 	{"part", "Parts of `fields` and `hash`"},
 	{"payload", "Keys of `payload`"},
 	{"order", "Keys of `order`"},
+	{"fingerprint", "Keys of `fingerprint`"},
 	{"normaliserStep", "Steps of `normalise`"},
 	{"formatOfFile", "Keys of `format`"},
 	{"time", "Keys of `time`"},

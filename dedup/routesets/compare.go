@@ -100,6 +100,13 @@ func (c *comparison) changed(old, r *rules.Route) {
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
 	}
+	if old.Off != r.Off {
+		what, why := "on -> off", "each of its events is forwarded, with its copies, and nothing is stored; keys stored before stay until they are evicted"
+		if old.Off {
+			what, why = "off -> on", "a copy of an event that was forwarded while the route was off is emitted again; a key stored before is known until it is evicted"
+		}
+		c.add(Confirm, r.Name, "enabled", why, nil, "switched %s", what)
+	}
 	if old.Mode != r.Mode {
 		c.add(Refused, r.Name, "mode", "the stored rows have another meaning", stepsMode, "mode %v -> %v", old.Mode, r.Mode)
 	}

@@ -14,6 +14,7 @@ var fieldKinds = map[string]fieldKind{
 	"time":              {Confirm, "events get other times, so copies on both sides of the change may be further apart than the window", nil},
 	"format":            {Confirm, "records in the old format cannot be read any more, so they become dead letters", nil},
 	"formats":           {Confirm, "records in the old format cannot be read any more, so they become dead letters", nil},
+	"fingerprint":       {Confirm, "a key stored before has other details: until its window is over, each event under it is a duplicate, whatever its details are", nil},
 	"outcomes":          {Confirm, "the old topic is read until no claim of the namespace is open", nil},
 	"max_key_bytes":     {Harmless, "", nil},
 	"output":            {Harmless, "", nil},
@@ -22,9 +23,9 @@ var fieldKinds = map[string]fieldKind{
 	"on_missing_key":    {Harmless, "", nil},
 	"on_late":           {Harmless, "", nil},
 	"on_future":         {Harmless, "", nil},
+	"on_after_window":   {Harmless, "", nil},
 	"dead_letter":       {Harmless, "", nil},
 	"limits":            {Harmless, "", nil},
-	"fingerprint":       {Harmless, "", nil},
 	"collision":         {Harmless, "", nil},
 	"on_state_failure":  {Harmless, "", nil},
 	"answers":           {Harmless, "", nil},
@@ -41,7 +42,7 @@ var fieldKinds = map[string]fieldKind{
 }
 
 // comparedApart are the fields that identify a route, or whose values are compared.
-var comparedApart = []string{"name", "namespace", "topics", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
+var comparedApart = []string{"name", "namespace", "topics", "enabled", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
 
 // The steps that do what apply refuses.
 var (

@@ -17,7 +17,7 @@ routes:
   - {name: bare, topics: [m], window: 1h, output: o, key: [raw], match: {header: h, in: [""], normalise: lower}}
   - {name: number, topics: [m], window: 1h, output: o, key: [raw], match: {field: k, in: [1, true, "x"]}}
   - {name: rest, topics: [m], window: 1h, output: o, key: [raw]}
-  - {name: ids, topics: [i], window: 1h, output: o, key: [{field: k, normalise: [trim, lower]}, {fields: [b, {header: h, normalise: trim}, {record_key: true, normalise: upper}]}, {hash: [k, b], normalise: {k: [trim, upper]}}, {payload: {exclude: [b]}}], fingerprint: [k, [b, k]], time: {field: t}}
+  - {name: ids, topics: [i], window: 1h, output: o, key: [{field: k, normalise: [trim, lower]}, {fields: [b, {header: h, normalise: trim}, {record_key: true, normalise: upper}]}, {hash: [k, b], normalise: {k: [trim, upper]}}, {payload: {exclude: [b]}}], fingerprint: {fields: [k, [b, k]], normalise: {k: [trim, upper]}}, time: {field: t}}
   - {name: numbers, topics: [n], window: 1h, output: o, key: [{field: k, normalise: {decimals: 2}}, {field: t, normalise: {step: 1m}}], time: {field: t}}
   - {name: parts, topics: [p], window: 1h, output: o, key: [{hash: [k, {header: h}, {record_key: true}]}, {payload: {include: [k, b]}}, cloudevent], tenant: {field: b, default: none}}
   - {name: owned, topics: [w], window: 1h, output: o, key: [{fields: [k, {tenant: true}]}, {header: h}, record_key], tenant: {header: h, default: none}}

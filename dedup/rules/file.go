@@ -35,6 +35,7 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 	d.warnUnsigned(file.drafts)
 	d.warnSecrets(file.drafts)
 	d.warnSources(file.drafts)
+	d.warnDetails(file.drafts)
 	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts(), Text: data, Digest: digestOf(root)}
 	for i, draft := range file.drafts {
 		draft.Index, draft.written = i, writtenFields(draft.nodes)

@@ -25,6 +25,62 @@ func (x *Detail) String() string {
 	return strings.Join(paths, ", else ")
 }
 
+// Describe is String with the normalisers of each path.
+func (x *Detail) Describe() string {
+	paths := make([]string, len(x.Fields))
+	for i := range x.Fields {
+		paths[i] = x.Fields[i].Path.Text
+		if steps := x.Fields[i].Normalise; len(steps) > 0 {
+			paths[i] += " (" + StepsText(steps) + ")"
+		}
+	}
+	return strings.Join(paths, ", else ")
+}
+
+// fingerprintDraft is a fingerprint being read.
+type fingerprintDraft struct {
+	details   []Detail
+	normalise *yaml.Node
+	at        string // of normalise
+}
+
+// fingerprintFields is the format of a fingerprint with normalisers.
+var fingerprintFields = []fieldOf[fingerprintDraft]{
+	{"fields", func(d *decoder, x *fingerprintDraft, n *yaml.Node, at string) { x.details = d.details(n, at) }},
+	{"normalise", func(_ *decoder, x *fingerprintDraft, n *yaml.Node, at string) { x.normalise, x.at = n, at }},
+}
+
+// fingerprint reads a fingerprint: a list, or an object with the list and normalisers.
+func (d *decoder) fingerprint(n *yaml.Node, at string) []Detail {
+	if n.Kind != yaml.MappingNode {
+		return d.details(n, at)
+	}
+	var x fingerprintDraft
+	d.require(n, at, decodeObject(d, n, at, &x, fingerprintFields), "fields")
+	if x.normalise == nil || len(x.details) == 0 {
+		return x.details
+	}
+	byPath := map[string][]*Field{}
+	var fields []fieldOf[fingerprintDraft]
+	for i := range x.details {
+		for k := range x.details[i].Fields {
+			f := &x.details[i].Fields[k]
+			path := f.Path.Text
+			if byPath[path] = append(byPath[path], f); len(byPath[path]) > 1 {
+				continue
+			}
+			fields = append(fields, fieldOf[fingerprintDraft]{path, func(d *decoder, _ *fingerprintDraft, n *yaml.Node, at string) {
+				steps := d.steps(n, at)
+				for _, f := range byPath[path] {
+					f.Normalise = steps
+				}
+			}})
+		}
+	}
+	decodeObject(d, x.normalise, x.at, &x, fields)
+	return x.details
+}
+
 // details reads the list of a fingerprint: paths, and lists of paths.
 func (d *decoder) details(n *yaml.Node, at string) (details []Detail) {
 	d.list(n, at, func(n *yaml.Node, at string) {
@@ -77,13 +133,13 @@ func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 func ruleOf(r *Route) uint8 {
 	rule := "secret=" + strconv.FormatBool(r.Secret)
 	for i := range r.Fingerprint {
-		rule += "," + strconv.Quote(r.Fingerprint[i].String())
+		rule += "," + strconv.Quote(r.Fingerprint[i].Describe())
 	}
 	return uint8(crc32.ChecksumIEEE([]byte(rule))%255) + 1
 }
 
-// fingerprint appends the canonical JSON of the details to d.details, and null for
-// an absent one.
+// fingerprint appends the canonical JSON of the details, normalised, to d.details, and null
+// for an absent one.
 func (d *Deriver) fingerprint(r *Route) status {
 	if !d.readPayload() {
 		return bad
@@ -92,6 +148,15 @@ func (d *Deriver) fingerprint(r *Route) status {
 		f, at, raw := r.Fingerprint[i].value(d)
 		if at > 0 {
 			d.details = appendNetstring(d.details, []byte(f.label))
+		}
+		if len(f.Normalise) > 0 && len(raw) > 0 && raw[0] != 'n' {
+			text, st := d.normalised(f)
+			if st != found {
+				d.fault.part = "fingerprint " + d.fault.part
+				return st
+			}
+			d.details = appendNetstring(d.details, text)
+			continue
 		}
 		mark := len(d.text)
 		var reason string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -46,6 +47,15 @@ func (n Normaliser) String() string {
 		return name + "(" + strconv.FormatInt(n.step, 10) + "ms," + n.format.String() + ")"
 	}
 	return name
+}
+
+// StepsText returns normalisers for a person.
+func StepsText(steps []Normaliser) string {
+	texts := make([]string, len(steps))
+	for i, n := range steps {
+		texts[i] = n.String()
+	}
+	return strings.Join(texts, ", ")
 }
 
 // scalar is an id before or after normalisation. The text of a JSON number stays

@@ -16,6 +16,8 @@ type Route struct {
 	Name      string
 	Namespace string // the scope of its keys; the route's name unless set
 	Index     int    // in Routes.Routes
+	// Off: every event is forwarded with the verdict bypassed, and nothing is stored.
+	Off bool
 
 	Topics         []string // inputs
 	Match          *Match   // nil: takes every record of its topics
@@ -39,6 +41,9 @@ type Route struct {
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
+	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the
+	// row is kept; else it is emitted, and begins a new window.
+	RejectsAfterWindow bool
 	DeadLetter   string // topic
 	Limits       Limits
 	// FailOpen forwards events unchecked while local state cannot be used; else
@@ -131,6 +136,12 @@ type Limits struct {
 var routeFields = []fieldOf[Route]{
 	{"name", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Name, _ = d.text(n, at) }},
 	{"namespace", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Namespace, _ = d.text(n, at) }},
+	{"enabled", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		on, ok := d.boolean(n, at)
+		if r.Off = ok && !on; r.Off {
+			d.warn(n, at, "the route is switched off: each of its events is forwarded, with its copies, and nothing is stored")
+		}
+	}},
 	{"topics", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		d.list(n, at, func(n *yaml.Node, at string) {
 			if topic, ok := d.text(n, at); ok {
@@ -166,9 +177,12 @@ var routeFields = []fieldOf[Route]{
 	{"on_future", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.OnFuture = d.policy(n, at, DeadLetter, Clamp)
 	}},
+	{"on_after_window", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.RejectsAfterWindow = d.choice(n, at, "forward", "reject") == 1
+	}},
 	{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
 	{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
-		r.Fingerprint = d.details(n, at)
+		r.Fingerprint = d.fingerprint(n, at)
 	}},
 	{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.Collision = d.policy(n, at, DeadLetter, Forward, Reject)
@@ -414,12 +428,12 @@ func (r *Route) ForwardsCollisions() bool {
 
 // MayForwardUnchecked reports whether the route may emit an event with a key that was not
 // looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
-func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.forwardsKeyWithoutRow() }
+func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.Off || r.forwardsKeyWithoutRow() }
 
 // ForwardsWithoutRow reports whether a policy of the route emits events that get no row, with
 // or without a key. If such an event is read again, it is emitted again.
 func (r *Route) ForwardsWithoutRow() bool {
-	return r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
+	return r.Off || r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
 }
 
 // forwardsKeyWithoutRow reports whether a policy emits events with a key that get no row.

@@ -358,3 +358,13 @@ func (d *decoder) validatePaths(drafts []*draft) {
 		}
 	}
 }
+
+// Off returns the names of the routes that are switched off.
+func (rs *Routes) Off() (names []string) {
+	for _, r := range rs.Routes {
+		if r.Off {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}

@@ -47,6 +47,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
 		{"tenant", read(schema.Defs["tenant"]), names(tenantFields), nil},
+		{"fingerprint", read(schema.Defs["fingerprint"]), names(fingerprintFields), []string{"fields"}},
 		{"quota", read(schema.Defs["quota"]), names(quotaFields), nil},
 		{"quota of a tenant", read(schema.Defs["tenantQuota"]), names(tenantQuotaFields), nil},
 		{"sender", read(schema.Defs["sender"]), names(senderFields), nil},

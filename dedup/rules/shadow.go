@@ -116,6 +116,7 @@ func (d *decoder) validateShadow(r *draft, drafts []*draft) {
 	}{
 		{r.Prepartitioned, "is not possible with prepartitioned: a copy by the new key may be in another partition of the topic, which another task reads; leave prepartitioned out, with another name, namespace and topics"},
 		{r.Mode == ClaimMode, "is not possible in claim mode: a claim has one key; try the new key on a plain route with the same topics in another app"},
+		{r.RejectsAfterWindow, "is not possible with on_after_window: reject: the shadow would let through what the route refuses"},
 		{(&Route{Keys: r.Shadow.Keys}).AdjacentStep() > 0, "is not possible with adjacent_buckets: leave them out of the key of the shadow"},
 		{r.AdjacentStep() > 0, "is not possible on a route with adjacent_buckets: leave them out of its key, with another namespace"},
 	} {

@@ -68,6 +68,7 @@ func TestShadowIsRefused(t *testing.T) {
 		"without a key":      {shadowed + "    shadow: {window: 1h}\n", "shadow.key: is required"},
 		"share":              {shadowed + "    shadow: {key: [{field: n}], sample: 0.5}\n", "want a share"},
 		"prepartitioned":     {shadowed + "    prepartitioned: true\n    shadow: {key: [{field: n}]}\n", "not possible with prepartitioned"},
+		"on_after_window":    {shadowed + "    on_after_window: reject\n    shadow: {key: [{field: n}]}\n", "not possible with on_after_window: reject"},
 		"claim mode":         {shadowed + "    mode: claim\n    outcomes: o\n    replies: r\n    shadow: {key: [{field: n}]}\n", "not possible in claim mode"},
 		"name":               {shadowed + "    shadow: {key: [{field: n}], name: a~b}\n", "want 1 to 16"},
 		"the rule in force":  {shadowed + "    namespace: orders~a\n    shadow: {key: [{field: n}], name: a}\n", "give the shadow another name"},

@@ -100,7 +100,9 @@ func (d *Deriver) hashMember(f *Field) status {
 	case st != found:
 		return st
 	case len(f.Normalise) > 0:
-		return d.hashNormalised(f)
+		text, st := d.normalised(f)
+		d.buf = append(d.buf, text...)
+		return st
 	}
 	var reason string
 	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
@@ -109,20 +111,17 @@ func (d *Deriver) hashMember(f *Field) status {
 	return found
 }
 
-// hashNormalised appends a normalised field as canonical JSON: a string, or a
-// number if the normalisers left one.
-func (d *Deriver) hashNormalised(f *Field) status {
+// normalised returns a field's value, normalised, as canonical JSON: a string, or a number
+// if the normalisers left one. It aliases the tail of d.text.
+func (d *Deriver) normalised(f *Field) ([]byte, status) {
 	s, st := d.value(f)
 	if st != found {
-		return st
+		return nil, st
 	}
-	if s, st = d.write(f, s); st != found {
-		return st
+	if s, st = d.write(f, s); st != found || s.number {
+		return s.text, st
 	}
-	if s.number {
-		d.buf = append(d.buf, s.text...)
-	} else {
-		d.buf = appendQuoted(d.buf, s.text)
-	}
-	return found
+	mark := len(d.text)
+	d.text = appendQuoted(d.text, s.text)
+	return d.text[mark:], found
 }

@@ -168,6 +168,45 @@ func (d *decoder) warnSources(drafts []*draft) {
 	}
 }
 
+// warnDetails warns of details that have more spellings than the same field in the key. It
+// leaves out the decimals of an order: details compare numbers by value.
+func (d *decoder) warnDetails(drafts []*draft) {
+	for _, r := range drafts {
+		for i := range r.Fingerprint {
+			for k := range r.Fingerprint[i].Fields {
+				f := &r.Fingerprint[i].Fields[k]
+				steps := r.stepsInKey(f.Path.Text)
+				if len(steps) == 0 || slices.Equal(steps, f.Normalise) {
+					continue
+				}
+				compared := "as it is"
+				if len(f.Normalise) > 0 {
+					compared = "with " + StepsText(f.Normalise)
+				}
+				d.warn(r.nodes["fingerprint"], join(r.at, "fingerprint"), "field %[1]s is compared %[2]s, and the key reads it with %[3]s: two spellings with one key are a collision; "+
+					"write fingerprint: {fields: [...], normalise: {%[1]s: ...}} with the same, or leave %[1]s out", f.Path.Text, compared, StepsText(steps))
+			}
+		}
+	}
+}
+
+// stepsInKey returns the normalisers of a field of the payload in the first source that has
+// some for it.
+func (r *Route) stepsInKey(path string) []Normaliser {
+	for i := range r.Keys {
+		s := &r.Keys[i]
+		if o := s.order; o != nil && (path == o.Symbol.Path.Text || path == o.Side.Path.Text || path == o.Type.Path.Text) {
+			return []Normaliser{{kind: upper}}
+		}
+		for _, f := range s.payloadFields() {
+			if f.Path.Text == path && len(f.Normalise) > 0 {
+				return f.Normalise
+			}
+		}
+	}
+	return nil
+}
+
 // leavesNothingTo reports whether each event that has a key of later has one of s, or none at all.
 func (s *Source) leavesNothingTo(later *Source) bool {
 	switch {

@@ -133,6 +133,26 @@ func TestRoutesAndSourcesThatNothingReachesAreWarned(t *testing.T) {
 	}
 }
 
+// TestDetailsWithMoreSpellingsThanTheKeyAreWarned: two spellings that have one key collide if
+// the fingerprint tells them apart.
+func TestDetailsWithMoreSpellingsThanTheKeyAreWarned(t *testing.T) {
+	t.Parallel()
+	const at = "routes.yaml:2: routes[0].fingerprint: "
+	for route, want := range map[string][]string{
+		"key: [{fields: [a, b], normalise: {a: upper}}], fingerprint: [a, c]": {at + "field a is compared as it is, and the key reads it with upper: " +
+			"two spellings with one key are a collision; write fingerprint: {fields: [...], normalise: {a: ...}} with the same, or leave a out"},
+		"key: [{field: a, normalise: [trim, upper]}], fingerprint: {fields: [[c, a]], normalise: {a: upper}}": {at + "field a is compared with upper, and the key reads it with trim, upper: "},
+		"key: [{hash: [a], normalise: {a: {decimals: 2}}}], fingerprint: [a]":                                 {at + "field a is compared as it is, and the key reads it with decimals(2): "},
+		"key: [order], fingerprint: [account, symbol, quantity, limit, stop, timestamp]":                      {at + "field symbol is compared as it is, and the key reads it with upper: "},
+		"key: [order], fingerprint: {fields: [symbol], normalise: {symbol: upper}}":                           nil,
+		"key: [{field: a, normalise: upper}], fingerprint: {fields: [a], normalise: {a: upper}}":              nil,
+		"key: [{field: a}], fingerprint: {fields: [a], normalise: {a: upper}}":                                nil,
+		"key: [{field: a, normalise: upper}], fingerprint: [b]":                                               nil,
+	} {
+		wantWarnings(t, route, "routes:\n  - {name: a, topics: [in], window: 1h, output: out, "+route+"}\n", want...)
+	}
+}
+
 // TestPathsOfOtherLanguagesAreWarned: a JSON Pointer or JSONPath is a member of that name here, which no event has.
 func TestPathsOfOtherLanguagesAreWarned(t *testing.T) {
 	t.Parallel()

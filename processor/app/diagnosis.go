@@ -82,6 +82,7 @@ var checks = []check{
 	{name: "settings", read: (*Facts).readSettings, verdict: (*Facts).judgeSettings},
 	{name: "replicas", verdict: (*Facts).judgeReplicas},
 	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
+	{name: "routes", verdict: (*Facts).judgeRoutes},
 	{name: "decisions", read: (*Facts).readDecisions, verdict: (*Facts).judgeDecisions, starts: true},
 	{name: "instances", read: (*Facts).readTwins, verdict: (*Facts).judgeTwins, starts: true},
 	{name: "inputs", read: (*Facts).readInputs, verdict: (*Facts).judgeInputs, starts: true},

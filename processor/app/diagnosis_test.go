@@ -147,6 +147,7 @@ func TestDiagnosis(t *testing.T) {
 		{"another cluster", func(f *Facts) { f.topology.Cluster = "other" }, "manifest", Fails, "written for cluster cluster, this is cluster other"},
 		{"a changed key rule", func(f *Facts) { f.manifest.Namespaces[0].KeyRule = "old" }, "manifest", Fails, "its key rule changed"},
 		{"no manifest yet", func(f *Facts) { f.manifest = nil }, "manifest", OK, "the first start of app app writes it"},
+		{"a route is switched off", func(f *Facts) { f.Routes.Routes[0].Off = true }, "routes", Note, "nothing is stored: signals -> take `enabled: false` out"},
 		{"this machine is ahead", func(f *Facts) { f.clocks.machine = f.clocks.machine.Add(10 * time.Minute) }, "clocks", AtRisk, "10m0s ahead of the brokers"},
 		{"this machine is behind", func(f *Facts) { f.clocks.machine = f.clocks.machine.Add(-10 * time.Minute) }, "clocks", AtRisk, "10m0s behind the brokers"},
 		{"behind, by the newest record", func(f *Facts) { f.clocks.machine, f.clocks.exact = f.clocks.machine.Add(-10*time.Minute), false }, "clocks", AtRisk, "at least 10m0s behind the brokers"},

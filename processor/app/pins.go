@@ -125,3 +125,15 @@ func (m *Manifest) pinnedTopics() string {
 	}
 	return strings.Join(texts, ", ")
 }
+
+// judgeRoutes names the routes that are switched off.
+func (f *Facts) judgeRoutes() []Finding {
+	off := f.Routes.Off()
+	if len(off) == 0 {
+		return []Finding{{Text: "all are switched on"}}
+	}
+	return []Finding{{
+		Level: Note, Text: "switched off, so that each event is forwarded with its copies, and nothing is stored: " + strings.Join(off, ", "),
+		Action: "take `enabled: false` out of the routes file, and apply it",
+	}}
+}

@@ -132,6 +132,8 @@ func refusePromotion(r *Route) string {
 	switch {
 	case !r.Route.Shadow.IsFull():
 		return "it looks at a sample of the keys: apply it with sample: 100%"
+	case r.Off:
+		return "enabled: false forwards events that make no row: apply enabled: true first"
 	case r.FailOpen:
 		return "on_state_failure: fail_open forwards events that make no row: apply fail_closed first, and fail_open again afterwards"
 	}

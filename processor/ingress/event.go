@@ -67,6 +67,11 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		rq.key = hex.EncodeToString(derived.Key[:])
 	}
 	switch {
+	case matches && route.Off && derived.Finding != rules.Keyed:
+		if err := s.front.Submit(ctx, event, &derived); err != nil {
+			return s.respondToError(r, rq, err, route.HTTP)
+		}
+		return respondToVerdict(route, &wire.Answer{Verdict: dedup.Bypassed, Forwarded: true})
 	case derived.Finding == rules.Malformed:
 		return s.refuse(ctx, r, rq, route, event, &derived, dedup.Invalid)
 	case !matches:

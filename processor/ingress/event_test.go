@@ -102,6 +102,36 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	i.post("/signals", `{}`).problem(t, "missing key without Kafka", "kafka-unavailable", 503)
 }
 
+// TestSwitchedOffRouteTakesEverything: by HTTP, whatever the key of an event is.
+func TestSwitchedOffRouteTakesEverything(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(withHTTP(), "    output:", "    enabled: false\n    output:", 1))
+	i := b.serve(nil)
+	events := []string{event("a"), event("a"), `{"no":"key"}`, "not JSON"}
+	for _, e := range events {
+		i.post("/signals", e).want(t, e, 202).header(t, e, "Oncebus-Verdict", "bypassed")
+	}
+	for _, r := range b.read("signals.unique", len(events)) {
+		if got := kafkatest.Header(r, "oncebus-verdict"); got != "bypassed" {
+			t.Errorf("%s went out as %q", r.Value, got)
+		}
+	}
+}
+
+// TestRejectedAfterTheWindow: by HTTP an event after the window of its key is a duplicate, and
+// the response says why.
+func TestRejectedAfterTheWindow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(strings.Replace(withHTTP(), "window: 1h", "window: 1ms", 1), "    output:", "    grace: 1h\n    on_after_window: reject\n    output:", 1))
+	i := b.serve(nil)
+	i.post("/signals", event("a")).want(t, "first", 202)
+	began := time.Now()
+	b.wait("the window to end", func() bool { return time.Since(began) > 2*time.Millisecond })
+	if p := i.post("/signals", event("a")).problem(t, "after its window", "duplicate", 409); !strings.Contains(p.Detail, "refused, because on_after_window is reject") {
+		t.Errorf("detail %q", p.Detail)
+	}
+}
+
 // TestHeaderThatARuleReadsComesOnce: of two values a rule would read one that no sender wrote, such as the tenant "a, b".
 func TestHeaderThatARuleReadsComesOnce(t *testing.T) {
 	t.Parallel()

@@ -112,6 +112,9 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	} else {
 		answers = append(answers, wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	}
+	if r.Off {
+		answers = append(answers, wire.Answer{Verdict: dedup.Bypassed, Forwarded: true}) // without a key
+	}
 	if !r.HTTP.Verdict {
 		return answers
 	}
@@ -120,14 +123,17 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	}
 	answers = append(answers, wire.Answer{Verdict: dedup.Invalid, Reason: wire.ReasonTooLarge, Key: "key"})
 	judged(dedup.Unique, true)
-	judged(dedup.AfterWindow, true)
+	if !r.RejectsAfterWindow {
+		judged(dedup.AfterWindow, true)
+	}
 	judged(dedup.Late, r.OnLate == rules.Forward)
 	if r.Mode == rules.ClaimMode {
 		judged(dedup.InProgress, false)
-	} else {
+	}
+	if r.Mode != rules.ClaimMode || r.RejectsAfterWindow {
 		judged(dedup.Duplicate, false)
 	}
-	if r.FailOpen {
+	if r.FailOpen || r.Off {
 		judged(dedup.Bypassed, true)
 		if r.Mode == rules.ClaimMode {
 			answers = append(answers, wire.Answer{Verdict: dedup.Duplicate, Status: dedup.StatusForwarded, Key: "key", Attempt: 1})

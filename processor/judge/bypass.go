@@ -11,10 +11,37 @@ import (
 // Reasons of events that were forwarded without a claim, and of the replies to their
 // duplicates.
 const (
+	offReason       = "the route is switched off (enabled: false): not checked for duplicates"
 	bypassedReason  = "local state cannot be used: not checked for duplicates"
 	forwardedReason = "an event of the key was forwarded without a claim: no outcome will follow, and sending it again does not execute it again; oncebus forget frees the key"
 	keyKeptReason   = "an event of the key was also forwarded without a claim, so it may have been executed: the key is not free; oncebus forget frees it"
 )
+
+// passOff forwards an event whose route is switched off, whatever its key and time are, and
+// stores nothing. It reports whether the route is.
+func (t *Judge) passOff(j *Judging, ev *event, turn turn) bool {
+	if !ev.route.Off {
+		return false
+	}
+	if turn == turnForwarded {
+		return true // during a bypass
+	}
+	if !j.passOff(ev) && turn == turnUnchecked {
+		t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1)
+	}
+	return true
+}
+
+// passOff emits an event whose route is switched off. It reports whether the output took it.
+func (e *Emitter) passOff(ev *event) bool {
+	ev.verdict, ev.reason = dedup.Bypassed, offReason
+	out := e.emit(ev, ev.route.Output)
+	e.conclude(ev)
+	if out && ev.route.Mode == rules.ClaimMode {
+		e.replyWithoutClaim(ev)
+	}
+	return out
+}
 
 // forwardUnchecked emits an event without a look-up.
 func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {

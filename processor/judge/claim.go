@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"time"
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
@@ -39,6 +40,10 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			verdict: dedup.Collision, status: c.Status(), row: &c.Row, claim: &c.Claim, reason: ev.reason, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 		return nil
+	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow:
+		if err := t.rejectClaim(j, ev, c, found); err != nil {
+			return err
+		}
 	case c.Dispatch:
 		if t.overLimit(route, found) {
 			t.applyLimitPolicy(j, ev)
@@ -101,6 +106,36 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 		ev.reason = a.reason // of the verdict
 	}
 	j.reply(ev.route, &a)
+}
+
+// rejectAfterWindow makes an event after the window of its key a duplicate. Of an order whose
+// adjacent bucket has the row, only that is known: then it is its own first event.
+func (ev *event) rejectAfterWindow(c *candidate) {
+	if c.replaced == nil {
+		c.prior = dedup.Row{Digest: c.event.Digest, First: c.event.Time, At: ev.from}
+	}
+	ev.verdict, ev.first = dedup.Duplicate, &c.prior
+	after := time.Duration(c.event.Time-c.prior.First) * time.Millisecond
+	ev.reason = fmt.Sprintf("%v after the first, window %v: refused, because on_after_window is reject", after, ev.route.Window)
+}
+
+// rejectClaim replies to an event after the window of its claim, without the result: it is
+// another operation, which does not run.
+func (t *Judge) rejectClaim(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) error {
+	*c = dedup.ClaimDecision{Verdict: dedup.Duplicate}
+	a := reply{verdict: dedup.Duplicate, key: ev.dedupKey(), row: &found.prior, to: ev.requester(), brokerTime: ev.brokerTime}
+	if ev.claimed = nil; found.replaced != nil {
+		claim, err := dedup.DecodeClaim(found.prior.Result)
+		if err != nil {
+			return fmt.Errorf("%w: claim of key %v: %w", kafka.ErrIllegalState, found.prior.Digest, err)
+		}
+		c.Row, c.Claim = found.prior, claim
+		ev.claimed, a.claim, a.status = c, &c.Claim, c.Status()
+	}
+	ev.rejectAfterWindow(found)
+	a.reason = ev.reason
+	j.reply(ev.route, &a)
+	return nil
 }
 
 // dispatch sends an event to the executor and stores its claim. If the row has no room
@@ -260,7 +295,7 @@ func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, pri
 	}
 	for i := range s.Recipients {
 		verdict := dedup.Replayed
-		if s.Recipients[i].At == prior.At {
+		if s.Recipients[i].At == s.Claim.Maker(prior.At) {
 			verdict = dedup.Unique
 		}
 		answer := reply{

@@ -48,6 +48,8 @@ type Emitter struct {
 	bytes   arena[byte]
 	Delays  Delays
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
+	// Awaited reports that a request by HTTP waits for the open transaction.
+	Awaited bool
 	Trace   bool     // whether to note the sampled events
 	Traced  []Traced // those of the open transaction
 	current current
@@ -95,7 +97,7 @@ func (e *Emitter) Reset() {
 	e.Delays.reset()
 	clear(e.Traced)
 	e.Traced = e.Traced[:0]
-	e.current = current{}
+	e.current, e.Awaited = current{}, false
 	for _, r := range e.refusals {
 		r.used = false
 	}
@@ -408,6 +410,10 @@ func (e *Emitter) conclude(ev *event) {
 
 // applyKeyPolicy applies the route's policy to an event without a key.
 func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
+	if ev.route.Off {
+		e.passOff(ev)
+		return
+	}
 	ev.reason = derived.Reason
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
@@ -459,6 +465,8 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	case rules.DeadLetter, rules.Drop, rules.Clamp, rules.Reject:
 		return
 	}
-	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	if ev.reason == "" { // else it is after its window
+		ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	}
 	e.emit(ev, topic)
 }

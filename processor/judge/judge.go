@@ -2,10 +2,8 @@ package judge
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -228,7 +226,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		return t.processSeed(j, &ev, env)
 	}
 	turn := t.turnOf(route, rec.Offset)
-	if turn == turnSkip || turn == turnDeadLettered {
+	if turn == turnSkip || turn == turnDeadLettered || t.passOff(j, &ev, turn) {
 		return nil
 	}
 	if err := t.deriveShadow(j, &ev); err != nil {
@@ -261,7 +259,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 	switch {
 	case turn == turnSkip || turn == turnDeadLettered:
 		return nil
-	case derived.Finding == rules.Keyed && derived.Time > j.certain && rec.Attrs.TimestampType() != kafka.TimestampAppend && t.App.Clock.Doubts(derived.Time, route.Span.Skew):
+	case !route.Off && derived.Finding == rules.Keyed && derived.Time > j.certain && rec.Attrs.TimestampType() != kafka.TimestampAppend && t.App.Clock.Doubts(derived.Time, route.Span.Skew):
 		return ErrClockDoubtful
 	case derived.Finding != rules.Keyed:
 		if turn != turnForwarded {
@@ -271,6 +269,9 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(derived)
 	ev.tenant = j.tenantOf(derived)
+	if t.passOff(j, &ev, turn) {
+		return nil
+	}
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
@@ -359,20 +360,6 @@ func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.R
 	return rows, err
 }
 
-// lookUpCollision finds the row of the event's second key, in a route that forwards
-// collisions. own is the row of its first key.
-func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
-	second, found, err := t.Store.Get(dedup.CollisionDigest(c.event.Digest, ev.Fingerprint))
-	if err != nil {
-		return err
-	}
-	if own != nil && c.event.Collides(own, c.window, c.streamTime) {
-		c.collided = own
-	}
-	c.prior, c.hasPrior = c.event.PriorOfCollision(c.prior, c.hasPrior, second, found, c.collided != nil, c.window, c.streamTime)
-	return nil
-}
-
 // judge reaches the verdict on an event with a key: admit by time, look up, decide,
 // emit, store. Each step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
@@ -452,6 +439,11 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	}
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
+		if verdict == dedup.AfterWindow && route.RejectsAfterWindow {
+			ev.rejectAfterWindow(c)
+			j.applyDuplicatePolicy(ev, c.event.Time)
+			break
+		}
 		if t.overLimit(route, c) {
 			t.applyLimitPolicy(j, ev)
 			break
@@ -478,30 +470,4 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 		return fmt.Errorf("%w: Decide returned %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil
-}
-
-// applyCollisionPolicy applies the route's policy to an event with the key of another
-// event.
-func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
-	t.markCollision(j, ev, stored)
-	j.byPolicy(ev, ev.route.Collision)
-}
-
-// markCollision makes an event a collision with the stored one. It logs it, because the key
-// derivation may be wrong. A collision that only its sender has to know is no alarm: it is one
-// client that used a key again.
-func (t *Judge) markCollision(j *Judging, ev *event, stored *dedup.Row) {
-	level := slog.LevelInfo
-	if ev.route.Collision != rules.Reject {
-		level = slog.LevelError
-		j.count(ev.route, collisions)
-	}
-	ev.verdict, ev.first = dedup.Collision, stored
-	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
-	if !t.mayLog(lineCollision) {
-		return
-	}
-	t.Log.LogAttrs(context.Background(), level, "collision: two events with one key and different details",
-		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.dedupKey())),
-		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 }

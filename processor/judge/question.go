@@ -70,6 +70,7 @@ func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
 
 // respondToQuestion produces an answer for the request that asked.
 func (e *Emitter) respondToQuestion(ev *event, a *wire.QuestionAnswer) {
+	e.Awaited = true
 	topic := e.rt.Topology.Verdicts
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // the address is forged or of another app

@@ -83,7 +83,10 @@ func (e *Emitter) replyWithoutClaim(ev *event) {
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // late, before the window of this claim
 		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Status()
 	}
-	if ev.emitted {
+	switch {
+	case ev.verdict == dedup.Bypassed:
+		a.status = ev.verdict.String()
+	case ev.emitted:
 		a.status = dedup.StatusForwarded
 	}
 	e.reply(ev.route, &a)

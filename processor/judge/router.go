@@ -101,6 +101,7 @@ func (r *Router) reach(route *app.Route, at int64) {
 // send produces a record with its envelope to a partition of the repartition topic, or
 // returns why the topic would refuse it, or has refused it.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
+	e.Awaited = e.Awaited || env.ReplyTo.IsSet()
 	out := e.NewRecord()
 	out.Topic, out.Value = r.App.Topology.Repartition, rec.Value
 	out.Partition = partition

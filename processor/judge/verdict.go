@@ -65,6 +65,7 @@ func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 		return // the event came from a topic
 	}
 	topic := e.rt.Topology.Verdicts
+	e.Awaited = true
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // the address is forged or of another app
 	}

@@ -8,6 +8,18 @@ const noSenders = "its senders ask for no outcome by HTTP"
 // answerList has the defects of the answers for first senders.
 var answerList = []mutant{
 	{
+		name:  "every-transaction-ends-at-once",
+		does:  "a transaction that no request waits for ends when its input is empty: each costs the brokers as much as one with many records",
+		edits: []edit{{"processor/due.go", "x.emitter.Awaited && x.dueAwaited", "x.dueAwaited"}},
+		aims:  []suite{processorSuite.aimed("^TestDueOfATransaction$")},
+	},
+	{
+		name:  "requests-under-load-end-transactions",
+		does:  "requests end transactions at once also under load",
+		edits: []edit{{"processor/due.go", "min(x.cfg.CommitInterval, time.Duration(x.records)*awaitedShare)", "0"}},
+		aims:  []suite{processorSuite.aimed("^TestDueOfATransaction$")},
+	},
+	{
 		name:     "first-sender-without-address",
 		hazards:  []string{"D49"},
 		does:     "the claim has no address of the first request, unless duplicates wait too",

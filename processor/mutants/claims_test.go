@@ -20,6 +20,24 @@ var claimList = []mutant{
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
+		name:  "taker-is-a-duplicate",
+		does:  "the sender whose event took a claim over gets its outcome as a replay of the dead attempt's request",
+		edits: []edit{{"dedup/claim.go", "			current.Taker, current.Original = &taker, ev.Request.ID\n", "			_ = taker\n"}},
+		aims:  inScript("leases", "taken-over-after-the-lease"),
+	},
+	{
+		name:  "rejected-claim-dispatched",
+		does:  "an event after the window of its claim runs, although its route rejects such events",
+		edits: []edit{{"processor/judge/claim.go", "	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow:\n", "	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow && found.replaced == nil:\n"}},
+		aims:  inScript("switches", "rejected-after-the-window-of-a-claim"),
+	},
+	{
+		name:  "off-only-with-a-key",
+		does:  "of a route that is switched off only the events with a key are forwarded: the others become dead letters",
+		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Off {\n		e.passOff(ev)\n		return\n	}\n", ""}},
+		aims:  inScript("switches", "off-and-on-again"),
+	},
+	{
 		name:  "forget-of-any-row",
 		does:  "forget erases the row of a key, whatever its event and attempt: applied again, it erases a later one",
 		edits: []edit{{"processor/app/erasure.go", "&& *r == RefOf(row) }", "&& r.Digest == row.Digest.String() }"}},

@@ -64,6 +64,13 @@ var mendList = []mutant{
 		notInSim: "its ids are texts",
 	},
 	{
+		name:     "normalisers-not-in-the-rule",
+		does:     "a fingerprint whose normalisers change keeps its rule: duplicates of rows stored before become collisions",
+		edits:    []edit{{"dedup/rules/fingerprint.go", "strconv.Quote(r.Fingerprint[i].Describe())", "strconv.Quote(r.Fingerprint[i].String())"}},
+		aims:     []suite{rulesSuite.aimed("^TestFingerprintRuleNamesNormalisers$")},
+		notInSim: "its routes have one fingerprint",
+	},
+	{
 		name:     "key-of-earlier-sources",
 		hazards:  []string{"K1"},
 		does:     "a projected payload is hashed together with the texts of earlier sources",

@@ -52,6 +52,7 @@ type claim struct {
 	attempt    uint64
 	first      int64
 	at         position
+	maker      position // of the event that made the current attempt
 	since      int64
 	requesters []requester // the requesters of the outcome; the first has the claim
 	result     string      // as content returns it
@@ -314,7 +315,7 @@ func (f *claimFold) event(r *Record, e *envelope) {
 			f.keepFormer(d, k)
 		}
 	}
-	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.dispatchedAt(r), details: e.fingerprint}
+	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, maker: from, since: f.dispatchedAt(r), details: e.fingerprint}
 	fresh.requesters = []requester{{key: key, at: from, id: e.request, replyTo: e.replyTo}}
 	f.keys[d] = fresh
 	if collided {
@@ -366,7 +367,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
 	case k.status == "in_progress" && k.startID == "" && f.leaseIsOver(k, r):
 		f.announce(k)
-		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
+		k.attempt, k.since, k.maker = k.attempt+1, f.dispatchedAt(r), e.from
 		k.requesters = append(k.requesters, requester{key: key, at: e.from, id: e.request, replyTo: e.replyTo})
 		f.counts["dispatched again"]++
 		f.dispatch(r, "unique", k.attempt)
@@ -453,7 +454,7 @@ func (f *claimFold) replyToAll(k *claim, status, value string) {
 	}
 	for _, a := range k.requesters {
 		verdict := "replayed"
-		if a.at == k.at {
+		if a.at == k.maker {
 			verdict = "unique"
 		}
 		f.reply(a.key, verdict, status, k.attempt, value)

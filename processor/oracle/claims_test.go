@@ -157,10 +157,10 @@ func goodRun() *claimLog {
 	l.outcome("o2", 1, 5, 2, "old")
 	l.add("dead", "o2", "old", "oncebus-verdict", "invalid")
 	l.outcome("o3", 1, 5, 3, "yes")
-	l.reply("d", "unique", "completed", "3", "yes")
-	l.reply("e", "replayed", "completed", "3", "yes")
-	l.outcome("o4", 1, 5, 3, "yes") // twice is once
-	l.outcome("o5", 1, 5, 3, "no")  // executed twice
+	l.reply("d", "replayed", "completed", "3", "yes")
+	l.reply("e", "unique", "completed", "3", "yes") // its event was dispatched as the attempt
+	l.outcome("o4", 1, 5, 3, "yes")                 // twice is once
+	l.outcome("o5", 1, 5, 3, "no")                  // executed twice
 	l.add("dead", "o5", "no", "oncebus-verdict", "invalid")
 	l.event("f")
 	l.reply("f", "replayed", "completed", "3", "yes")

@@ -26,6 +26,7 @@ type LedgerRoute struct {
 	Late, MissingKey    Policy
 	FailOpen, Limited   bool
 	Fingerprint         bool // events of one key may collide
+	RejectsAfterWindow  bool // an event after its window is a duplicate while the row is kept
 }
 
 // LedgerConfig is the set-up of the app.
@@ -404,6 +405,15 @@ func (l *Ledger) isCaused(in *openInput, window int64) bool {
 
 // spaceOf returns the namespace of an event.
 func (l *Ledger) spaceOf(in *openInput) *space { return &l.spaces[l.cfg.Routes[in.Route].NamespaceID] }
+
+// reachOf returns how far from a first event an input may be its duplicate.
+func (l *Ledger) reachOf(in *openInput) int64 {
+	window := l.spaceOf(in).longest
+	if route := &l.cfg.Routes[in.Route]; route.RejectsAfterWindow {
+		return 2*window + route.Grace
+	}
+	return window
+}
 
 // covers reports whether an event at a time is within a window of the first event.
 func covers(first, time, window int64) bool {

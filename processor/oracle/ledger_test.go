@@ -565,6 +565,27 @@ func TestLedgerCountsTheCopiesOfAKeyThatItDrops(t *testing.T) {
 	}
 }
 
+// TestLedgerTakesARejectedEventAfterItsWindow: it has no row, and a first event whose row was
+// kept. Without the setting it is lost.
+func TestLedgerTakesARejectedEventAfterItsWindow(t *testing.T) {
+	for seed := range uint64(100) {
+		p := newPage()
+		p.lives("a", 20)
+		for _, route := range []int32{plain, dropping, claiming} {
+			p.cfg.Routes[route].RejectsAfterWindow = seed%2 == 0
+			id := fmt.Sprintf("again-%d", route)
+			p.first(route, id, p.stream)
+			p.again(route, id, p.stream+3*hour/2)
+		}
+		l := NewLedger(p.cfg)
+		p.read(l, rand.New(rand.NewPCG(seed, 23)))
+		l.Close()
+		if found := l.Findings(); (len(found) == 0) != (seed%2 == 0) {
+			t.Fatalf("run %d: %v", seed, found)
+		}
+	}
+}
+
 // TestLedgerMatchesAnOutputOfTwoRoutes: a record of it has a key by each route, and may have another time. Its row says whose it is, also
 // where only a sample of the keys is followed.
 func TestLedgerMatchesAnOutputOfTwoRoutes(t *testing.T) {

@@ -25,7 +25,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 	}
 	f := l.fateOf(in.At, in.Digests)
 	f.in = open
-	open.caused = l.isCaused(open, l.spaceOf(open).longest)
+	open.caused = l.isCaused(open, l.reachOf(open))
 	if l.decide(f) {
 		return
 	}
@@ -109,10 +109,10 @@ func (l *Ledger) decide(f *fate) bool {
 
 // mayBeOther reports whether an event with a first event in its window may yet be no duplicate:
 // one that was late, or collided, or for which the first event is behind the shorter of two
-// windows. Then its own row decides, or the end of the range.
+// windows, or behind the window of a route that rejects such events. Then its own row decides, or the end of the range.
 func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
 	s := l.spaceOf(in)
-	return route.Fingerprint || l.isBehind(in) || s.shortest < s.longest && !l.isCaused(in, s.shortest)
+	return route.Fingerprint || l.isBehind(in) || (s.shortest < s.longest || route.RejectsAfterWindow) && !l.isCaused(in, s.shortest)
 }
 
 func (l *Ledger) close(f *fate) {

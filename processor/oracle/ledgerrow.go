@@ -278,7 +278,7 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 		case in.done:
 		case in.At == row.At:
 			l.takeInput(open, in)
-		case covers(row.First, in.Time, s.longest):
+		case covers(row.First, in.Time, l.reachOf(in)):
 			l.isDuplicate(in)
 		}
 	}

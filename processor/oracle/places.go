@@ -11,7 +11,7 @@ func (f *claimFold) waitAt(k *claim, r *Record, e *envelope) bool {
 		own.until = r.Timestamp + f.Timeout
 	}
 	held := func(by func(a requester) bool) int {
-		return slices.IndexFunc(k.requesters, func(a requester) bool { return a.replyTo != "" && a.at != k.at && by(a) })
+		return slices.IndexFunc(k.requesters, func(a requester) bool { return a.replyTo != "" && a.at != k.maker && by(a) })
 	}
 	at := -1
 	if e.replaces != "" {

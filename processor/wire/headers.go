@@ -64,7 +64,8 @@ const (
 	HeaderClaimStatus = "oncebus-claim-status"
 	// replies: the sender's id of the request that gets the reply
 	HeaderRequestID = "oncebus-request-id"
-	// replies: the sender's id of the request that claimed the key
+	// replies: the sender's id of the request whose event made the attempt: the first, or
+	// the one that took the claim over
 	HeaderFirstRequest = "oncebus-first-request"
 	// outcomes start and renew, and their answers: name of the executor that asks, 1
 	// to 128 bytes; required for start

@@ -102,7 +102,7 @@ func describeRoute(r *rules.Route) Route {
 		mode = "claim"
 	}
 	return Route{
-		Name: r.Name, Namespace: r.Namespace, Mode: mode, Topics: r.Topics, Output: r.Output, DeadLetter: r.DeadLetter,
+		Name: r.Name, Namespace: r.Namespace, Mode: mode, Off: r.Off, Topics: r.Topics, Output: r.Output, DeadLetter: r.DeadLetter,
 		Window: r.Window.String(), Key: strings.Join(keys, "; else "),
 	}
 }

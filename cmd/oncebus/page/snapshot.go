@@ -74,7 +74,8 @@ type Verdict struct {
 type Route struct {
 	Name       string   `json:"name"`
 	Namespace  string   `json:"namespace"`
-	Mode       string   `json:"mode"` // plain or claim
+	Mode       string   `json:"mode"`          // plain or claim
+	Off        bool     `json:"off,omitempty"` // enabled: false
 	Topics     []string `json:"topics"`
 	Output     string   `json:"output"`
 	DeadLetter string   `json:"dead_letter"`

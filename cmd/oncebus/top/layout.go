@@ -212,7 +212,12 @@ func routes(s *page.Snapshot, width, most int) []line {
 		return column{title: title, number: true, cell: func(r int) piece { return piece{text: text(&s.Routes[r].Events)} }}
 	}
 	columns := []column{
-		{title: "ROUTE", most: 24, cell: func(r int) piece { return piece{text: s.Routes[r].Name} }},
+		{title: "ROUTE", most: 24, cell: func(r int) piece {
+			if s.Routes[r].Off {
+				return piece{s.Routes[r].Name + " (off)", warn}
+			}
+			return piece{text: s.Routes[r].Name}
+		}},
 		number("PER SECOND", func(e *page.Events) string { return rate(e.PerSecond) }),
 		number("DUPLICATES", func(e *page.Events) string { return percent(e.DuplicateShare) }),
 		number("ALL", func(e *page.Events) string { return count(e.Total) }),

@@ -52,6 +52,15 @@ func figures(n int) *page.Snapshot {
 	return s
 }
 
+// TestRouteThatIsOffIsMarked: nothing else on the screen shows why all of its events pass.
+func TestRouteThatIsOffIsMarked(t *testing.T) {
+	s := figures(1)
+	s.Routes[0].Off = true
+	if text := strings.Join(bare(screenOf(120, 40, s).lines()), "\n"); !strings.Contains(text, "orders (off)") || strings.Contains(text, "signals (off)") {
+		t.Errorf("the screen does not mark the route that is off:\n%s", text)
+	}
+}
+
 // screenOf is a screen of a size that shows a process.
 func screenOf(width, height int, s *page.Snapshot) *screen {
 	m := &screen{processes: []shown{{address: "http://one"}}}

@@ -270,7 +270,7 @@
       rows($("codes").tBodies[0], s.http.codes.map((c) => [c.code, number(count(c.total)), number(rate(c.per_second), !c.per_second)]));
     }
     showLog(s.log);
-    rows($("routes").tBodies[0], s.routes.map((r) => [r.name, r.mode, { text: r.topics.join(", "), className: "wrap" }, { text: r.key, className: "wrap" }, r.window.replace(/(\D)0s$/, "$1").replace(/h0m$/, "h"), r.output, r.dead_letter]));
+    rows($("routes").tBodies[0], s.routes.map((r) => [r.name, r.mode + (r.off ? ", switched off" : ""), { text: r.topics.join(", "), className: "wrap" }, { text: r.key, className: "wrap" }, r.window.replace(/(\D)0s$/, "$1").replace(/h0m$/, "h"), r.output, r.dead_letter]));
   };
 
   const showTiles = (s) => {
@@ -358,7 +358,7 @@
       return [name, number(rate(e.per_second), !e.per_second), number(percent(e.duplicate_share) + " %", !e.duplicates)]
         .concat(names.map((n) => number(count(by[n] || 0), !by[n])), [number(count(e.total), !e.total)]);
     };
-    const list = s.routes.map((r) => line(r.name, r.events));
+    const list = s.routes.map((r) => line(r.off ? r.name + " (off)" : r.name, r.events));
     if (s.routes.length > 1) list.push(line("all routes", s.events));
     rows(table.tBodies[0], list);
   };
