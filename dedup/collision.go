@@ -49,3 +49,13 @@ func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, 
 	}
 	return prior, found
 }
+
+// SecondKey gives the claim of the row the second key of a collision.
+func (r *Row) SecondKey(fingerprint uint64) error {
+	claim, err := DecodeClaim(r.Result)
+	if err == nil {
+		claim.Key = CollisionKey(&claim.Key, fingerprint)
+		r.setClaim(&claim)
+	}
+	return err
+}

@@ -59,27 +59,43 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 	return SeedKnown, Row{}
 }
 
-// SeedClaim returns the completed claim of a row as another app can have it: without tokens
-// and requests, which name places and times of the app that made them.
+// SeedClaim returns the claim of a row as another app can have it: without tokens and requests,
+// which name places and times of the app that made them. So it is completed, or a claim of which
+// no attempt of an app can tell the outcome: forwarded, or that of a line.
 func (r *Row) SeedClaim() (Claim, error) {
 	claim, err := DecodeClaim(r.Result)
 	if err != nil {
 		return claim, err
 	}
-	if r.Status != Completed || r.Attempt == 0 || !r.HasResult {
-		return claim, fmt.Errorf("%w: a claim that is %v, in attempt %d: only a completed one can be a seed", ErrRow, r.Status, r.Attempt)
+	withoutToken := claim.Since == 0 && (r.Status == ClaimInProgress || r.Status == Submitted)
+	if r.Status != Completed && !withoutToken || r.Attempt == 0 || !r.HasResult {
+		return claim, fmt.Errorf("%w: a claim that is %v, in attempt %d: only a completed one, or one without a token, can be a seed", ErrRow, r.Status, r.Attempt)
 	}
-	return Claim{Key: claim.Key, Original: claim.Original, Result: claim.Result, Headers: claim.Headers, Omitted: claim.Omitted, OmittedDigest: claim.OmittedDigest, AppToken: claim.AppToken}, nil
+	return Claim{Key: claim.Key, Original: claim.Original, Bypassed: claim.Bypassed, Result: claim.Result, Headers: claim.Headers, Omitted: claim.Omitted, OmittedDigest: claim.OmittedDigest, AppToken: claim.AppToken}, nil
 }
 
-// SetSeedClaim makes the row of a seed one with a completed claim, that of from. fits reports
-// whether a row can be stored; the result of one that cannot is omitted.
-func (r *Row) SetSeedClaim(from *Row, fits func(*Row) bool) error {
+// LineClaim makes the row that of a line of another system's table, with a status of it. Of a
+// submitted claim no outcome can come, as of one that was forwarded without a token.
+func (r *Row) LineClaim(status Status, claim *Claim) {
+	r.Status, r.Attempt = status, 1
+	if status == Submitted {
+		claim.setForwarded()
+	}
+	r.setClaim(claim)
+}
+
+// SetSeedClaim makes the row of a seed one with a claim, that of from. The lease of one in
+// progress begins now, in broker time. fits reports whether a row can be stored; the result of
+// one that cannot is omitted.
+func (r *Row) SetSeedClaim(from *Row, now int64, fits func(*Row) bool) error {
 	claim, err := from.SeedClaim()
 	if err != nil {
 		return err
 	}
 	r.Status, r.Attempt = from.Status, from.Attempt
+	if r.Status == ClaimInProgress {
+		claim.Since = now
+	}
 	r.setClaim(&claim)
 	if !fits(r) && claim.Omitted == 0 {
 		claim.omitResult()

@@ -43,18 +43,38 @@ func TestSeedIsAnEventThatWasEmittedElsewhere(t *testing.T) {
 	})
 }
 
-// TestOnlyCompletedClaimsAreSeeds: an open claim has a token, which names a place of its app.
-func TestOnlyCompletedClaimsAreSeeds(t *testing.T) {
-	claim := Claim{Key: [32]byte{1}, Since: 5, Original: []byte("r-1"), Requests: []Request{{ID: []byte("r-1")}}, Result: []byte("done")}
-	for status := Seen; status <= Freed; status++ {
-		row := Row{Status: status, Attempt: 3}
-		row.setClaim(&claim)
-		got, err := row.SeedClaim()
-		if (err == nil) != (status == Completed) {
-			t.Errorf("%v: %v", status, err)
+// TestSeedsAreClaimsWithoutAToken: an open claim of an app has a token, which names a place of it.
+// That of a line has none, nor has a forwarded one.
+func TestSeedsAreClaimsWithoutAToken(t *testing.T) {
+	for _, since := range []int64{0, 5} {
+		claim := Claim{Key: [32]byte{1}, Since: since, Original: []byte("r-1"), Requests: []Request{{ID: []byte("r-1")}}, Result: []byte("done")}
+		for status := Seen; status <= Freed; status++ {
+			row := Row{Status: status, Attempt: 3}
+			row.setClaim(&claim)
+			got, err := row.SeedClaim()
+			open := status == ClaimInProgress || status == Submitted
+			if (err == nil) != (status == Completed || open && since == 0) {
+				t.Errorf("%v since %d: %v", status, since, err)
+			}
+			if err == nil && (got.Since != 0 || len(got.Requests) > 0 || string(got.Result) != "done" || string(got.Original) != "r-1" || got.Key != claim.Key) {
+				t.Errorf("claim %+v", got)
+			}
 		}
-		if err == nil && (got.Since != 0 || len(got.Requests) > 0 || string(got.Result) != "done" || string(got.Original) != "r-1" || got.Key != claim.Key) {
-			t.Errorf("claim %+v", got)
+	}
+}
+
+// TestLinesOfAnotherTableAreClaims: an operation in progress has the lease of its seed, and one that was
+// submitted has no outcome to come.
+func TestLinesOfAnotherTableAreClaims(t *testing.T) {
+	for _, status := range []Status{ClaimInProgress, Submitted, Completed} {
+		var line, row Row
+		line.LineClaim(status, &Claim{Key: [32]byte{1}, Result: []byte("done")})
+		if err := row.SetSeedClaim(&line, 70, func(*Row) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		claim, err := DecodeClaim(row.Result)
+		if err != nil || row.Status != status || row.Attempt != 1 || claim.Forwarded() != (status == Submitted) || (claim.Since == 70) != (status == ClaimInProgress) {
+			t.Errorf("%v: row %+v, claim %+v, %v", status, row, claim, err)
 		}
 	}
 }

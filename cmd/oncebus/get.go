@@ -239,7 +239,11 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 		if e.Claim.Forwarded() {
 			s.Status = dedup.StatusForwarded
 		}
-		s.Waiting = max(0, len(e.Claim.Requests)-1)
+		for i := range e.Claim.Requests {
+			if e.Claim.Requests[i].At != e.Row.At { // that of the first event is no duplicate
+				s.Waiting++
+			}
+		}
 	case dedup.Completed:
 		n := len(e.Claim.Result)
 		s.ResultBytes, s.ResultNull, s.ResultOmitted = &n, e.Claim.Result == nil && e.Claim.Omitted == 0, e.Claim.Omitted

@@ -11,7 +11,7 @@ import (
 )
 
 // pageBlock matches the blocks of a page that have commands, or the text of a named file.
-var pageBlock = regexp.MustCompile("(?m)^( *)```(console|tsv|yaml|json) ?([a-z.]*)\n((?:.*\n)*?) *```$")
+var pageBlock = regexp.MustCompile("(?m)^( *)```(console|tsv|yaml|json|jsonl) ?([a-z.]*)\n((?:.*\n)*?) *```$")
 
 // pageStep is a command of a page, and what the page shows below it.
 type pageStep struct{ command, want string }

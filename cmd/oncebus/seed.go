@@ -43,9 +43,13 @@ func seedCommand() cli.Command {
 			"emitted the first ones. FILE is one of 'oncebus export', or text with a key in each line:\n" +
 			"  {\"id\":\"t1\",\"first_seen\":1764109200000}  an id; of a composite id a list of its parts\n" +
 			"  {\"event\":{...},\"first_seen\":\"2026-11-25T22:20:00Z\"}\n" +
+			"  {\"key\":\"46e9...\",\"first_seen\":...}      a dedup key of 64 hexadecimal digits\n" +
 			"  {...}                                   an event, as the input topic has it\n" +
 			"  t1<TAB>2026-11-25T22:20:00Z             an id and a time\n" +
 			"  t1                                      an id, with --first-seen\n" +
+			"  webhook:46e9...                         namespace and key, of a route whose keys are no ids\n" +
+			"In claim mode a line has an outcome too: \"status\" (completed, submitted or in_progress), and\n" +
+			"\"result\" or \"result_base64\", \"http_status\" and \"content_type\".\n" +
 			"It checks all of FILE before it writes the first key. Events may arrive meanwhile; with 'oncebus\n" +
 			"hold' before it no event comes first. Killed or repeated, it goes on where it stopped, or\n" +
 			"counts as known what the app has. Standard input is not checked before, and begins again.\n" +

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -29,9 +30,8 @@ func (r *scriptRun) seed(st *step) error {
 	}
 	env := wire.Envelope{IsSeed: true, Seed: seedRun, Route: route.NameBytes, From: dedup.Position{Topic: dedup.SeedTopic, Offset: 1}}
 	var routing dedup.Digest
-	row := dedup.Row{Status: dedup.Completed, Attempt: 1}
+	status, hasClaim := dedup.Completed, false
 	var claim dedup.Claim
-	var value []byte
 	for _, f := range st.fields {
 		switch f.name {
 		case "id":
@@ -40,6 +40,15 @@ func (r *scriptRun) seed(st *step) error {
 				return err
 			}
 			env.Digest, routing, claim.Key = derived[0].Digest, derived[0].Routing, derived[0].Key
+		case "event":
+			derived := r.routes.NewDeriver(nil).Derive(&rules.Input{Topic: route.Topics[0], Value: []byte(f.value), AsJSON: true})
+			if derived.Finding != rules.Keyed {
+				return errors.New(derived.Reason)
+			}
+			env.Digest, routing, claim.Key = derived.Digest, derived.Routing, derived.Key
+			env.Details = wire.DetailsOf(&derived)
+		case "status":
+			status, hasClaim = map[string]dedup.Status{"submitted": dedup.Submitted, "in_progress": dedup.ClaimInProgress}[f.value], true
 		case "first":
 			d, err := time.ParseDuration(f.value)
 			if err != nil {
@@ -57,13 +66,16 @@ func (r *scriptRun) seed(st *step) error {
 			if err != nil {
 				return err
 			}
-			claim.Result = []byte(text)
-			row.Digest = env.Digest
-			row.JoinClaim(&claim)
-			value = row.AppendValue(nil)
+			claim.Result, hasClaim = []byte(text), true
 		default:
 			return fmt.Errorf("unknown field %s", f.name)
 		}
+	}
+	var value []byte
+	if hasClaim {
+		row := dedup.Row{Digest: env.Digest}
+		row.LineClaim(status, &claim)
+		value = row.AppendValue(nil)
 	}
 	env.Timestamp = env.EventTime
 	partition := r.app.Hasher.Partition(&routing)

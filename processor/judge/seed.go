@@ -26,7 +26,7 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
 		if c.replaced != nil {
 			fate = dedup.SeedKnown // requests may wait for the outcome of this claim
-		} else if err := t.seededClaim(&row, ev.rec.Value); err != nil {
+		} else if err := t.seededClaim(&row, ev); err != nil {
 			return wire.Unreadable(ev.rec, err)
 		}
 	}
@@ -40,13 +40,21 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	return nil
 }
 
-// seededClaim adds the completed claim of a seed to its row.
-func (t *Judge) seededClaim(row *dedup.Row, value []byte) error {
-	from, err := dedup.DecodeValue(row.Digest, value)
+// seededClaim adds the claim of a seed to its row.
+func (t *Judge) seededClaim(row *dedup.Row, ev *event) error {
+	from, err := dedup.DecodeValue(row.Digest, ev.rec.Value)
 	if err != nil {
 		return err
 	}
-	return row.SetSeedClaim(&from, t.fits)
+	if row.Digest != ev.envelope.Digest { // it collides with another event of the key
+		if err := from.SecondKey(ev.Fingerprint); err != nil {
+			return err
+		}
+	}
+	if from.Status == dedup.ClaimInProgress {
+		t.leaseBegan(ev.brokerTime, ev.brokerTime)
+	}
+	return row.SetSeedClaim(&from, ev.brokerTime, t.fits)
 }
 
 // countSeed counts a seed in the open transaction.

@@ -57,6 +57,22 @@ var seedList = []mutant{
 		notInSim: withoutSeeds,
 	},
 	{
+		name:     "seed-in-progress-without-a-lease",
+		hazards:  []string{"S2"},
+		does:     "the lease of a claim that was in progress elsewhere has long ended",
+		edits:    []edit{{"dedup/seed.go", "		claim.Since = now\n", "		claim.Since = 1\n"}},
+		aims:     []suite{dedupSuite.aimed("^TestLinesOfAnotherTableAreClaims$")},
+		notInSim: withoutSeeds,
+	},
+	{
+		name:     "seed-of-a-collision-under-the-first-key",
+		hazards:  []string{"S2"},
+		does:     "of two seeded operations of one key the second tells its duplicates the key of the first",
+		edits:    []edit{{"processor/judge/seed.go", "	if row.Digest != ev.envelope.Digest { //", "	if false { //"}},
+		aims:     inScript("seeds", "claims-that-collide"),
+		notInSim: withoutSeeds,
+	},
+	{
 		name:     "export-of-a-cut-changelog",
 		hazards:  []string{"S7"},
 		does:     "an export reads a changelog that has lost rows",

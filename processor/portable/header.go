@@ -128,7 +128,7 @@ type Trailer struct {
 	Blocks int64 `json:"blocks"`
 	// ByNamespace has the rows by index of the header's namespaces.
 	ByNamespace []int64 `json:"by_namespace"`
-	// Open counts claims without a result: they cannot be seeds.
+	// Open counts claims whose outcome an attempt may still tell: they cannot be seeds.
 	Open int64 `json:"open_claims,omitempty"`
 }
 
@@ -137,6 +137,8 @@ func (t *Trailer) count(row *Row) {
 	t.Rows++
 	t.ByNamespace[row.NamespaceID]++
 	if row.Status == dedup.ClaimInProgress || row.Status == dedup.Submitted {
-		t.Open++
+		if _, err := row.SeedClaim(); err != nil {
+			t.Open++
+		}
 	}
 }

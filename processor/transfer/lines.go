@@ -30,6 +30,9 @@ type linesSource struct {
 	first   int64 // of lines without one; noTime for none
 	number  int64
 	seeds   []Seed
+	// outcome is that of the line, in claim mode; appToken is as in its claim.
+	outcome  *outcomeLine
+	appToken bool
 }
 
 // Lines returns the lines of a text as seeds of a route. firstSeen, in ms, is for lines without
@@ -37,16 +40,16 @@ type linesSource struct {
 //
 //	{"id":"t1","first_seen":1764109200000}    an id; of a composite id a list of its parts
 //	{"event":{...},"first_seen":"2026-11-25T22:20:00Z"}
+//	{"key":"46e9...","first_seen":...}        a dedup key of 64 hex digits
 //	{...}                                     an event, as the input topic has it
 //	t1<TAB>2026-11-25T22:20:00Z               an id, and after a tab when it was first seen
 //	t1                                        an id; not in quotes
+//	webhook:46e9...                           a dedup key, of a route whose keys are no ids
 //
 // A time is Unix milliseconds, or RFC 3339, also with a space in place of the T. An event of a
-// route with time from a field needs none.
+// route with time from a field needs none. In claim mode each line is an object with its outcome,
+// see outcomeLine.
 func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Source, error) {
-	if route.Mode == rules.ClaimMode {
-		return nil, kafka.OperatorErrorf("route %s is in claim mode: a line has no outcome to replay; seed it from an OBX1 file of another app", route.Name)
-	}
 	if route.AdjacentStepMS > 0 && firstSeen != nil {
 		return nil, kafka.OperatorErrorf("route %s has adjacent buckets: the time is part of the key, so each line must be an event", route.Name)
 	}
@@ -54,7 +57,7 @@ func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Sour
 	if err != nil {
 		return nil, err
 	}
-	s := &linesSource{scanner: bufio.NewScanner(text), route: route, deriver: c.cfg.NewDeriver(c.routes), first: noTime}
+	s := &linesSource{scanner: bufio.NewScanner(text), route: route, deriver: c.cfg.NewDeriver(c.routes), first: noTime, appToken: c.app.TokensNameApp}
 	if firstSeen != nil {
 		s.first = *firstSeen
 	}
@@ -116,31 +119,77 @@ func (s *linesSource) Next() ([]Seed, error) {
 	return nil, io.EOF
 }
 
-// wrapped is a line with its time. An event has no such fields together with no others.
+// wrapped is a line with its time, or in claim mode with its outcome. An event has no such
+// fields together with no others.
 type wrapped struct {
 	ID        json.RawMessage `json:"id"`
 	Event     json.RawMessage `json:"event"`
+	Key       *string         `json:"key"`
 	FirstSeen json.RawMessage `json:"first_seen"`
+	outcomeLine
+}
+
+func (w *wrapped) names() (named int) {
+	for _, has := range []bool{w.ID != nil, w.Event != nil, w.Key != nil} {
+		if has {
+			named++
+		}
+	}
+	return named
 }
 
 func (s *linesSource) read(line []byte) error {
-	if object := bytes.TrimLeft(line, " \t"); len(object) > 0 && object[0] == '{' {
-		line = object
-	} else {
+	object := bytes.TrimLeft(line, " \t")
+	isObject := len(object) > 0 && object[0] == '{'
+	if s.route.Mode == rules.ClaimMode {
+		return s.readClaim(object, isObject)
+	}
+	if !isObject {
 		return s.readID(line)
 	}
-	var w wrapped
+	w, err := readWrapped(object)
+	if err != nil || w.FirstSeen == nil || w.names() != 1 {
+		return s.event(object, s.first)
+	}
+	if w.outcomeLine.isSet() {
+		return fmt.Errorf("route %s is in plain mode, which stores no outcome: leave out status, result, http_status and content_type", s.route.Name)
+	}
+	return s.readWrapped(w)
+}
+
+func readWrapped(line []byte) (*wrapped, error) {
+	w := &wrapped{}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&w); err != nil || w.FirstSeen == nil || (w.ID == nil) == (w.Event == nil) {
-		return s.event(line, s.first)
+	if err := decoder.Decode(w); err != nil {
+		return w, err
 	}
-	first, err := ParseTime(string(bytes.Trim(w.FirstSeen, `"`)))
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return w, errors.New("more than one object")
+	}
+	return w, nil
+}
+
+// readWrapped reads the key and the time of a line.
+func (s *linesSource) readWrapped(w *wrapped) error {
+	first := s.first
+	if w.FirstSeen != nil {
+		var err error
+		if first, err = ParseTime(string(bytes.Trim(w.FirstSeen, `"`))); err != nil {
+			return err
+		}
+	}
 	switch {
-	case err != nil:
-		return err
 	case w.Event != nil:
 		return s.event(w.Event, first)
+	case first == noTime:
+		return errors.New("field first_seen is missing: give it, or give all lines without one a time by --first-seen")
+	case w.Key != nil:
+		key, err := s.keyOf(*w.Key)
+		if err != nil {
+			return fmt.Errorf("field key: %w", err)
+		}
+		return s.key(key, first)
 	}
 	var ids []string
 	if w.ID[0] != '[' {
@@ -193,7 +242,15 @@ func (s *linesSource) readID(line []byte) error {
 	if n := len(id); n > 1 && id[0] == '"' && id[n-1] == '"' {
 		return fmt.Errorf("the id is in quotes: write it without, or as {\"id\":%s}", id)
 	}
-	return s.ids(first, []string{string(id)})
+	err := s.ids(first, []string{string(id)})
+	if err == nil || !endsAsKey(id) {
+		return err
+	}
+	key, err := s.keyOf(string(id)) // the route has no key of one id
+	if err != nil {
+		return err
+	}
+	return s.key(key, first)
 }
 
 func (s *linesSource) ids(first int64, ids []string) error {
@@ -226,9 +283,12 @@ func (s *linesSource) event(payload []byte, first int64) error {
 }
 
 func (s *linesSource) add(d *rules.Derived, first int64) {
-	details := wire.DetailsOf(d)
-	details.Request = ""
-	s.seeds = append(s.seeds, Seed{Number: s.number, Route: s.route, Digest: d.Digest, routing: d.Routing, First: first, placed: -1, details: details})
+	one := Seed{Number: s.number, Route: s.route, Digest: d.Digest, routing: d.Routing, First: first, placed: -1, details: wire.DetailsOf(d)}
+	one.details.Request = ""
+	if s.outcome != nil {
+		one.value = s.outcome.row(d, s.appToken)
+	}
+	s.seeds = append(s.seeds, one)
 }
 
 // timeLayouts are those of a time that is no number.
