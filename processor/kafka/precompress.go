@@ -86,15 +86,19 @@ type precompressor struct{ kgo.Compressor }
 
 // Compress implements kgo.Compressor.
 func (c precompressor) Compress(dst *bytes.Buffer, records []byte, flags ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
-	value, marked := bytes.CutPrefix(firstValue(records), precompressedMark)
-	if marked && len(value) > 0 {
-		return value[1:], kgo.CompressionCodecType(value[0])
+	value, rest := firstValue(records)
+	packed, marked := bytes.CutPrefix(value, precompressedMark)
+	switch {
+	case !marked:
+		return c.Compressor.Compress(dst, records, flags...)
+	case len(rest) > 1: // more than the number of its headers
+		panic("a precompressed record is not alone in its batch: it would replace the others")
 	}
-	return c.Compressor.Compress(dst, records, flags...)
+	return packed[1:], kgo.CompressionCodecType(packed[0])
 }
 
-// firstValue returns the value of the first of the records in a batch; nil for none.
-func firstValue(records []byte) []byte {
+// firstValue returns the value of the first of the records in a batch, nil for none, and what follows it.
+func firstValue(records []byte) (value, rest []byte) {
 	// Of a record: its length, attributes, the deltas of its timestamp and offset, and its key.
 	for field := range 5 {
 		if field == 1 {
@@ -103,7 +107,7 @@ func firstValue(records []byte) []byte {
 		}
 		n, width := binary.Varint(records)
 		if width <= 0 {
-			return nil
+			return nil, nil
 		}
 		records = records[width:]
 		if field == 4 {
@@ -112,7 +116,7 @@ func firstValue(records []byte) []byte {
 	}
 	n, width := binary.Varint(records)
 	if width <= 0 || n < 0 || n > int64(len(records)-width) {
-		return nil
+		return nil, nil
 	}
-	return records[width : width+int(n)]
+	return records[width : width+int(n)], records[width+int(n):]
 }

@@ -71,13 +71,29 @@ func TestRecordThatNoCodecShortensDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestPrecompressedRecordIsAlone: with others in its batch it would replace them.
+func TestPrecompressedRecordIsAlone(t *testing.T) {
+	t.Parallel()
+	r := &kgo.Record{Value: make([]byte, 100_000)}
+	if !Precompress(r, 10_000) {
+		t.Fatal("it does not fit")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the batch lost a record")
+		}
+	}()
+	compressor := precompressor{codec(kgo.SnappyCompression(), kgo.NoCompression())}
+	compressor.Compress(new(bytes.Buffer), append(encodeAlone(r), encodeAlone(&kgo.Record{Value: []byte("other")})...))
+}
+
 // FuzzFirstValue reads the value of the first record as the client writes it, and survives anything else.
 func FuzzFirstValue(f *testing.F) {
 	f.Add([]byte("key"), []byte("value"))
 	f.Add([]byte(nil), []byte(nil))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		if got := firstValue(encodeAlone(&kgo.Record{Key: key, Value: value})); !bytes.Equal(got, value) {
-			t.Errorf("got %q, want %q", got, value)
+		if got, rest := firstValue(encodeAlone(&kgo.Record{Key: key, Value: value})); !bytes.Equal(got, value) || value != nil && !bytes.Equal(rest, []byte{0}) {
+			t.Errorf("got %q before %q, want %q before the number of its headers", got, rest, value)
 		}
 		firstValue(value)
 	})
