@@ -275,7 +275,7 @@ PREVIOUS ?=
 RATE ?= 600
 
 .PHONY: versions
-versions: ## Kafka 3.9 is upgraded to 4.3 under load, and an earlier build runs in one app with this one (minutes)
+versions: ## Kafka 3.9 is upgraded to 4.4 under load, and an earlier build runs in one app with this one (minutes)
 	$(GO) run ./benchmarks/faults -scenario upgrade -lenient -seed $(SEED) -rate $(RATE)
 	$(GO) run ./benchmarks/faults -scenario previous -lenient -seed $(SEED) -rate $(RATE) $(if $(PREVIOUS),-previous $(PREVIOUS))
 

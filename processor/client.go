@@ -29,7 +29,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	if w.stage == app.StageDedup && rt.Topology.Repartition != "" {
 		batchMax += app.EnvelopeBytesMax
 	}
-	options := append(append([]kgo.Opt(nil), w.baseOptions...), w.budget.ClientOptions(batchMax)...)
+	options := append(append([]kgo.Opt{kafka.WithPrecompressed()}, w.baseOptions...), w.budget.ClientOptions(batchMax)...)
 	fetchWait := kafka.FetchMaxWait
 	if w.stage == app.StageRoute {
 		fetchWait = routeFetchWait

@@ -214,7 +214,7 @@ func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	i := b.ready(b.start(b.config("one")))
 	f := b.ingress("front")
 	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
-	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, make([]byte, 3000)))
+	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, large("result", 0, 4000, false).Value))
 	b.drainClaims(i)
 	a := f.submit(request("1", "second"))
 	assertAnswer(t, a, "replayed completed attempt 1 outcome omitted")

@@ -24,16 +24,30 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestTooLargeIsNotSent: the client refuses the event before it sends it.
+// TestTooLargeIsNotSent: the client refuses the event before it sends it. One that fits compressed
+// is sent, among others.
 func TestTooLargeIsNotSent(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
 	b.createTopic("signals.raw", 4, "max.message.bytes", "2000")
 	b.ready(b.start(b.config("one")))
 	f := b.ingress("front")
-	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"a","x":"`+strings.Repeat("x", 2000)+`"}`, testTime)); !errors.Is(err, front.ErrTooLarge) {
+	if _, err := f.try(t.Context(), submission("signals.raw", string(large("a", 0, 4000, false).Value), testTime)); !errors.Is(err, front.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			event := string(large(fmt.Sprint("fits-", n), 0, 4000, true).Value)
+			if n%3 == 0 {
+				event = fmt.Sprintf(`{"id":"fits-%d"}`, n)
+			}
+			if a, err := f.try(t.Context(), submission("signals.raw", event, testTime)); err != nil || a.Verdict != dedup.Unique {
+				t.Errorf("event %d: %+v, %v", n, a, err)
+			}
+		})
+	}
+	all.Wait()
 	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 }
 

@@ -307,7 +307,7 @@ func TestLoweredLimitOfATopic(t *testing.T) {
 		r := signal(id, int32(n%4), testTime)
 		good[id] = r
 		if n%50 == 7 {
-			r.Value = fmt.Appendf(nil, `{"id":%q,"pad":%q}`, id, strings.Repeat("x", 2000))
+			r.Value = large(id, 0, 4000, false).Value
 			bad[id] = r
 			delete(good, id)
 		}

@@ -38,6 +38,8 @@ type produced struct {
 	// worker waits for each. Only the worker uses both.
 	alone map[string]bool
 	until time.Time
+	// stuck says that a large record, or one before it, was not sent in time. Only the worker uses it.
+	stuck bool
 	// watching says that the records which the worker sends are watched.
 	watching bool
 	watches  atomic.Bool // watched is not empty
@@ -130,7 +132,37 @@ func (p *produced) sendBatched(r *kgo.Record) {
 		}
 		return
 	}
+	p.give(r)
+}
+
+// give gives a record to the client. A precompressed one is alone in its batch: nothing else is in
+// the client until the brokers have it. If that takes too long, the transaction fails, and nothing
+// more is given.
+func (p *produced) give(r *kgo.Record) {
+	alone := kafka.IsPrecompressed(r)
+	if alone {
+		p.flushAlone()
+	}
+	if p.stuck {
+		p.unacked.Add(-producedBytes(r))
+		return
+	}
 	p.client.Produce(context.Background(), r, p.promise)
+	if alone {
+		p.flushAlone()
+	}
+}
+
+// flushAlone waits until the brokers have all records.
+func (p *produced) flushAlone() {
+	ctx, cancel := context.WithDeadline(context.Background(), p.until)
+	defer cancel()
+	if err := p.client.Flush(ctx); err != nil {
+		p.stuck = true
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.firstErr = cmp.Or(p.firstErr, fmt.Errorf("the brokers did not take the records before or of a large one in time: %w", err))
+	}
 }
 
 // hangs returns why the last transaction cannot be closed by this client; nil if it may.
@@ -155,7 +187,7 @@ func (p *produced) giveKept(ctx context.Context) error {
 	}
 	p.last = nil
 	for _, r := range p.kept {
-		p.client.Produce(context.Background(), r, p.promise)
+		p.give(r)
 	}
 	p.forgetKept()
 	return nil
@@ -242,6 +274,7 @@ func (p *produced) err() error {
 func (p *produced) reset() {
 	p.unacked.Add(-p.keptBytes) // of a transaction that was aborted
 	p.forgetKept()
+	p.stuck = false
 	p.mu.Lock()
 	p.firstErr, p.single, p.singleErr = nil, nil, nil
 	clear(p.refused)

@@ -98,3 +98,48 @@ func TestRealRefusedRecords(t *testing.T) {
 	}
 	s.stop()
 }
+
+// TestRealLargeEvents: events of 2 MB that are small as gzip come out whole of an output that takes 1 MiB,
+// among small ones in every partition. The other output's broker stores batches uncompressed, so it
+// refuses them, and they are dead letters with their value. All others are emitted once.
+func TestRealLargeEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, refusedRoutes+strings.ReplaceAll(refusedRoutes[strings.Index(refusedRoutes, "  - name"):], "ids", "plain"))
+	w.createTopics([]string{"max.message.bytes=1048588"}, "ids.raw", "plain.raw", "ids.unique", "dead-letter")
+	w.createTopics([]string{"max.message.bytes=1048588", "compression.type=uncompressed"}, "plain.unique")
+	good, refused := newLedger(), newLedger()
+	var records []*kgo.Record
+	for n := range 240 {
+		for _, name := range []string{"ids", "plain"} {
+			id := fmt.Sprintf("%s-%d", name, n)
+			r, ledger := w.incompressible(id, 300), good
+			if n%40 == 20 {
+				r.Value = fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, strings.Repeat("0123456789", 200_000))
+				if name == "plain" {
+					ledger = refused
+				}
+			}
+			r.Topic, r.Partition = w.topic(name+".raw"), int32(n%realPartitions)
+			copied := *r
+			records = append(records, ledger.add(id, r), ledger.add(id, &copied))
+		}
+	}
+	w.produce(records...)
+	s := w.start("a")
+	s.awaitReady()
+	w.drained([]string{"ids.raw", "plain.raw"}, []string{"ids.unique", "plain.unique", "dead-letter"})
+	good.checkOnce(t, append(w.output("ids.unique"), w.output("plain.unique")...))
+	dead := w.output("dead-letter")
+	for _, r := range dead {
+		_, sent, err := refused.match(r)
+		if reason := headerOf(r, "oncebus-reason"); err != nil || !strings.Contains(reason, "refused by topic "+w.topic("plain.unique")+": MESSAGE_TOO_LARGE") {
+			t.Errorf("dead letter at %s: %v, %s", at(r), err, reason)
+			continue
+		}
+		complain(t, touched(sent, r), "dead letter at %s", at(r))
+	}
+	if len(dead) != 2*len(refused.events) { // a refused event takes no key, so its duplicate is refused too
+		t.Errorf("%d dead letters, want %d", len(dead), 2*len(refused.events))
+	}
+	s.stop()
+}

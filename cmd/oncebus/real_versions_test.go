@@ -17,18 +17,22 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// TestRealOlderKafka runs the main path on the oldest supported releases of Kafka, and on
-// the default one with the transactions of older ones. On each of them requests of a
+// TestRealOlderKafka runs the main path on older releases of Kafka, and on the default
+// one, those of Kafka 4 with the transactions of older ones. On each of them requests of a
 // transaction arrive late, in the next one of the same producer (hazard C2).
 func TestRealOlderKafka(t *testing.T) {
 	t.Parallel()
 	type cluster struct {
 		version, timestampBound string
-		old                     bool // the default release with transaction.version 1
+		old                     bool // a release of Kafka 4 with transaction.version 1
 	}
 	clusters := []cluster{{kafkatest.KafkaVersion, "message.timestamp.before.max.ms", true}}
 	for _, v := range kafkatest.OlderKafkaVersions {
-		clusters = append(clusters, cluster{version: v, timestampBound: "message.timestamp.difference.max.ms"})
+		bound, old := "message.timestamp.before.max.ms", true
+		if strings.HasPrefix(v, "3.") {
+			bound, old = "message.timestamp.difference.max.ms", false
+		}
+		clusters = append(clusters, cluster{v, bound, old})
 	}
 	for _, c := range clusters {
 		t.Run(c.version, func(t *testing.T) {
@@ -52,7 +56,7 @@ func TestRealOlderKafka(t *testing.T) {
 			}
 			v := &olderKafka{world: newWorldAt(t, realRoutes+oldRoute[1:], broker.Seeds(), broker.Admin(), false), proxy: px, timestampBound: c.timestampBound}
 			diagnosed := v.doctor(0)
-			if diagnosed.Code != cli.ExitStopped || !strings.Contains(diagnosed.Stdout, "Kafka "+releaseOf(c.version)+",") {
+			if diagnosed.Code != cli.ExitStopped || !strings.Contains(diagnosed.Stdout, "Kafka "+releaseOf(c.version)) {
 				t.Errorf("doctor: %+v", diagnosed)
 			}
 			if strings.HasPrefix(c.version, "3.6.") {

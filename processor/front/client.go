@@ -66,6 +66,7 @@ type IngressClient struct {
 	acknowledged atomic.Int64                // when a broker last acknowledged a record, Unix ns
 	at           atomic.Pointer[clientState] // nil until the app is known
 	sender       atomic.Pointer[kgo.Client]  // nil while events are refused
+	large        atomic.Pointer[largeSender] // of sender
 	broken       chan produceFailure         // at most one that renew has not handled
 	done         chan struct{}               // closed when Run returns
 }
@@ -291,6 +292,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
+	f.large.Store(new(largeSender))
 	f.sender.Store(sender)
 	f.at.Store(at)
 	helpersCtx, stop := context.WithCancelCause(ctx)
@@ -305,6 +307,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	helpers.Wait()
 	f.brokers.set(cmp.Or(err, errStopping))
 	f.sender.Swap(nil).Close()
+	f.large.Load().close()
 	return err
 }
 
@@ -317,7 +320,7 @@ func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 	return kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(app.NewPartitioner(at.rt.InternalTopics())),
-		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes),
+		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes), kafka.WithPrecompressed(),
 		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(f.BytesMax))...)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
 
@@ -66,7 +67,7 @@ func (f *IngressClient) compareBodies(at *clientState) {
 		}
 		for _, topic := range topics {
 			if limits := at.rt.Limit(topic); limits.MaxBytes > 0 && r.HTTP.MaxBody > int(limits.MaxBytes) {
-				f.log.Warn("http.max_body exceeds a topic limit: larger bodies get 413; lower max_body or raise the setting",
+				f.log.Warn("http.max_body exceeds a topic limit: larger bodies that do not fit compressed get 413; lower max_body or raise the setting",
 					"route", r.Name, "max_body", r.HTTP.MaxBody, "topic", topic, "setting", limits.BytesSetting, "bytes", limits.MaxBytes)
 			}
 		}
@@ -84,20 +85,21 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 	if d.Route.Prepartitioned { // else the record key is the envelope, which the output lacks
 		out.Key = rec.Key
 	}
-	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most {
+	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most && !kafka.Precompress(&out, most) {
 		return tooLarge(n, d.Route.Output, most)
 	}
 	return nil
 }
 
-// fitsTopic returns an ErrTooLarge if the record's topic would refuse it.
+// fitsTopic returns an ErrTooLarge if the record's topic would refuse it. It compresses a record
+// that fits only so.
 func fitsTopic(at *clientState, rec *kgo.Record) error {
-	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
+	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most && !kafka.Precompress(rec, most) {
 		return tooLarge(n, rec.Topic, most)
 	}
 	return nil
 }
 
 func tooLarge(bytes int, topic string, most int) error {
-	return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, bytes, topic, most)
+	return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d, also compressed", ErrTooLarge, bytes, topic, most)
 }

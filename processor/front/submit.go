@@ -279,10 +279,15 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, path string, 
 		return err
 	}
 	sent := make(chan error, 1)
-	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) {
+	acknowledged := func(_ *kgo.Record, err error) {
 		waiting.remove()
 		sent <- err
-	})
+	}
+	if large := f.large.Load(); kafka.IsPrecompressed(rec) {
+		go func() { acknowledged(rec, large.send(rec, func() (*kgo.Client, error) { return f.newSender(at) })) }()
+	} else {
+		sender.TryProduce(context.Background(), rec, acknowledged)
+	}
 	for {
 		why, changed := f.brokers.get()
 		if why != nil && !waitForBroker {
@@ -312,7 +317,10 @@ func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) err
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
 		// The batch exceeds a limit that was lowered since the client read it. renew
-		// reads it again.
+		// reads it again. Or the broker compresses it by itself, and less.
+		if kafka.IsPrecompressed(rec) {
+			return fmt.Errorf("%w: topic %s refuses it: %w", ErrTooLarge, rec.Topic, err)
+		}
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
 	if errors.Is(err, kgo.ErrMaxBuffered) { // it was never sent

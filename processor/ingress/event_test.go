@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -404,11 +406,19 @@ func TestBeforeTheClientIsReady(t *testing.T) {
 	}
 }
 
+// padded puts n characters into a JSON object that no codec shortens by half.
+func padded(object string, n int) string {
+	raw := make([]byte, n)
+	_, _ = rand.Read(raw) // never fails
+	return strings.Replace(object, "{", `{"pad":"`+base64.RawStdEncoding.EncodeToString(raw)[:n]+`",`, 1)
+}
+
 func TestTooLargeForItsTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    on_missing_key: forward\n    output:", 1))
 	i := b.serve(nil)
-	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
+	i.post("/signals", padded(`{"n":1}`, 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
+	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).want(t, "over the limit and within it compressed", 202)
 }
 
 // TestTooLargeForTheOutput: an event that its output would refuse is not produced, and
@@ -422,11 +432,11 @@ func TestTooLargeForTheOutput(t *testing.T) {
 		t.Fatal(err, altered)
 	}
 	i := b.serve(nil)
-	large := strings.Replace(event("a"), "{", "{"+strings.Repeat(" ", 2000), 1)
-	if p := i.post("/signals", large).problem(t, "over the output's limit", "too-large", 413); !strings.Contains(p.Detail, "topic signals.unique takes 2000") {
+	if p := i.post("/signals", padded(event("a"), 4000)).problem(t, "over the output's limit", "too-large", 413); !strings.Contains(p.Detail, "topic signals.unique takes 2000") {
 		t.Errorf("detail %q", p.Detail)
 	}
 	i.post("/signals", event("a")).want(t, "the same key, shorter", 202)
+	i.post("/signals", strings.Replace(event("c"), "{", "{"+strings.Repeat(" ", 4000), 1)).want(t, "within the limit compressed", 202)
 	// 20 bytes less than the output takes: what only the repartition topic has does not count.
 	fits := event("b")
 	fits = strings.Replace(fits, "{", "{"+strings.Repeat(" ", 2000-20-wire.RecordOverhead-len(fits)), 1)
@@ -465,8 +475,7 @@ func TestTooLargeForAnUnknownOutput(t *testing.T) {
 		return response, nil, denied
 	})
 	i := b.serve(nil)
-	large := strings.Replace(event("a"), "{", "{"+strings.Repeat(" ", 2000), 1)
-	got := i.post("/signals", large).header(t, "over the output's limit", "Oncebus-Verdict", "invalid")
+	got := i.post("/signals", padded(event("a"), 4000)).header(t, "over the output's limit", "Oncebus-Verdict", "invalid")
 	if p := got.problem(t, "over the output's limit", "too-large", 413); !strings.Contains(p.Detail, "too large for topic signals.unique") {
 		t.Errorf("detail %q", p.Detail)
 	}

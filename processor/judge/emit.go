@@ -13,6 +13,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
 )
@@ -321,15 +322,28 @@ func (e *Emitter) appendConnectHeaders(to []kgo.RecordHeader, ev *event) []kgo.R
 		kgo.RecordHeader{Key: wire.HeaderConnectMessage, Value: []byte(ev.reason)})
 }
 
+// fits reports whether the record fits into a batch of its topic. It compresses one that
+// fits only so: a broker judges compressed batches.
+func (e *Emitter) fits(r *kgo.Record) bool {
+	most := int(e.limitsOf(r.Topic).MaxBytes)
+	return wire.RecordBytes(r) <= most || kafka.Precompress(r, most)
+}
+
+// tooLarge returns why a record of n bytes does not fit.
+func (e *Emitter) tooLarge(topic string, n int) string {
+	limits := e.limitsOf(topic)
+	return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d, and it takes more compressed", topic, n, limits.BytesSetting, limits.MaxBytes)
+}
+
 // misfit returns why the topic would refuse the record; "" if it would accept it. A
 // refused record would abort its transaction at every attempt. brokerTime is that of the
 // event. An event that waited in Kafka since may be too old by now.
 func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	limits := e.limitsOf(r.Topic)
 	ts := r.Timestamp.UnixMilli()
-	switch n := wire.RecordBytes(r); {
-	case n > int(limits.MaxBytes):
-		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d", r.Topic, n, limits.BytesSetting, limits.MaxBytes)
+	switch {
+	case !e.fits(r):
+		return e.tooLarge(r.Topic, wire.RecordBytes(r))
 	case limits.Compacted && r.Key == nil:
 		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
 	case limits.AppendTime:
@@ -392,7 +406,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	}
 	// If the topic would only refuse the timestamp, the value fits.
 	r.Value = ev.rec.Value
-	if forms > 0 || wire.RecordBytes(r) > int(e.rt.Limit(r.Topic).MaxBytes) {
+	if forms > 0 || !e.fits(r) {
 		r.Value = nil
 	}
 	e.produce(r, ev.from)

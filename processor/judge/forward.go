@@ -32,7 +32,8 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 		from := r.App.PositionOf(rec)
 		out := e.NewRecord()
 		out.Topic, out.Partition, out.Key, out.Value, out.Headers = r.App.Topology.Repartition, partition, rec.Key, rec.Value, rec.Headers
-		if n, limits := wire.RecordBytes(out), e.limitsOf(out.Topic); n > int(limits.MaxBytes) {
+		if limits := e.limitsOf(out.Topic); !e.fits(out) {
+			n := wire.RecordBytes(out)
 			return kafka.OperatorErrorf("record %s/%d/%d has %d bytes, and %s of %s is %d: raise it to that of %s", rec.Topic, rec.Partition, rec.Offset, n, limits.BytesSetting, out.Topic, limits.MaxBytes, rec.Topic)
 		}
 		if reason, _ := e.refused(from, out.Topic); reason != "" {

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -118,8 +117,8 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 		headers = append(headers, rec.Headers[i])
 	}
 	out.Headers = headers
-	if n, limits := wire.RecordBytes(out), e.limitsOf(out.Topic); n > int(limits.MaxBytes) {
-		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d", out.Topic, n, limits.BytesSetting, limits.MaxBytes)
+	if !e.fits(out) {
+		return e.tooLarge(out.Topic, wire.RecordBytes(out))
 	}
 	if reason, _ := e.refused(env.From, out.Topic); reason != "" {
 		return reason

@@ -1,8 +1,10 @@
 package judge_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,7 +84,7 @@ import (
 //
 // Fields are NAME=VALUE. A value is a word, a quoted Go string, or null. Within it
 // {NAME} is a gap that a field of the event fills, {TEXT*N} stands for N times the
-// text, {n} for the number of a repetition, and {ms:NAME} for the instant of a gap that
+// text, {~*N} for N characters that no codec shortens by half, {n} for the number of a repetition, and {ms:NAME} for the instant of a gap that
 // is a duration, in ms. Fields of records:
 //
 //	key, value     null unless the shape has one
@@ -296,6 +298,13 @@ type values map[string]string
 
 var gap = regexp.MustCompile(`\{(?:([^{}":,*\s]+)\*(\d+)|(ms:)?([a-z][a-z0-9]*))\}`)
 
+// noise returns n characters that no codec shortens by half.
+func noise(n int) string {
+	raw, source := make([]byte, n), rand.NewChaCha8([32]byte{})
+	_, _ = source.Read(raw) // never fails
+	return base64.RawStdEncoding.EncodeToString(raw)[:n]
+}
+
 // fill replaces the gaps of a text. used has the names that it takes.
 func (v values) fill(text string, base int64, used map[string]bool) (string, error) {
 	var mistakes []error
@@ -303,6 +312,9 @@ func (v values) fill(text string, base int64, used map[string]bool) (string, err
 		m := gap.FindStringSubmatch(found)
 		if m[2] != "" {
 			n, _ := strconv.Atoi(m[2])
+			if m[1] == "~" {
+				return noise(n)
+			}
 			return strings.Repeat(m[1], n)
 		}
 		value, ok := v[m[4]]

@@ -10,6 +10,7 @@
 //   - Joint makes one request of what many readers ask at the same time.
 //   - Budget bounds the memory of decompressed batches of a process. Its clients use
 //     its decompressor.
+//   - Precompress makes a record fit that is too large for its topic, and small compressed.
 //   - EndOnce is how a client outside of a group sends the end of a transaction.
 //   - Pause waits for a time or until the context ends.
 //

@@ -22,7 +22,7 @@ import (
 )
 
 // KafkaVersion is the Apache Kafka release that [StartBroker] runs by default.
-const KafkaVersion = "4.3.1"
+const KafkaVersion = "4.4.0"
 
 // versionVariable names another release for every broker that the harness starts.
 const versionVariable = "ONCEBUS_TEST_KAFKA"
@@ -32,7 +32,7 @@ const oldestMajor, oldestMinor = 3, 6
 
 // OlderKafkaVersions are the last patches of the older releases on which CI runs a
 // smoke test.
-var OlderKafkaVersions = []string{"3.6.2", "3.9.2"}
+var OlderKafkaVersions = []string{"3.6.2", "3.9.2", "4.3.1"}
 
 // Version returns the release of brokers that are started without [WithVersion]:
 // ONCEBUS_TEST_KAFKA if it is set, else [KafkaVersion].

@@ -230,7 +230,7 @@ func (n *Node) format(clusterID string, properties []byte) error {
 	if err := n.installClock(); err != nil {
 		return err
 	}
-	return n.copyStorage(clusterID)
+	return n.copyStorage(clusterID, ofController.Match(properties))
 }
 
 // java returns a command that runs a class of Kafka.

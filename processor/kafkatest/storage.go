@@ -12,18 +12,40 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 // A start begins with storage that Kafka's StorageTool formatted once for each release. A JVM for that would take as much CPU time as
-// half the start of a broker. The tool writes two files into a node's directory: bootstrap.checkpoint has the levels of the release's
-// features and is the same for every node of every cluster, except for its timestamps. meta.properties has the ids.
+// half the start of a broker. The tool writes two files into a node's directory: a snapshot has the levels of the release's
+// features and is the same in every cluster, except for its timestamps. meta.properties has the ids.
 const (
-	bootstrapFile = "bootstrap.checkpoint"
-	metaFile      = "meta.properties"
+	metaFile = "meta.properties"
 	// directoryID is a line of metaFile since Kafka 3.7. Each directory has another id.
 	directoryID = "directory.id="
 )
+
+// A snapshot is where a release has that file. From Kafka 4.4 on it is in the log of the metadata, and only controllers have it.
+type snapshot struct {
+	path       string
+	everywhere bool
+}
+
+var snapshots = []snapshot{{"bootstrap.checkpoint", true}, {"__cluster_metadata-0/00000000000000000000-0000000000.checkpoint", false}}
+
+// snapshot returns where formatted storage has it.
+func (d dist) snapshot() (snapshot, error) {
+	for _, s := range snapshots {
+		if _, err := os.Stat(filepath.Join(d.storage, s.path)); !errors.Is(err, fs.ErrNotExist) {
+			return s, err
+		}
+	}
+	return snapshot{}, fmt.Errorf("there is no snapshot in %s: remove the directory", d.storage)
+}
+
+// ofController matches the settings of a node that is a controller.
+var ofController = regexp.MustCompile(`(?m)^process\.roles=.*controller`)
 
 // newID returns an id as Kafka's Uuid encodes it.
 func newID() string {
@@ -51,19 +73,30 @@ func (d dist) formatted(ctx context.Context) error {
 	if out, err := format.CombinedOutput(); err != nil {
 		return fmt.Errorf("format Kafka's storage: %w:\n%s", err, tail(out, logTailLines))
 	}
-	written, err := os.ReadDir(node.path("data"))
+	var written []string
+	err = fs.WalkDir(os.DirFS(node.path("data")), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			written = append(written, path)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("list Kafka's storage: %w", err)
 	}
-	if len(written) != 2 || written[0].Name() != bootstrapFile || written[1].Name() != metaFile {
-		return fmt.Errorf("the StorageTool of %s wrote %v, and not %s and %s alone: the harness cannot copy that", d.classPath, written, bootstrapFile, metaFile)
+	known := func(s snapshot) bool { return slices.Contains(written, s.path) }
+	if len(written) != 2 || !slices.Contains(written, metaFile) || !slices.ContainsFunc(snapshots, known) {
+		return fmt.Errorf("the StorageTool of %s wrote %v, and not %s and one of %v alone: the harness cannot copy that", d.classPath, written, metaFile, snapshots)
 	}
 	return os.Rename(node.path("data"), d.storage)
 }
 
-// copyStorage gives the node the storage of its release, with the ids of its own.
-func (n *Node) copyStorage(clusterID string) error {
-	bootstrap, err := os.ReadFile(filepath.Join(n.dist.storage, bootstrapFile))
+// copyStorage gives the node the storage of its release, with the ids of its own. controls says that it is a controller.
+func (n *Node) copyStorage(clusterID string, controls bool) error {
+	of, err := n.dist.snapshot()
+	if err != nil {
+		return err
+	}
+	bootstrap, err := os.ReadFile(filepath.Join(n.dist.storage, of.path))
 	if err != nil {
 		return fmt.Errorf("read the storage of Kafka's node %d: %w", n.id, err)
 	}
@@ -76,11 +109,16 @@ func (n *Node) copyStorage(clusterID string) error {
 	if bytes.Contains(meta, []byte(directoryID)) {
 		own.WriteString(directoryID + newID() + "\n")
 	}
-	if err := os.Mkdir(n.path("data"), 0o750); err != nil {
-		return fmt.Errorf("make the storage of Kafka's node %d: %w", n.id, err)
+	files := map[string][]byte{metaFile: []byte(own.String())}
+	if controls || of.everywhere {
+		files[of.path] = bootstrap
 	}
-	for name, content := range map[string][]byte{bootstrapFile: bootstrap, metaFile: []byte(own.String())} {
-		if err := os.WriteFile(filepath.Join(n.path("data"), name), content, 0o600); err != nil {
+	for name, content := range files {
+		path := filepath.Join(n.path("data"), name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			return fmt.Errorf("make the storage of Kafka's node %d: %w", n.id, err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("write the storage of Kafka's node %d: %w", n.id, err)
 		}
 	}

@@ -195,6 +195,22 @@ var list = []mutant{
 		notInSim: "its brokers refuse no record of an output for good",
 	},
 	{
+		name:     "large-judged-uncompressed",
+		hazards:  []string{"G17"},
+		does:     "an event that its output takes compressed is a dead letter",
+		edits:    []edit{{"processor/judge/emit.go", "<= most || kafka.Precompress(r, most)\n", "<= most || most < 0 && kafka.Precompress(r, most)\n"}},
+		aims:     inProcessor("^TestLargeEventFitsCompressed$"),
+		notInSim: "its topics take every record",
+	},
+	{
+		name:     "large-among-others",
+		hazards:  []string{"G17"},
+		does:     "a compressed event replaces the others of its batch",
+		edits:    []edit{{"processor/produced.go", "	alone := kafka.IsPrecompressed(r)\n", "	alone := len(r.Value) < 0\n"}},
+		aims:     inProcessor("^TestLargeEventFitsCompressed$"),
+		notInSim: "its topics take every record",
+	},
+	{
 		name:    "fault-of-a-broker-dead-letters",
 		hazards: []string{"G11"},
 		does:    "an error that says nothing about the record dead-letters its event",

@@ -181,7 +181,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		return w.h.Sent[0]
 	}
 	size := 101 + len("k-"+id) + 2000 + 3*10 + len("oncebus-route"+"signals"+"oncebus-verdict"+"unique"+"oncebus-key") + 64
-	reason := fmt.Sprintf("too large for topic signals: %d bytes with headers, max.message.bytes is %d", size, size-1)
+	reason := fmt.Sprintf("too large for topic signals: %d bytes with headers, max.message.bytes is %d, and it takes more compressed", size, size-1)
 	headers := func(reason string) []string {
 		return []string{headerRoute, "signals", headerVerdict, "invalid", headerKey, keyText(id), headerReason, reason,
 			headerSource, "signals.raw/0/0", headerFirst, "signals.raw/0/0", headerFirstTime, fmt.Sprint(base)}
@@ -213,7 +213,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			full := size + len("invalid") - len("unique") + 4*10 + len(headerReason+reason+headerSource+"signals.raw/0/0"+headerFirst+"signals.raw/0/0"+headerFirstTime) + len(fmt.Sprint(base))
 			s.Value = nil
 			s.Timestamp = 12345 // the broker's
-			w.emit(s, "dead", append(headers(fmt.Sprintf("%s; not carried whole: too large for topic dead: %d bytes with headers, max.message.bytes is 1000", reason, full)), pointer...)...)
+			w.emit(s, "dead", append(headers(fmt.Sprintf("%s; not carried whole: too large for topic dead: %d bytes with headers, max.message.bytes is 1000, and it takes more compressed", reason, full)), pointer...)...)
 			finish(w, r)
 			return w
 		},

@@ -144,7 +144,7 @@ func (o *builder) refusal(r *Record, from position, present int64) string {
 	switch size := recordBytes(r); {
 	case !known:
 	case e.MaxBytes > 0 && size > e.MaxBytes:
-		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, size, e.MaxBytes)
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d, and it takes more compressed", r.Topic, size, e.MaxBytes)
 	case e.Compacted && r.Key == nil:
 		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
 	case e.AppendTime:

@@ -97,7 +97,7 @@ type Config struct {
 // Emission is the set-up of a topic that oncebus emits to. Zero values are "no limit".
 type Emission struct {
 	Partitions int32
-	MaxBytes   int   // max.message.bytes
+	MaxBytes   int   // max.message.bytes, for records that no codec shortens
 	Before     int64 // message.timestamp.before.max.ms
 	After      int64 // message.timestamp.after.max.ms
 	AppendTime bool  // message.timestamp.type is LogAppendTime
