@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -46,6 +47,15 @@ func (n Normaliser) String() string {
 		return name + "(" + strconv.FormatInt(n.step, 10) + "ms," + n.format.String() + ")"
 	}
 	return name
+}
+
+// NormaliserNames lists steps in their order.
+func NormaliserNames(steps []Normaliser) string {
+	names := make([]string, len(steps))
+	for i, n := range steps {
+		names[i] = n.String()
+	}
+	return strings.Join(names, ", ")
 }
 
 // scalar is an id before or after normalisation. The text of a JSON number stays
