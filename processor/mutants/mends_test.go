@@ -186,4 +186,11 @@ var mendList = []mutant{
 		aims:     []suite{ingressSuite.aimed("^TestStrangersWithoutATokenOccupyNothing$")},
 		notInSim: "its senders all have the token",
 	},
+	{
+		name:     "links-in-local-state",
+		does:     "a start uses local state that is somewhere else, by a link",
+		edits:    []edit{{"processor/restore/owner.go", "	if info.Mode()&fs.ModeSymlink != 0 {\n", "	if info.Mode()&fs.ModeSymlink != 0 && info.IsDir() {\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestStateOfOthersIsRefused$")},
+		notInSim: "it has no disk",
+	},
 }
