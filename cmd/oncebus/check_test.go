@@ -67,6 +67,30 @@ func TestCheckFindsWhatAStartWouldRefuse(t *testing.T) {
 	}
 }
 
+// TestCheckShowsEveryPartOfARule: steps of each source, formats by topic, and the rule on trial.
+func TestCheckShowsEveryPartOfARule(t *testing.T) {
+	path := clitest.WriteFile(t, "routes.yaml", `routes:
+  - name: a
+    topics: [in]
+    format: cbor
+    key: [{field: id, normalise: [trim, lower]}, {hash: [x, {header: h, normalise: upper}], normalise: {x: {step: 1m}}}, raw]
+    window: 1h
+    output: out
+    dead_letter: dead
+    shadow: {name: next, key: [{field: order, normalise: {decimals: 2}}], sample: 0.5%, window: 2h}
+`)
+	got := execute(t.Context(), nil, "", "check", path)
+	for _, want := range []string{
+		"  format       in: cbor\n",
+		"  key          field: id (normalise field id: trim, lower); else hash: [x, {header: h}] (normalise field x: step(60000ms); header h: upper); else raw\n",
+		"  shadow       next: key field: order (normalise field order: decimals(2)); window 2h, grace 10m; 0.5 % of the keys\n",
+	} {
+		if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) {
+			t.Errorf("want %q in\n%s%s", want, got.Stdout, got.Stderr)
+		}
+	}
+}
+
 func TestCheckPrintsTheRoutes(t *testing.T) {
 	path := clitest.WriteFile(t, "routes.yaml", testRoutes)
 	want := path + ` is valid: 2 routes

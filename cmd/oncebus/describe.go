@@ -16,10 +16,6 @@ func describe(r *rules.Route) []fact {
 	if r.Prepartitioned {
 		path = "prepartitioned by the dedup key"
 	}
-	keys := make([]string, len(r.Keys))
-	for i := range r.Keys {
-		keys[i] = r.Keys[i].String()
-	}
 	hash := "SHA-256"
 	if r.Secret {
 		hash = "HMAC-SHA-256 with the secret"
@@ -78,7 +74,8 @@ func describe(r *rules.Route) []fact {
 		{"namespace", namespace},
 		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},
-		{"key", strings.Join(keys, "; else ")},
+		{"format", describeFormat(r)},
+		{"key", describeKeys(r.Keys)},
 		{"hash", hash},
 		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", routesets.Short(r.Window), eventTime, routesets.Short(r.Grace), routesets.Short(r.Skew))},
 		{"output", output},
@@ -92,8 +89,37 @@ func describe(r *rules.Route) []fact {
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
 		{"on state failure", failing},
+		{"shadow", describeShadow(r.Shadow)},
 	}
 	return slices.Concat(facts, describeTenants(r), describeClaims(r), describeHTTP(r))
+}
+
+// describeKeys writes the sources of a key in their order.
+func describeKeys(sources []rules.Source) string {
+	keys := make([]string, len(sources))
+	for i := range sources {
+		keys[i] = sources[i].Described()
+	}
+	return strings.Join(keys, "; else ")
+}
+
+// describeFormat writes the formats of a route's topics; "" if all are JSON.
+func describeFormat(r *rules.Route) string {
+	var all []string
+	for _, topic := range r.Topics {
+		if f := r.FormatOf(topic); f != (rules.RecordFormat{}) {
+			all = append(all, topic+": "+f.String())
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// describeShadow writes the key rule that is tried out; "" without one.
+func describeShadow(s *rules.Shadow) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: key %s; window %s, grace %s; %s %% of the keys", s.Name, describeKeys(s.Keys), routesets.Short(s.Route.Window), routesets.Short(s.Route.Grace), strconv.FormatFloat(100*s.Sample, 'g', -1, 64))
 }
 
 // describeClaims lists the facts of claim mode.

@@ -27,9 +27,13 @@ func (e *eventFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
 	// Not Int64Var: it would print the time of the help as the default.
 	e.timestamp = time.Now().UnixMilli()
-	fs.Func("timestamp", "the record's time, in Unix `milliseconds`; default: now", func(s string) (err error) {
-		e.timestamp, err = strconv.ParseInt(s, 0, 64)
-		return err
+	fs.Func("timestamp", "the record's time, in Unix `milliseconds`; default: now", func(s string) error {
+		at, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return errors.New("want Unix milliseconds, such as 1767323045000")
+		}
+		e.timestamp = at
+		return nil
 	})
 }
 

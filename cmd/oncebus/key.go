@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -187,6 +188,8 @@ type shownKey struct {
 	Digest    string   `json:"digest,omitempty"`     // state key
 	Time      int64    `json:"time,omitempty"`       // event time, Unix milliseconds
 	Skipped   []string `json:"skipped,omitempty"`    // sources that yielded no key
+	Compared  []string `json:"compared,omitempty"`   // by the routes of the topic, none of which takes the event
+	Hint      string   `json:"hint,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
 
@@ -197,13 +200,13 @@ func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
 		return shownKey{Error: err.Error()}
 	}
 	derived, explanation := k.deriver.Explain(in)
-	shown := shownKey{Skipped: explanation.Skipped}
-	if derived.Route != nil {
+	shown := shownKey{Skipped: explanation.Skipped, Compared: explanation.Compared}
+	if derived.Route != nil && shown.Compared == nil {
 		shown.Route = derived.Route.Name
 	}
 	switch {
 	case derived.Finding != rules.Keyed:
-		shown.Error = derived.Reason
+		shown.Error = strings.Join(append([]string{derived.Reason}, shown.Compared...), "; ")
 		return shown
 	case k.route != "" && k.route != shown.Route:
 		shown.Error = fmt.Sprintf("route %s matches this event before %s", shown.Route, k.route)
@@ -215,6 +218,9 @@ func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
 		if p := rules.ProviderOf(h.Provider); p != nil && p.Keys(derived.Route) {
 			shown.Preset = p.Name + ": " + p.Why
 		}
+	}
+	if derived.Source == "raw" && bytes.HasSuffix(payload, []byte("\n")) {
+		shown.Hint = "raw hashes the line break at the end too: without one in Kafka, give the event by printf '%s', or by --lines"
 	}
 	shown.Hash = "SHA-256"
 	if explanation.HMAC {
@@ -250,6 +256,9 @@ func (k *keyPrinter) write(s shownKey) error {
 	}
 	if s.Preset != "" {
 		cli.Printf(tw, "preset\t%s\n", s.Preset)
+	}
+	if s.Hint != "" {
+		cli.Printf(tw, "hint\t%s\n", s.Hint)
 	}
 	for _, skipped := range s.Skipped {
 		cli.Printf(tw, "skipped\t%s\n", skipped)

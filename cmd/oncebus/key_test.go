@@ -156,7 +156,9 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 	}{
 		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, cli.ExitFailed},
 		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, cli.ExitFailed},
-		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, cli.ExitFailed},
+		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record; field kind is \"order\"\n", []string{"--route", "signals"}, cli.ExitFailed},
+		{"nothing to match", `{"kind":{}}`, "oncebus key: no key can be derived: match: no route takes this record; field kind is missing, or no text, number or boolean\n", []string{"--route", "signals"}, cli.ExitFailed},
+		{"no time", `{}`, "oncebus key: invalid argument \"abc\" for \"--timestamp\" flag: want Unix milliseconds, such as 1767323045000\n", []string{"--route", "signals", "--timestamp", "abc"}, cli.ExitWrong},
 		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none; the routes name ", []string{"--topic", "none"}, cli.ExitFailed},
 		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, cli.ExitWrong},
 		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, cli.ExitWrong},
@@ -169,5 +171,20 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 	got := execute(t.Context(), nil, "{", "key", "--routes", path, "--route", "signals", "--json")
 	if got.Code != cli.ExitFailed || !strings.HasPrefix(got.Stdout, `{"route":"signals","error":"payload: `) {
 		t.Errorf("JSON: %+v", got)
+	}
+	got = execute(t.Context(), nil, `{"kind":"order"}`, "key", "--routes", path, "--topic", "signals.raw", "--json")
+	if got.Code != cli.ExitFailed || !strings.HasPrefix(got.Stdout, `{"compared":["field kind is \"order\""],"error":"match: `) {
+		t.Errorf("JSON of an event that no route takes: %+v", got)
+	}
+}
+
+// TestKeyOfALineBreak: the line break of echo is part of what raw hashes, which a line says.
+func TestKeyOfALineBreak(t *testing.T) {
+	path := clitest.WriteFile(t, "routes.yaml", testRoutes)
+	for input, hints := range map[string]bool{`{"at":"2026-01-02T03:04:05Z"}` + "\n": true, `{"at":"2026-01-02T03:04:05Z"}`: false} {
+		got := execute(t.Context(), nil, input, "key", "--routes", path, "--route", "payments")
+		if got.Code != cli.ExitStopped || strings.Contains(got.Stdout, "raw hashes the line break") != hints {
+			t.Errorf("%q: %+v", input, got)
+		}
 	}
 }

@@ -164,7 +164,7 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 }
 
 // markFloatEpochs gives each time in seconds that is a float another tag. The decoder would return it
-// in nanoseconds, of which a float of our days has 200 that nobody wrote.
+// in nanoseconds, of which a float of these days has 200 that its sender did not write.
 func markFloatEpochs(b []byte) []byte {
 	var marked []byte
 	from := 0

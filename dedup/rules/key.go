@@ -88,6 +88,8 @@ type Explanation struct {
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
 	Skipped []string // causes why earlier sources yielded no key
+	// Compared are the values that the routes of the topic compare, if none takes the record.
+	Compared []string
 }
 
 // Deriver derives keys for one goroutine; it reuses its buffers.
@@ -203,6 +205,9 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	var ex Explanation
 	for _, f := range d.skipped {
 		ex.Skipped = append(ex.Skipped, shorten(f.String()))
+	}
+	if d.fault == faultUnmatched {
+		ex.Compared = d.compared()
 	}
 	if out.Finding == Keyed {
 		ex.Hashed = slices.Clone(d.hashed)

@@ -141,6 +141,27 @@ func (m *Match) readsAs(other *Match) bool {
 	return m.Header == other.Header && m.Field.slot == other.Field.slot && slices.Equal(m.Normalise, other.Normalise)
 }
 
+// faultUnmatched is that of a record whose topic has no route for it. It is given to the first one.
+var faultUnmatched = fault{"match", "no route takes this record"}
+
+// compared describes each value of the record that the routes of its topic compare.
+func (d *Deriver) compared() (all []string) {
+	for i := range d.plan.groups {
+		m := d.plan.groups[i].match
+		what := "header " + m.Header
+		if m.Header == "" {
+			what = m.Field.label
+		}
+		switch text, st := d.matchValue(m); st {
+		case found:
+			all = append(all, what+" is "+strconv.Quote(string(text)))
+		case none, bad:
+			all = append(all, what+" is missing, or no text, number or boolean")
+		}
+	}
+	return all
+}
+
 // selectRoute returns the first route of the topic that matches the record. It reads the
 // value of a group only if a route of that group may come before those that match.
 func (d *Deriver) selectRoute() (*Route, status) {
@@ -163,7 +184,7 @@ func (d *Deriver) selectRoute() (*Route, status) {
 		}
 	}
 	if best == len(d.plan.routes) {
-		return d.plan.routes[0], d.fail("match", "no route takes this record")
+		return d.plan.routes[0], d.fail(faultUnmatched.part, faultUnmatched.cause)
 	}
 	return d.plan.routes[best], found
 }

@@ -17,7 +17,8 @@ const (
 	// membersListed is how many members of an object are compared one by one. An object with
 	// more gets a table.
 	membersListed = 32
-	// membersMax bounds the members of all open objects, and so what a Deriver keeps: 3 MiB.
+	// membersMax bounds the members of all open objects, and so what a Deriver keeps: 3 MiB. A payload
+	// with more is refused: the decoder would keep their names.
 	membersMax = 1 << 16
 	// probesMax bounds a search in a table. It is at most half full, so only hashes that were
 	// made to collide need more.
@@ -33,8 +34,10 @@ var memberFactor = maphash.String(maphash.MakeSeed(), "members") | 1
 func (s *scan) add(m *members, h uint64) bool {
 	n := len(s.names) - m.first
 	switch bit := uint64(1) << (h >> 58); {
+	case len(s.names) >= membersMax:
+		return false
 	case n >= membersListed:
-		if len(s.names) >= membersMax || !s.inTable(m, n) || !insert(s.slots[m.table:], h) {
+		if !s.inTable(m, n) || !insert(s.slots[m.table:], h) {
 			return false
 		}
 	case m.seen&bit == 0:

@@ -109,3 +109,35 @@ func BenchmarkMembers(b *testing.B) {
 		})
 	}
 }
+
+// TestMembersAreBounded: the decoder reads no object whose names would take tens of megabytes,
+// whatever makes it read the payload. Any number of small objects is read.
+func TestMembersAreBounded(t *testing.T) {
+	object := func(n int, first string) string {
+		var b strings.Builder
+		b.WriteString("{" + first)
+		for i := range n {
+			fmt.Fprintf(&b, ",\"%d\":0", i)
+		}
+		return b.String() + "}"
+	}
+	many := "[" + strings.TrimSuffix(strings.Repeat(`{"a\u0062":":{","c":"\\\""},`, membersMax), ",") + "]"
+	for name, c := range map[string]struct {
+		payload string
+		refused bool
+	}{
+		"most":                {object(membersMax-1, `"id":"1"`), false},
+		"one more":            {object(membersMax, `"id":"1"`), true},
+		"with an escape":      {object(membersMax, `"id":"1","a\u0062":0`), true},
+		"of objects around":   {`{"id":"1","a":` + object(membersMax/2, `"b":0`) + `,"c":` + object(membersMax/2, `"d":0`) + `}`, false},
+		"in objects around":   {strings.TrimSuffix(object(membersMax/2, `"id":"1"`), "}") + `,"z":` + object(membersMax/2, `"c\u0063":0`) + `}`, true},
+		"small ones":          {`{"id":"1","list":` + many + `}`, false},
+		"texts that look so":  {`{"id":"1","a\u0062":"` + strings.Repeat(`:\"{`, membersMax) + `"}`, false},
+		"one without its end": {object(membersMax, `"id":"1"`)[:4*membersMax], false},
+	} {
+		got := derive(t, "[{field: id}]", c.payload)
+		if is := got.Reason == "payload: "+reasonMembers; is != c.refused || !is && got.Finding != Keyed && name != "one without its end" {
+			t.Errorf("%s: %v %q", name, got.Finding, got.Reason)
+		}
+	}
+}

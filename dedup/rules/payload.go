@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -69,6 +70,10 @@ func (p *payload) read(tree *pathNode) bool {
 		p.state = payloadRead
 		return true
 	}
+	if openMembersMax(p.json) > membersMax {
+		p.broken = reasonMembers
+		return false
+	}
 	err := p.decode(tree)
 	if err == nil {
 		p.state = payloadRead
@@ -78,6 +83,39 @@ func (p *payload) read(tree *pathNode) bool {
 		p.broken = "not valid JSON: it begins with a byte order mark (EF BB BF); send it without"
 	}
 	return false
+}
+
+// reasonMembers is why an object is refused of which the decoder would keep each name: tens of
+// megabytes for a payload of one.
+var reasonMembers = fmt.Sprintf("objects with more than %d members in all are open at one place", membersMax)
+
+// levelsMax is how deep the decoder reads.
+const levelsMax = 10_000
+
+// openMembersMax returns the most members that the objects around any place of a payload have up to
+// there, valid JSON or not.
+func openMembersMax(b []byte) (most int) {
+	var before []int // the members of the objects around, at the beginning of each
+	open, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '{' && len(before) == levelsMax:
+			return most // the decoder reads no further
+		case c == '{':
+			before = append(before, open)
+		case c == ':':
+			open++
+			most = max(most, open)
+		case c == '}' && len(before) > 0:
+			open, before = before[len(before)-1], before[:len(before)-1]
+		}
+	}
+	return most
 }
 
 // byteOrderMark is U+FEFF in UTF-8, which RFC 8259, section 8.1, forbids senders to add.

@@ -127,6 +127,20 @@ var kinds = [kindCount]kind{
 // String returns the source as written in the file.
 func (s *Source) String() string { return s.text }
 
+// Described returns the source as a person reads it, with its steps of normalise.
+func (s *Source) Described() string {
+	var steps []string
+	for i := range s.fields {
+		if f := &s.fields[i]; len(f.Normalise) > 0 {
+			steps = append(steps, f.label+": "+StepsText(f.Normalise))
+		}
+	}
+	if steps == nil {
+		return s.text
+	}
+	return s.text + " (normalise " + strings.Join(steps, "; ") + ")"
+}
+
 // payloadFields returns the payload fields that the source reads.
 func (s *Source) payloadFields() []*Field {
 	if read := kinds[s.kind].fields; read != nil {

@@ -45,6 +45,12 @@ func (x *partDraft) names(part fieldPart) { x.part, x.named = part, x.named+1 }
 
 // part reads an element of fields or hash that is an object.
 func (d *decoder) part(n *yaml.Node, at string) (Field, bool) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "field" {
+			d.fail(n, at, "want the path alone, as a text of the list: %s, with its steps in normalise of the source", n.Content[i+1].Value)
+			return Field{}, false
+		}
+	}
 	before := len(d.mistakes)
 	var x partDraft
 	if decodeObject(d, n, at, &x, partFields) != nil && x.named != 1 {

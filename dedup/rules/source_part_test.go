@@ -137,6 +137,8 @@ func TestBarePathsStayPaths(t *testing.T) {
 // TestMistakesInParts: each mistake has a way out.
 func TestMistakesInParts(t *testing.T) {
 	for key, want := range map[string]string{
+		"key: [{fields: [{field: a.b}]}]":                                           "want the path alone, as a text of the list: a.b, with its steps in normalise of the source",
+		"key: [{hash: [b, {field: a, normalise: lower}]}]":                          "want the path alone, as a text of the list: a, with",
 		"key: [{fields: [{}]}]":                                                     "want exactly one of header, record_key, topic and tenant, found 0",
 		"key: [{fields: [{header: a, topic: true}]}]":                               "want exactly one of header, record_key, topic and tenant, found 2",
 		"key: [{fields: [{topic: false}]}]":                                         "want true: leave the source out",

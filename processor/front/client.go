@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,7 +58,9 @@ type IngressClient struct {
 	inFlight *waiters
 	gone     goneRequests
 	buffer   *buffer
-	derivers sync.Pool
+	// derivers are as many as events may be parsed at a time: parsing only takes CPU time, and the names
+	// of a large event take memory.
+	derivers chan *rules.Deriver
 	seconds  prometheus.Histogram // of a derivation
 	holds    *app.Holds
 	spread   atomic.Uint32 // next partition number of an event without a key
@@ -103,7 +106,10 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 		buffer: newBuffer(routes), holds: app.NewHolds(), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
 		broken: make(chan produceFailure, 1), done: make(chan struct{}), seconds: app.KeySeconds(reg),
 	}
-	f.derivers.New = func() any { return cfg.NewDeriver(routes) }
+	f.derivers = make(chan *rules.Deriver, runtime.GOMAXPROCS(0))
+	for range cap(f.derivers) {
+		f.derivers <- cfg.NewDeriver(routes)
+	}
 	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
 		var drawn [8 + 32]byte // the client's number, then the seed of the request ids

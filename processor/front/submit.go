@@ -76,8 +76,11 @@ func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
 		return rules.Derived{}, fmt.Errorf("%w: %w", ErrKafkaUnavailable, f.Ready())
 	}
-	deriver := f.derivers.Get().(*rules.Deriver) //nolint:forcetypeassert // what New makes
-	defer f.derivers.Put(deriver)
+	deriver := <-f.derivers
+	defer func() {
+		deriver.Release()
+		f.derivers <- deriver
+	}()
 	began := time.Now()
 	derived := deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()})
 	f.seconds.Observe(time.Since(began).Seconds())

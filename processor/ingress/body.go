@@ -14,11 +14,18 @@ import (
 const firstReadBytes = 16 << 10
 
 // receive reads the body, verifies the signature and decompresses the body. If one of them
-// fails it returns the response.
+// fails it returns the response. A token is verified before the body, so that a request without it
+// waits for nothing, and occupies nothing.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) ([]byte, *response) {
 	coding, rejected := rules.codingOf(r.Header)
 	if rejected != nil {
 		return nil, rejected
+	}
+	if !rules.auth.signs {
+		if rejected := s.authorise(rq, rules, signature.Request{Header: r.Header, Query: r.URL.RawQuery}, s.now()); rejected != nil {
+			s.leaveBody(w)
+			return nil, rejected
+		}
 	}
 	body, err := readBody(w, r, rules.maxBytes, rq.limits)
 	if err != nil {
@@ -34,16 +41,27 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, rejected
 		}
 	}
-	if err := rules.auth.verifyBody(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
-		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
-	}
-	if err := rq.limits.verify(); err != nil {
-		return nil, s.rejectBusy(rq, err)
+	if rules.auth.signs {
+		if rejected := s.authorise(rq, rules, signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); rejected != nil {
+			return nil, rejected
+		}
 	}
 	if rules.decompress.Decompressed {
 		return body, nil
 	}
 	return s.decompress(rq, rules, coding, body)
+}
+
+// authorise verifies a request, and counts it for its endpoint. If it may not go on it returns the
+// response.
+func (s *Server) authorise(rq *request, rules *bodyRules, r signature.Request, now time.Time) *response {
+	if err := rules.auth.verifyBody(r, now); err != nil {
+		return s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
+	}
+	if err := rq.limits.verify(); err != nil {
+		return s.rejectBusy(rq, err)
+	}
+	return nil
 }
 
 // respondToBodyError returns the response to a request whose body was not read.

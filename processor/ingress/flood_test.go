@@ -19,8 +19,8 @@ import (
 	"oncebus/processor/front"
 )
 
-// floodRoutes are a route with a signature and verdicts, and one whose responses need
-// no verdict.
+// floodRoutes are a route with a token and verdicts, one whose responses need no verdict, and one
+// whose signature is over the body, which is read before a stranger is known.
 var floodRoutes = strings.Replace(withHTTP("timeout: 50s"), "scheme: none", "scheme: bearer, secret: A", 1) + `  - name: others
     topics: [others.raw]
     key: [{field: id}]
@@ -28,6 +28,13 @@ var floodRoutes = strings.Replace(withHTTP("timeout: 50s"), "scheme: none", "sch
     output: others.unique
     dead_letter: dead
     http: {path: /others, signature: {scheme: bearer, secret: B}, answer: async, timeout: 50s, on_kafka_unavailable: wait}
+  - name: hooks
+    topics: [hooks.raw]
+    key: [{field: id}]
+    window: 1h
+    output: hooks.unique
+    dead_letter: dead
+    http: {path: /hooks, signature: {scheme: hmac, secret: A, header: X-Sum}, answer: async}
 `
 
 func (b *bench) serveFlood(change func(*Config)) *instance {
@@ -43,7 +50,7 @@ func (b *bench) serveFlood(change func(*Config)) *instance {
 
 // from returns the headers of a client's request. With token "" it is unsigned.
 func from(client, token string) []string {
-	headers := []string{"X-Forwarded-For", client}
+	headers := []string{"X-Forwarded-For", client, "X-Sum", strings.Repeat("00", 32)}
 	if token != "" {
 		headers = append(headers, "Authorization", "Bearer "+token)
 	}
@@ -68,7 +75,7 @@ func (i *instance) holdOpen(client, token, path string, n, sent, in int) {
 func TestStrangersLeaveRoomForSenders(t *testing.T) {
 	t.Parallel()
 	i := newBench(t, floodRoutes).serveFlood(patient)
-	i.holdOpen("192.0.2.1", "", "/signals", 30, 0, 12)
+	i.holdOpen("192.0.2.1", "", "/hooks", 30, 0, 12)
 	i.post("/others", event("a"), from("192.0.2.1", "")...).header(t, "the stranger", "Retry-After", "1").problem(t, "the stranger", "busy", 503)
 	for n := range 20 {
 		i.post("/signals", event(fmt.Sprint(n)), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender", 202)
@@ -76,10 +83,10 @@ func TestStrangersLeaveRoomForSenders(t *testing.T) {
 	}
 	// Three more: the twelve that are free are divided, too.
 	for n, in := range []int{18, 21, 23} {
-		i.holdOpen(fmt.Sprintf("192.0.2.%d", 11+n), "", "/signals", 12, 0, in)
+		i.holdOpen(fmt.Sprintf("192.0.2.%d", 11+n), "", "/hooks", 12, 0, in)
 	}
 	i.post("/signals", event("b"), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender among many strangers", 202)
-	if i.count("oncebus_http_refused_total", "reason", "requests_per_source", "route", "signals") == 0 {
+	if i.count("oncebus_http_refused_total", "reason", "requests_per_source", "route", "hooks") == 0 {
 		t.Error("wrong metrics")
 	}
 }
@@ -92,7 +99,7 @@ func TestStrangersLeaveMemoryForSenders(t *testing.T) {
 	i.post("/signals", body, from("192.0.2.2", "token-of-sender-a")...).want(t, "before", 202)
 	for n := 1; n <= 8; n++ {
 		conn := i.dial()
-		if _, err := fmt.Fprint(conn, raw("/signals", "", 200<<10, from("192.0.2.1", "")...)); err != nil {
+		if _, err := fmt.Fprint(conn, raw("/hooks", "", 200<<10, from("192.0.2.1", "")...)); err != nil {
 			t.Fatal(err)
 		}
 		_, _ = fmt.Fprint(conn, strings.Repeat(" ", 150<<10)) // may be refused
@@ -129,13 +136,43 @@ func TestRouteLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestMaxRequestsOfARoute: the route's own bound replaces the common one.
+// TestStrangersWithoutATokenOccupyNothing: where no body is needed to know a sender, a request without
+// the token is refused before its body, however many come from however many addresses. None is asked
+// for its body, and none holds a request or memory.
+func TestStrangersWithoutATokenOccupyNothing(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, floodRoutes).serveFlood(patient)
+	for n := range 60 {
+		conn := i.dial()
+		headers := from(fmt.Sprintf("192.0.2.%d", n%30), "")
+		if n%3 == 0 {
+			headers = from(fmt.Sprintf("192.0.2.%d", n%30), "not-the-token-of-a-sender")
+		}
+		if n%2 == 0 {
+			headers = append(headers, "Expect", "100-continue")
+		}
+		if _, err := fmt.Fprint(conn, raw([]string{"/signals", "/others"}[n%2], "{", 1000, headers...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := (slow{conn}).response(t); status != 401 {
+			t.Fatalf("stranger %d: status %d", n, status)
+		}
+		i.post("/signals", event(fmt.Sprint(n)), from("192.0.2.1", "token-of-sender-a")...).want(t, "a sender", 202)
+	}
+	i.b.wait("nothing to be in flight", func() bool { return i.Requests() == 0 && i.count("oncebus_http_body_bytes") == 0 })
+}
+
+// TestMaxRequestsOfARoute: the route's own bound replaces the common one. A request with the token
+// counts before its body is there.
 func TestMaxRequestsOfARoute(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, strings.Replace(floodRoutes, "scheme: bearer, secret: A}", "scheme: bearer, secret: A}\n      max_requests: 2", 1))
+	b := newBench(t, strings.Replace(floodRoutes, "scheme: bearer, secret: A}", "scheme: bearer, secret: A}\n      max_requests: 3", 1))
 	i := b.serveFlood(patient)
 	i.holdOpen("192.0.2.1", "token-of-sender-a", "/signals", 1, 0, 1)
-	i.post("/signals", event("a"), from("192.0.2.2", "token-of-sender-a")...).want(t, "an unverified one does not count", 202)
+	i.post("/signals", event("a"), from("192.0.2.2", "token-of-sender-a")...).want(t, "next to one without its body", 202)
 	b.stop()
 	first := i.later("/signals", event("b"), from("192.0.2.2", "token-of-sender-a")...)
 	b.wait("one to wait", func() bool { return i.Requests() == 2 })
@@ -200,7 +237,7 @@ func TestRejectedBodyIsNotAwaited(t *testing.T) {
 		patient(c)
 		c.MaxRequests = 1
 	})
-	i.holdOpen("192.0.2.1", "", "/signals", 1, 0, 1)
+	i.holdOpen("192.0.2.1", "", "/hooks", 1, 0, 1)
 	conn := i.dial()
 	if _, err := fmt.Fprint(conn, raw("/signals", "{", 1000, from("192.0.2.2", "")...)); err != nil {
 		t.Fatal(err)

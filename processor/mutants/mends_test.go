@@ -179,4 +179,25 @@ var mendList = []mutant{
 		aims:     []suite{rulesSuite.aimed("^TestWrongUnitOfTime$")},
 		notInSim: "its events have no such times",
 	},
+	{
+		name:     "decoder-keeps-all-names",
+		does:     "the decoder reads an object with any number of members",
+		edits:    []edit{{"dedup/rules/payload.go", "	if openMembersMax(p.json) > membersMax {\n", "	if openMembersMax(p.json) > 100*membersMax {\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestMembersAreBounded$")},
+		notInSim: "its events are small",
+	},
+	{
+		name:     "token-after-the-body",
+		does:     "a request without the token holds its place until its body has come",
+		edits:    []edit{{"processor/ingress/body.go", "	if !rules.auth.signs {\n", "	if !rules.auth.signs && r.ContentLength == 0 {\n"}},
+		aims:     []suite{ingressSuite.aimed("^TestStrangersWithoutATokenOccupyNothing$")},
+		notInSim: "its senders all have the token",
+	},
+	{
+		name:     "links-in-local-state",
+		does:     "a start uses local state that is somewhere else, by a link",
+		edits:    []edit{{"processor/restore/owner.go", "	if info.Mode()&fs.ModeSymlink != 0 {\n", "	if info.Mode()&fs.ModeSymlink != 0 && info.IsDir() {\n"}},
+		aims:     []suite{restoreSuite.aimed("^TestStateOfOthersIsRefused$")},
+		notInSim: "it has no disk",
+	},
 }

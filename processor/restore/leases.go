@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,11 +76,17 @@ func (d *leases) release(id app.TaskID) {
 	d.turn <- struct{}{}
 }
 
+// lockName is the file in the state directory that a process locks.
+const lockName = "LOCK"
+
 // lockDir locks the state directory for this process. The kernel releases the lock
 // when the process ends, also after a crash. Network file systems do not enforce
 // it.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, kafka.OperatorErrorf("%s is a symbolic link: delete it", filepath.Join(dir, lockName))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the state directory: %w", err)
 	}

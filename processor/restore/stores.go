@@ -65,6 +65,10 @@ func (s *Stores) Lock() (unlock func(), err error) {
 		return nil, err
 	}
 	unlock = func() { _ = lock.Close() } // the kernel frees the lock even after an error
+	if err := checkTrust(s.dir, s.app, os.Geteuid()); err != nil {
+		unlock()
+		return nil, err
+	}
 	if err := s.Disk.checkStart(); err != nil {
 		unlock()
 		return nil, err

@@ -1,0 +1,46 @@
+package restore
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"oncebus/processor/kafka"
+)
+
+// checkTrust refuses a state directory that another user has, or in which a link leads elsewhere: who
+// owns one of its files can change what decides on events, and a link lets the process write where
+// somebody else wants. uid is the user of the process; root may do all that anyway.
+func checkTrust(dir, app string, uid int) error {
+	info, err := os.Stat(dir) // the directory itself may be a link
+	if err != nil {
+		return fmt.Errorf("read the state directory: %w", err)
+	}
+	if err := checkOwner(dir, info, uid); err != nil {
+		return err
+	}
+	return filepath.WalkDir(filepath.Join(dir, app), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("read the state directory: %w", err)
+		}
+		info, err := os.Lstat(path)
+		if err != nil {
+			return fmt.Errorf("read the state directory: %w", err)
+		}
+		return checkOwner(path, info, uid)
+	})
+}
+
+// checkOwner refuses a link, and a file of another user.
+func checkOwner(path string, info fs.FileInfo, uid int) error {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return kafka.OperatorErrorf("%s is a symbolic link: replace it by the directory or file itself, or delete it: it is rebuilt; only ONCEBUS_STATE_DIR may be a link", path)
+	}
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if known && stat.Uid != 0 && int(stat.Uid) != uid {
+		return kafka.OperatorErrorf("%s belongs to user %d, and the process is user %d: chown it, or delete it: it is rebuilt", path, stat.Uid, uid)
+	}
+	return nil
+}
