@@ -9,9 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestShippedOperationWithoutARequestIDAnswersItsCaller: nothing is stored of it, so it runs each time, and each caller gets the outcome
+// TestSystemOperationWithoutARequestIDAnswersItsCaller: nothing is stored of it, so it runs each time, and each caller gets the outcome
 // of its own run, from an executor on Kafka or by HTTP.
-func TestShippedOperationWithoutARequestIDAnswersItsCaller(t *testing.T) {
+func TestSystemOperationWithoutARequestIDAnswersItsCaller(t *testing.T) {
 	inOneProcess(t, "user-operations.yaml", unchanged, []string{"operations.raw", "operations.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		runs := 0
 		run := func(account string) (caller <-chan answer, event *kgo.Record) {
