@@ -267,7 +267,7 @@ func operationsRefused(s *system, d *sender) {
 func TestSystemIngressWebhooks(t *testing.T) {
 	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *sender) {
 		const received = `{"received":true}`
-		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusAccepted, accepted)
+		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusOK, received)
 		for _, duplicate := range []string{
 			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`,
 			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":2}`,
@@ -276,7 +276,7 @@ func TestSystemIngressWebhooks(t *testing.T) {
 		} {
 			d.post("/webhooks", asWebhook, duplicate).is("a duplicate", http.StatusOK, received)
 		}
-		d.post("/webhooks", asWebhook, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`).is("another type", http.StatusAccepted, accepted)
+		d.post("/webhooks", asWebhook, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`).is("another type", http.StatusOK, received)
 		const refused = `{"eventId":"refused","resourceId":"r9","eventType":"paid"}`
 		d.post("/webhooks", unsigned, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
 		stale := func(h http.Header, body string, at time.Time) { asWebhook(h, body, at.Add(-10*time.Minute)) }
@@ -463,7 +463,7 @@ func TestSystemIngressEconomyOperations(t *testing.T) {
 // economyWebhooks: inbound webhooks have a namespace of their own, apart from operations.
 func (s *system) economyWebhooks(d *sender) {
 	s.t.Helper()
-	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("a webhook with an operation's id", http.StatusAccepted, accepted)
+	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("a webhook with an operation's id", http.StatusOK, `{"received":true}`)
 	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("its duplicate", http.StatusOK, `{"received":true}`)
 	d.post("/economy/webhooks", withHMAC("ECONOMY"), `{"eventId":"refused"}`).problem("an operation's signature", http.StatusUnauthorized, "")
 	d.post("/economy", asWebhook, `{"account":"a","requestId":"refused","operation":"grant"}`).problem("a webhook's signature", http.StatusUnauthorized, "")

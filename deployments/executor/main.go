@@ -147,13 +147,17 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 		return nil
 	}
 	kind, result := outcomeOfWork(work(ctx, event))
+	name := "oncebus-claim-token"
 	if token == nil {
 		slog.Warn("event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
+		name, token = "oncebus-reply-to", headerOf(event, "oncebus-reply-to") // of a request that waits for the outcome
+	}
+	if token == nil {
 		return nil
 	}
 	return &kgo.Record{
 		Topic: s.outcomes, Key: event.Key, Value: result,
-		Headers: append([]kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}}, responseHeaders(kind)...),
+		Headers: append([]kgo.RecordHeader{{Key: name, Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}}, responseHeaders(kind)...),
 	}
 }
 

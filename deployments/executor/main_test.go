@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -155,5 +156,41 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOutcomeSaysWhatItsSenderGets: an error has a status and its text. The outcome of an event without a claim is for the request that
+// waits for it alone.
+func TestOutcomeSaysWhatItsSenderGets(t *testing.T) {
+	s := &settings{outcomes: "outcomes"}
+	work := func(_ context.Context, event *kgo.Record) ([]byte, error) {
+		switch string(event.Value) {
+		case "refuse":
+			return nil, fmt.Errorf("%w: no funds", errRejected)
+		case "break":
+			return nil, errors.New("no database")
+		}
+		return []byte("done"), nil
+	}
+	const claimed, waiting = "oncebus-claim-token", "oncebus-reply-to"
+	for _, v := range []struct{ value, header, kind, status, result string }{
+		{"run", claimed, "completed", "", "done"},
+		{"refuse", claimed, "rejected", "422", "rejected: no funds"},
+		{"break", claimed, "failed", "502", "no database"},
+		{"run", waiting, "completed", "", "done"},
+		{"refuse", waiting, "rejected", "422", "rejected: no funds"},
+		{"run", "other", "", "", ""},
+	} {
+		event := &kgo.Record{Key: []byte("k"), Value: []byte(v.value), Headers: []kgo.RecordHeader{{Key: v.header, Value: []byte("x")}}}
+		got := s.outcomeOf(t.Context(), event, work)
+		if (got == nil) != (v.kind == "") {
+			t.Fatalf("%+v: %v", v, got)
+		}
+		if got == nil {
+			continue
+		}
+		if string(got.Value) != v.result || string(headerOf(got, v.header)) != "x" || string(headerOf(got, "oncebus-outcome")) != v.kind || string(headerOf(got, "http-status")) != v.status {
+			t.Errorf("%+v: %s %v", v, got.Value, got.Headers)
+		}
 	}
 }

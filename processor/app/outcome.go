@@ -44,6 +44,28 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 	return route, read, reason
 }
 
+// ReadUnclaimed reads the outcome of an event without a claim: the address of the request that
+// waits for it, as the event had it, takes the place of a token. It returns false for an outcome
+// with a token, or without either. reason says why it cannot be sent.
+func ReadUnclaimed(rec *kgo.Record) (to dedup.Address, kind dedup.OutcomeKind, reason string, unclaimed bool) {
+	headers := wire.Headers(rec.Headers)
+	_, claimed := headers.Own(wire.HeaderClaimToken)
+	text, addressed := headers.Own(wire.HeaderReplyTo)
+	if claimed || !addressed {
+		return to, kind, "", false
+	}
+	to, ok := dedup.ParseAddress(text)
+	name, _ := headers.Own(wire.HeaderOutcome)
+	kind, known := dedup.ParseOutcomeKind(name)
+	switch {
+	case !ok:
+		reason = fmt.Sprintf("header %s: %.64q is no address: copy it from the event", wire.HeaderReplyTo, text)
+	case !known || kind != dedup.OutcomeCompleted && kind != dedup.OutcomeFailed && kind != dedup.OutcomeRejected:
+		reason = fmt.Sprintf("header %s: %.40q: an event without a claim ends with completed, failed or rejected", wire.HeaderOutcome, name)
+	}
+	return to, kind, reason, true
+}
+
 // readQuestion reads the start id of a start or renewal. It returns why the question has no
 // answer; "" if it has one.
 func (rt *App) readQuestion(rec *kgo.Record, route *Route, read *wire.OutcomeEnvelope) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -342,6 +344,26 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	}
 	own := []kgo.RecordHeader{{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())}}
 	return f.sendOutcome(ctx, at, route, value, wire.AppendForeign(own, headers))
+}
+
+// SubmitUnclaimed produces the outcome of an event without a claim. to is the header
+// oncebus-reply-to of the event. Its errors are those of SubmitOutcome.
+func (f *IngressClient) SubmitUnclaimed(ctx context.Context, route *rules.Route, to []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
+	at, err := f.reach(ctx, false)
+	if err != nil {
+		return err
+	}
+	own := []kgo.RecordHeader{{Key: wire.HeaderReplyTo, Value: to}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())}}
+	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: wire.AppendForeign(own, headers)}
+	address, _, reason, _ := app.ReadUnclaimed(rec)
+	if reason != "" {
+		return fmt.Errorf("%w: %s", ErrOutcome, reason)
+	}
+	rec.Partition = int32(address.Request & math.MaxInt32) // any
+	if err := fitsTopic(at, rec); err != nil {
+		return err
+	}
+	return f.send(ctx, at, outcomesPath(route), rec, false)
 }
 
 // AskAndWait produces a start or renewal of an attempt to the route's outcomes topic and

@@ -29,6 +29,8 @@ func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *requ
 	s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 	var response *response
 	switch {
+	case errors.Is(err, front.ErrNoVerdict) && derived.Finding == rules.KeyMissing: // Kafka has it, and a second one would run too
+		response = respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	case err != nil:
 		response = s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
 		if errors.Is(err, front.ErrNoVerdict) { // Kafka has the event

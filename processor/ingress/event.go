@@ -99,9 +99,10 @@ func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Der
 }
 
 // submit produces the event and responds. An event with a missing key, on a
-// route that accepts those, gets no verdict from a task.
+// route that accepts those, gets no verdict from a task, and waits for none unless it
+// waits for its outcome.
 func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
-	if route.HTTP.Answer != nil && derived.Finding == rules.Keyed {
+	if route.HTTP.Answer != nil && (derived.Finding == rules.Keyed || route.OnMissingKey == rules.Forward) {
 		return s.submitForOutcome(ctx, r, rq, route, event, derived)
 	}
 	if route.HTTP.Verdict && derived.Finding == rules.Keyed {

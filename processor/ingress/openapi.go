@@ -299,7 +299,8 @@ func outcomeParameters() []parameter {
 		kinds[i] = k.String()
 	}
 	return []parameter{
-		{Name: headerClaimToken, In: "header", Required: true, Description: "The claim token of the dispatched event.", Schema: schema{"type": "string"}},
+		{Name: headerClaimToken, In: "header", Description: "The claim token of the dispatched event. Required, but for an event without a claim.", Schema: schema{"type": "string"}},
+		{Name: headerReplyTo, In: "header", Description: "In place of the token, for an event without a claim that has it.", Schema: schema{"type": "string"}},
 		{Name: headerOutcome, In: "header", Required: true, Description: "The kind of the outcome.", Schema: schema{"type": "string", "enum": kinds}},
 		{Name: headerStartID, In: "header", Description: "Names the process that asks: required for start, and for renew of a started attempt.",
 			Schema: schema{"type": "string", "minLength": 1, "maxLength": dedup.StartIDMax}},

@@ -17,6 +17,7 @@ import (
 // Request headers of an outcome.
 const (
 	headerClaimToken   = "Oncebus-Claim-Token"   // the token of the dispatched event
+	headerReplyTo      = "Oncebus-Reply-To"      // of an event without a claim, in place of the token
 	headerOutcome      = "Oncebus-Outcome"       // the kind
 	headerStartID      = "Oncebus-Start-Id"      // names the executor that asks: start and renew
 	headerResultStatus = "Oncebus-Result-Status" // the status of the response to duplicates
@@ -55,9 +56,12 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	var answer wire.Answer
 	for _, route := range e.routes {
 		// The token names the namespace; a route accepts only its own.
-		if kind.Asks() {
+		switch {
+		case len(token) == 0:
+			err = s.front.SubmitUnclaimed(ctx, route, []byte(r.Header.Get(headerReplyTo)), kind, body, headers)
+		case kind.Asks():
 			answer, err = s.front.AskAndWait(ctx, route, token, kind, []byte(r.Header.Get(headerStartID)))
-		} else {
+		default:
 			err = s.front.SubmitOutcome(ctx, route, token, kind, body, headers)
 		}
 		if !errors.Is(err, front.ErrOutcome) {
@@ -90,7 +94,7 @@ func respondToQuestion(a *wire.Answer) *response {
 // ambiguous or could not be replayed unchanged: only now can the executor
 // correct it.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
-	for _, name := range []string{headerClaimToken, headerOutcome, headerStartID, headerResultStatus, headerEmpty, headerContentType} {
+	for _, name := range []string{headerClaimToken, headerReplyTo, headerOutcome, headerStartID, headerResultStatus, headerEmpty, headerContentType} {
 		if n := len(in.Values(name)); n > 1 {
 			return 0, nil, fmt.Errorf("header %s: it came %d times, want one", name, n)
 		}
@@ -99,8 +103,8 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 	if !ok {
 		return 0, nil, fmt.Errorf("header %s: %.40q is unknown, want one of %v", headerOutcome, in.Get(headerOutcome), dedup.OutcomeKinds)
 	}
-	if in.Get(headerClaimToken) == "" {
-		return 0, nil, fmt.Errorf("header %s is missing, want the token of the dispatched event", headerClaimToken)
+	if in.Get(headerClaimToken) == "" && in.Get(headerReplyTo) == "" {
+		return 0, nil, fmt.Errorf("header %s is missing, want the token of the dispatched event, or %s as the event has it", headerClaimToken, headerReplyTo)
 	}
 	var headers []dedup.Header
 	if text := in.Get(headerContentType); text != "" {

@@ -229,6 +229,9 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 		headers = ev.appendRedriveAttempt(headers)
 	}
 	r.Headers = e.ownHeaders(headers, ev)
+	if topic == ev.route.Output && ev.awaitsUnclaimed() {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: ev.replyTo.AppendText(nil)})
+	}
 	if topic == ev.route.DeadLetter && e.rt.ConnectHeaders {
 		r.Headers = e.appendConnectHeaders(r.Headers, ev)
 	}
@@ -447,7 +450,7 @@ func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
 func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
-		e.emit(ev, ev.route.Output)
+		ev.outcomeFollows = e.emit(ev, ev.route.Output) && ev.awaitsUnclaimed()
 	case rules.Drop, rules.Reject:
 	case rules.DeadLetter, rules.ToTopic, rules.Clamp:
 		e.deadLetter(ev)

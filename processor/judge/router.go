@@ -127,11 +127,15 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	return ""
 }
 
-// outcome sends an outcome to the partition in its claim token, where its claim is. An
-// unreadable outcome becomes a dead letter and counts as refused.
+// outcome sends an outcome to the partition in its claim token, where its claim is, or one without
+// a claim to the request that waits for it. An unreadable outcome becomes a dead letter and counts as refused.
 func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
-	route, read, reason := r.App.ReadOutcome(rec)
-	if reason == "" {
+	route, reason, unclaimed := r.answerUnclaimed(e, rec)
+	var read wire.OutcomeEnvelope
+	if !unclaimed {
+		route, read, reason = r.App.ReadOutcome(rec)
+	}
+	if reason == "" && !unclaimed {
 		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read, RecordKey: rec.Key}
 		if read.Kind.Asks() {
 			env.ReplyTo = r.App.QuestionAddress(rec)

@@ -440,11 +440,14 @@ func (r *scriptRun) outcome(st *step) error {
 		if rec.Key == nil {
 			rec.Key = of.Key
 		}
-		text, err := r.changed([]byte(headerOf(of, wire.HeaderClaimToken)), token)
-		if err != nil {
-			return err
+		name, text := wire.HeaderReplyTo, []byte(headerOf(of, wire.HeaderReplyTo)) // as executors do for an event without a claim
+		if unchanged := headerOf(of, wire.HeaderClaimToken); unchanged != "" {
+			name = wire.HeaderClaimToken
+			if text, err = r.changed([]byte(unchanged), token); err != nil {
+				return err
+			}
 		}
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: text})
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: text})
 	}
 	kind, err := values{}.fill(st.words[1], r.base, map[string]bool{})
 	if err != nil {

@@ -107,4 +107,18 @@ var answerList = []mutant{
 		aims:     inIngress("^TestFollowerGetsNoOneElsesOutcomes$"),
 		notInSim: noSenders,
 	},
+	{
+		name:     "caller-without-an-id-gets-no-outcome",
+		does:     "the sender of an event without a key is not said to wait for the outcome",
+		edits:    []edit{{"processor/judge/emit.go", "ev.outcomeFollows = e.emit(ev, ev.route.Output) && ev.awaitsUnclaimed()", "ev.outcomeFollows = !e.emit(ev, ev.route.Output) && ev.awaitsUnclaimed()"}},
+		aims:     []suite{judgeSuite.aimed("^TestScripts$/^shipped$")},
+		notInSim: noSenders,
+	},
+	{
+		name:     "reused-key-pages",
+		does:     "a client that uses a key again counts as a collision that pages",
+		edits:    []edit{{"processor/judge/judge.go", "if ev.route.Collision != rules.Reject {", "if ev.verdict != dedup.Collision {"}},
+		aims:     []suite{judgeSuite.aimed("^TestScripts$/^claims$")},
+		notInSim: "it reads no alert",
+	},
 }

@@ -79,6 +79,20 @@ var mendList = []mutant{
 		notInSim: "its routes have one source",
 	},
 	{
+		name:     "null-is-another-modification",
+		does:     "a payload with a null has another key than one without the field",
+		edits:    []edit{{"dedup/rules/project.go", "end, b[i] != 'n' //", "end, true //"}},
+		aims:     []suite{rulesSuite.aimed("^TestProjections$")},
+		notInSim: "its routes have no projection",
+	},
+	{
+		name:     "damaged-json-is-a-text",
+		does:     "a payload that was cut short gets the key of its bytes",
+		edits:    []edit{{"dedup/rules/key.go", "len(first) > 0 && first[0] != '{' && first[0] != '['", "len(first) > 0 && first[0] != '['"}},
+		aims:     []suite{rulesSuite.aimed("^TestRawTakesATextBehindOtherSources$")},
+		notInSim: "its payloads are whole",
+	},
+	{
 		name:     "shared-transactional-id",
 		hazards:  []string{"C10"},
 		does:     "two apps whose names have dashes share a transactional id",

@@ -247,7 +247,7 @@ const HeaderSweep = "oncebus-sweep" // internal, rows of the changelog: the row 
 // HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
 // only selects the recipient of a verdict. An ingress ignores a verdict on another
 // key.
-const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, outcomes topics, repartition topic, verdicts: address of the request that waits for the verdict
+const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, output events without a key whose sender waits for the outcome, outcomes topics, repartition topic, verdicts: address of the request that waits for the verdict, or for the outcome
 
 // Headers that only a verdict has. They are flags without a value.
 const (

@@ -129,7 +129,7 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 		if err != nil {
 			return err
 		}
-		if outcome != nil && header(outcome, "oncebus-claim-token") != "" {
+		if outcome != nil && outcome.Topic != "" {
 			outcomes = append(outcomes, outcome)
 		}
 	}
@@ -152,7 +152,7 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 }
 
 // execute returns the outcome of an event; nil for none. An event without a claim is executed, and
-// has no outcome to record.
+// has no outcome to record: only a request that waits gets it.
 func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record, error) {
 	token := header(event, "oncebus-claim-token")
 	if token == "" && x.claimedOnly {
@@ -194,10 +194,25 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 			return nil, err
 		}
 	}
-	outcome := x.record(event.Key, token, kind)
-	outcome.Value, outcome.Headers = result, append(outcome.Headers, responseHeaders(kind)...)
+	outcome := x.outcome(event, token, kind)
+	outcome.Value = result
 	x.done[name] = outcome
 	return outcome, nil
+}
+
+// outcome returns the record of an outcome, without its value. Of an event without a claim only a
+// request that waits gets it; if none does, the record has no topic.
+func (x *executor) outcome(event *kgo.Record, token, kind string) *kgo.Record {
+	outcome, replyTo := x.record(event.Key, token, kind), header(event, "oncebus-reply-to")
+	switch {
+	case token != "":
+	case replyTo == "":
+		return &kgo.Record{}
+	default:
+		outcome.Headers = []kgo.RecordHeader{{Key: "oncebus-reply-to", Value: []byte(replyTo)}, {Key: "oncebus-outcome", Value: []byte(kind)}}
+	}
+	outcome.Headers = append(outcome.Headers, responseHeaders(kind)...)
+	return outcome
 }
 
 // outcomeOf does the work. kind is "" if it was cut off.

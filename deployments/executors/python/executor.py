@@ -259,7 +259,7 @@ def response_headers(kind):
 
 def execute(event, asker, journal, done):
     """Returns the kind and the value of an event's outcome; None for none. An event without a claim is
-    executed, and has no outcome to record."""
+    executed, and has no outcome to record: only a request that waits gets it."""
     token = header(event, "oncebus-claim-token")
     if not token and CLAIMED_ONLY:
         print("event without a claim, skipped:", header(event, "oncebus-verdict"), flush=True)
@@ -343,10 +343,12 @@ def commit(producer, consumer, outcomes):
     the broker refuses the transaction of a process that lost the partition."""
     producer.begin_transaction()
     for event, outcome in outcomes:
-        token = header(event, "oncebus-claim-token")
-        if outcome and token:
-            kind, value = outcome
-            producer.produce(OUTCOMES, key=event.key(), value=value, headers=outcome_headers(token, kind) + response_headers(kind))
+        token, reply_to = header(event, "oncebus-claim-token"), header(event, "oncebus-reply-to")
+        if not outcome or not token and not reply_to:
+            continue
+        kind, value = outcome
+        headers = outcome_headers(token, kind) if token else [("oncebus-reply-to", reply_to), ("oncebus-outcome", kind)]
+        producer.produce(OUTCOMES, key=event.key(), value=value, headers=headers + response_headers(kind))
     offsets = {}
     for event, _ in outcomes:
         offsets[event.partition()] = TopicPartition(INPUT, event.partition(), event.offset() + 1)

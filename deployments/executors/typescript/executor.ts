@@ -349,6 +349,11 @@ async function transact(owner: Owned, partition: number, events: KafkaMessage[])
     if (stopping.signal.aborted) return false; // the next start executes the others
     const outcome = await execute(partition, event);
     if (outcome && tokenOf(event)) messages.push(record(event.key, tokenOf(event), outcome.kind, outcome.value));
+    else if (outcome && header(event, "oncebus-reply-to")) {
+      // no claim, and a request waits
+      const { "oncebus-claim-token": _, ...headers } = record(null, "", outcome.kind, null).headers;
+      messages.push({ key: event.key, value: outcome.value, headers: { ...headers, "oncebus-reply-to": header(event, "oncebus-reply-to") } });
+    }
   }
   if (stopping.signal.aborted) return false; // the next start finds the outcomes in the journal
   const transaction = await owner.transaction();

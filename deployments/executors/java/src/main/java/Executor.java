@@ -242,6 +242,11 @@ public final class Executor {
         Outcome outcome = execute(event);
         if (outcome != null && !token(event).isEmpty()) {
           outcomes.add(record(event.key(), token(event), outcome.kind(), outcome.value()));
+        } else if (outcome != null && !header(event, "oncebus-reply-to").isEmpty()) { // no claim, and a request waits
+          ProducerRecord<byte[], byte[]> reply = record(event.key(), "", outcome.kind(), outcome.value());
+          reply.headers().remove("oncebus-claim-token").remove("oncebus-start-id");
+          reply.headers().add("oncebus-reply-to", header(event, "oncebus-reply-to").getBytes(StandardCharsets.UTF_8));
+          outcomes.add(reply);
         }
         offsets.put(new TopicPartition(event.topic(), event.partition()), new OffsetAndMetadata(event.offset() + 1));
       }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestShippedOrdersPlaceModifyAndClose: a modification to the details of a placement of the same minute runs, and so do that of
+// TestSystemOrdersPlaceModifyAndClose: a modification to the details of a placement of the same minute runs, and so do that of
 // another order and a close. Each twin gets the result of its own first, by HTTP and by Kafka.
-func TestShippedOrdersPlaceModifyAndClose(t *testing.T) {
+func TestSystemOrdersPlaceModifyAndClose(t *testing.T) {
 	inOneProcess(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		now := time.Now()
 		details := fmt.Sprintf(`"account":"M","symbol":"AAPL","side":"BUY","quantity":100,"type":"LIMIT","limit":178.5,"timestamp":%d`, now.UnixMilli())
