@@ -44,8 +44,8 @@ type Route struct {
 	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the
 	// row is kept; else it is emitted, and begins a new window.
 	RejectsAfterWindow bool
-	DeadLetter   string // topic
-	Limits       Limits
+	DeadLetter         string // topic
+	Limits             Limits
 	// FailOpen forwards events unchecked while local state cannot be used; else
 	// they wait in Kafka.
 	FailOpen bool
