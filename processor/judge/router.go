@@ -134,6 +134,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	route, read, reason := r.App.ReadOutcome(rec)
 	if reason == "" {
 		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read, RecordKey: rec.Key}
+		e.Awaited = e.Awaited || route.HTTP != nil && route.AwaitsOutcomes()
 		if read.Kind.Asks() {
 			env.ReplyTo = r.App.QuestionAddress(rec)
 		}
