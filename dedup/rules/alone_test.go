@@ -21,7 +21,7 @@ routes:
   - {name: numbers, topics: [n], window: 1h, output: o, key: [{field: k, normalise: {decimals: 2}}, {field: t, normalise: {step: 1m}}], time: {field: t}}
   - {name: parts, topics: [p], window: 1h, output: o, key: [{hash: [k, {header: h}, {record_key: true}]}, {payload: {include: [k, b]}}, cloudevent], tenant: {field: b, default: none}}
   - {name: owned, topics: [w], window: 1h, output: o, key: [{fields: [k, {tenant: true}]}, {header: h}, record_key], tenant: {header: h, default: none}}
-  - {name: order, topics: [o1], window: 1h, output: o, fingerprint: [t], key: [{order: {account: k, symbol: b, side: k, quantity: t, type: b, timestamp: t, adjacent_buckets: true}}]}
+  - {name: order, topics: [o1], window: 1h, output: o, fingerprint: [t], key: [{order: {account: k, symbol: b, side: k, quantity: t, type: b, timestamp: t, record_time: true, adjacent_buckets: true}}]}
   - {name: form, topics: [f], window: 1h, output: o, key: [{field: k}, form], http: {path: /f, form: true, signature: {scheme: none}}}
 `
 

@@ -59,6 +59,37 @@ func TestOrderKeysGolden(t *testing.T) {
 	}
 }
 
+// TestOrderTakesTheTimeOfItsRecord: with record_time, and only where it has none of its own.
+func TestOrderTakesTheTimeOfItsRecord(t *testing.T) {
+	const order, minute = `{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D"%s}`, 60_000
+	d := oneRoute(t, "[{order: {record_time: true, adjacent_buckets: true}}]").NewDeriver(nil)
+	derive := func(d *Deriver, more string, at int64) (Derived, string) {
+		got, how := d.Explain(&Input{Topic: "in", Timestamp: at, Value: fmt.Appendf(nil, order, more)})
+		return got, string(how.Hashed)
+	}
+	for more, want := range map[string]string{
+		"": "A|B|C|1.00000000|7|D", `,"timestamp":null`: "A|B|C|1.00000000|7|D", `,"timestamp":""`: "A|B|C|1.00000000|7|D",
+		`,"timestamp":1`: "A|B|C|1.00000000|0|D", `,"timestamp":"no time"`: "",
+	} {
+		got, hashed := derive(d, more, 7*minute+1)
+		if hashed != want || (got.Finding == Keyed) != (want != "") {
+			t.Errorf("%q: key of %q, want %q; %v %s", more, hashed, want, got.Finding, got.Reason)
+		}
+	}
+	before, _ := derive(d, "", 7*minute-1)
+	after, _ := derive(d, "", 7*minute)
+	if before.Routing != after.Routing || before.Digest != after.Adjacent[0] || before.Shift != 0 || after.Shift != 0 {
+		t.Errorf("a copy just past the minute is in another task, or is not found:\n%+v\n%+v", before, after)
+	}
+	if got, _ := derive(d, "", -1); got.Finding != Malformed || got.Reason != "record: has no timestamp" {
+		t.Errorf("a record without a timestamp: %v %q", got.Finding, got.Reason)
+	}
+	without := oneRoute(t, "[order]").NewDeriver(nil)
+	if got, _ := derive(without, "", 7*minute); got.Finding != KeyMissing || got.Reason != "no key: field timestamp: absent" {
+		t.Errorf("without record_time: %v %q", got.Finding, got.Reason)
+	}
+}
+
 // BenchmarkOrderKeys derives 10,000 different order keys at a time and reports
 // the slowest and the 99th percentile of them.
 func BenchmarkOrderKeys(b *testing.B) {

@@ -426,6 +426,11 @@ func (r *Route) ForwardsCollisions() bool {
 	return r.Mode == ClaimMode && r.Collision == Forward && r.Fingerprint != nil
 }
 
+// AwaitsOutcomes reports whether requests of the route wait for outcomes.
+func (r *Route) AwaitsOutcomes() bool {
+	return r.Claim.Wait || r.HTTP != nil && r.HTTP.Answer != nil
+}
+
 // MayForwardUnchecked reports whether the route may emit an event with a key that was not
 // looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
 func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.Off || r.forwardsKeyWithoutRow() }

@@ -388,7 +388,7 @@ func TestKeyRule(t *testing.T) {
 		{"[{field: a, normalise: {step: 1m}}]"}, {"[{field: a, normalise: {step: 1m, format: unix_ms}}]"},
 		{"[{fields: [a, b]}]"}, {"[{fields: [b, a]}]"}, {"[{fields: ['a,b']}]"}, {"[{hash: [a, b]}]"}, {"[{hash: [a, b], normalise: {a: trim}}]"},
 		{"[{payload: {}}]"}, {"[{payload: {include: [a]}}]"}, {"[{payload: {exclude: [a]}}]"}, {"[cloudevent]"}, {"[order]"},
-		{"[{order: {step: 2m}}]"}, {"[{order: {account: a}}]"}, {"[{order: {format: unix_s}}]"}, {"[raw, record_key]"}, {"[record_key, raw]"},
+		{"[{order: {record_time: true}}]"}, {"[{order: {step: 2m}}]"}, {"[{order: {account: a}}]"}, {"[{order: {format: unix_s}}]"}, {"[raw, record_key]"}, {"[record_key, raw]"},
 	} {
 		got := rule(v[0], v[1:]...)
 		if was, ok := seen[got]; ok {

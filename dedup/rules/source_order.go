@@ -22,6 +22,9 @@ type Order struct {
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
+	// RecordTime gives an order without a timestamp that of its record, which is in the log:
+	// by HTTP the time of its arrival.
+	RecordTime bool
 	// AdjacentBuckets also finds duplicates across the edge of a bucket: an order in
 	// an adjacent bucket, less than a step away by their own timestamps, with an
 	// equal fingerprint.
@@ -65,7 +68,11 @@ func ruleOfOrder(s *Source) []string {
 	for _, f := range o.all() {
 		args = append(args, strconv.Quote(f.Path.Text))
 	}
-	return append(args, o.Format.String(), strconv.FormatInt(o.Step, 10)+"ms")
+	args = append(args, o.Format.String(), strconv.FormatInt(o.Step, 10)+"ms")
+	if o.RecordTime {
+		args = append(args, "record_time")
+	}
+	return args
 }
 
 // orderFields is the format of the order source.
@@ -80,6 +87,7 @@ func makeOrderFields() []fieldOf[Order] {
 	}
 	return append(fields,
 		fieldOf[Order]{"format", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Format = d.timeFormat(n, at) }},
+		fieldOf[Order]{"record_time", func(d *decoder, o *Order, n *yaml.Node, at string) { o.RecordTime, _ = d.boolean(n, at) }},
 		fieldOf[Order]{"adjacent_buckets", func(d *decoder, o *Order, n *yaml.Node, at string) { o.AdjacentBuckets, _ = d.boolean(n, at) }},
 		fieldOf[Order]{"step", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Step = d.stepMS(n, at) }},
 	)
@@ -90,10 +98,13 @@ func readOrder(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	decodeObject(d, n, at, s.order, orderFields)
 }
 
-// completeOrder sets the default field names of a bare source.
+// completeOrder sets the default field names of a bare source, and the text.
 func completeOrder(s *sourceDraft) {
 	if s.order == nil {
 		s.order = newOrder()
+	}
+	if s.order.RecordTime {
+		s.text += ": {record_time: true}"
 	}
 }
 
@@ -187,19 +198,40 @@ func (d *Deriver) orderPrice(f *Field) status {
 
 // orderBucket appends the time bucket and a separator to the key only.
 func (d *Deriver) orderBucket(o *Order) status {
-	s, st := d.scalar(&o.Timestamp)
+	ms, st := d.orderTime(o)
 	if st != found {
 		return st
-	}
-	ms, reason := d.time(s, o.Format, false)
-	if reason != "" {
-		return d.fail(o.Timestamp.label, reason)
 	}
 	d.bucket.at, d.bucket.number, d.bucket.from = ms, ms/o.Step, len(d.buf) // ms is not negative
 	d.buf = strconv.AppendInt(d.buf, d.bucket.number, 10)
 	d.bucket.to = len(d.buf)
 	d.buf = append(d.buf, '|')
 	return found
+}
+
+// orderTime returns the time of an order, in Unix milliseconds.
+func (d *Deriver) orderTime(o *Order) (int64, status) {
+	mark := len(d.skipped)
+	s, st := d.scalar(&o.Timestamp)
+	if st == none && o.RecordTime {
+		d.skipped = d.skipped[:mark]
+		switch at := d.in.Timestamp; {
+		case at < 0:
+			return 0, d.fail("record", "has no timestamp")
+		case at > lastTime:
+			return 0, d.fail("record timestamp", reasonTimeRange)
+		default:
+			return at, found
+		}
+	}
+	if st != found {
+		return 0, st
+	}
+	ms, reason := d.time(s, o.Format, false)
+	if reason != "" {
+		return 0, d.fail(o.Timestamp.label, reason)
+	}
+	return ms, found
 }
 
 // bucket is the time bucket of an order key.

@@ -236,7 +236,7 @@ func (ev *event) requester() dedup.Request {
 		r.Route = ev.route.NameBytes
 	}
 	h := ev.route.HTTP
-	if ev.route.Claim.Wait || h != nil && h.Answer != nil {
+	if ev.route.AwaitsOutcomes() {
 		r.ReplyTo = ev.replyTo
 		if h != nil && h.LongestWait() > 0 && r.ReplyTo.IsSet() {
 			r.Until = ev.brokerTime + h.LongestWait().Milliseconds()

@@ -137,6 +137,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	}
 	if reason == "" && !unclaimed {
 		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read, RecordKey: rec.Key}
+		e.Awaited = e.Awaited || route.HTTP != nil && route.AwaitsOutcomes()
 		if read.Kind.Asks() {
 			env.ReplyTo = r.App.QuestionAddress(rec)
 		}

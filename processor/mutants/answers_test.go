@@ -23,7 +23,7 @@ var answerList = []mutant{
 		name:     "first-sender-without-address",
 		hazards:  []string{"D49"},
 		does:     "the claim has no address of the first request, unless duplicates wait too",
-		edits:    []edit{{"processor/judge/claim.go", "	if ev.route.Claim.Wait || h != nil && h.Answer != nil {\n", "	if ev.route.Claim.Wait {\n"}},
+		edits:    []edit{{"dedup/rules/route.go", "return r.Claim.Wait || r.HTTP != nil && r.HTTP.Answer != nil", "return r.Claim.Wait"}},
 		aims:     inIngress("^TestFirstSenderGetsItsOutcome$"),
 		notInSim: noSenders,
 	},

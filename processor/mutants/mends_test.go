@@ -64,6 +64,13 @@ var mendList = []mutant{
 		notInSim: "its ids are texts",
 	},
 	{
+		name:     "order-takes-the-time-of-now",
+		does:     "an order without a timestamp has the time at which it is read: read again, it has another key",
+		edits:    []edit{{"dedup/rules/source_order.go", "		switch at := d.in.Timestamp; {\n", "		switch at := time.Now().UnixMilli(); {\n"}, {"dedup/rules/source_order.go", "	\"strconv\"\n", "	\"strconv\"\n	\"time\"\n"}},
+		aims:     []suite{rulesSuite.aimed("^TestOrderTakesTheTimeOfItsRecord$")},
+		notInSim: "its orders have timestamps",
+	},
+	{
 		name:     "normalisers-not-in-the-rule",
 		does:     "a fingerprint whose normalisers change keeps its rule: duplicates of rows stored before become collisions",
 		edits:    []edit{{"dedup/rules/fingerprint.go", "strconv.Quote(r.Fingerprint[i].Describe())", "strconv.Quote(r.Fingerprint[i].String())"}},

@@ -51,8 +51,7 @@ type claim struct {
 	status     string // in_progress, submitted, completed, freed
 	attempt    uint64
 	first      int64
-	at         position
-	maker      position // of the event that made the current attempt
+	at, maker  position // of the first event, and of that which made the current attempt
 	since      int64
 	requesters []requester // the requesters of the outcome; the first has the claim
 	result     string      // as content returns it
