@@ -22,6 +22,9 @@ type KeyCounter struct {
 	last int
 	// nextEviction is the earliest stream time at which a bucket can expire.
 	nextEviction int64
+	// endedTo is the bucket up to which the windows of all rows have ended, and nextEnd the earliest
+	// stream time at which that of another bucket can; both are unknown before the first Advance.
+	endedTo, nextEnd int64
 }
 
 type counterBucket struct {
@@ -35,7 +38,7 @@ const counterBuckets = 64
 
 // NewKeyCounter returns an empty counter for rows of a window.
 func NewKeyCounter(w Window) KeyCounter {
-	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime}
+	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime, nextEnd: NoStreamTime}
 }
 
 // Fits reports whether the buckets have the width for this window.
@@ -61,7 +64,7 @@ func (c *KeyCounter) MergeFor(w Window) {
 		}
 		merged = append(merged, b)
 	}
-	c.width, c.buckets, c.last, c.nextEviction = c.width*n, merged, 0, NoStreamTime
+	c.width, c.buckets, c.last, c.nextEviction, c.nextEnd = c.width*n, merged, 0, NoStreamTime, NoStreamTime
 }
 
 // Buckets returns the number of buckets with rows.
@@ -138,27 +141,69 @@ func (c *KeyCounter) Remove(first int64) {
 	}
 }
 
-// Advance removes the buckets that have expired at a stream time.
-func (c *KeyCounter) Advance(w Window, streamTime int64) {
-	if streamTime == NoStreamTime || streamTime < c.nextEviction {
-		return
+// Ended counts rows that a stream time left behind.
+type Ended struct {
+	Windows    uint64 // whose window is over
+	Retentions uint64 // whose retention is over, too
+}
+
+// Advance removes the buckets that have expired at a stream time. It returns how many rows ended since
+// the stream time before, by whole buckets.
+func (c *KeyCounter) Advance(w Window, streamTime int64) (ended Ended) {
+	if streamTime == NoStreamTime {
+		return ended
 	}
+	if streamTime >= c.nextEnd {
+		ended.Windows = c.endWindows(w, streamTime)
+	}
+	if streamTime >= c.nextEviction {
+		ended.Retentions = c.evict(w, streamTime)
+	}
+	return ended
+}
+
+// GoOn says the stream time at which a decoded counter was, so that Advance goes on from there.
+func (c *KeyCounter) GoOn(w Window, streamTime int64) {
+	if streamTime != NoStreamTime {
+		c.endWindows(w, streamTime)
+	}
+}
+
+// endWindows returns the rows of the buckets whose windows ended since the stream time before. The
+// first stream time after a start only says where it goes on.
+func (c *KeyCounter) endWindows(w Window, streamTime int64) (rows uint64) {
+	bound := floorDiv(saturate(streamTime, -w.Size), c.width)
+	if c.nextEnd != NoStreamTime {
+		for _, b := range c.buckets {
+			if b.number >= c.endedTo && b.number < bound {
+				rows += b.rows
+			}
+		}
+	}
+	c.endedTo, c.nextEnd = bound, saturate((bound+1)*c.width, w.Size)
+	return rows
+}
+
+// evict removes the buckets that have expired at a stream time, and returns their rows.
+func (c *KeyCounter) evict(w Window, streamTime int64) (rows uint64) {
 	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
 	n := 0
 	for n < len(c.buckets) && c.buckets[n].number < bound {
-		c.live -= c.buckets[n].rows
+		rows += c.buckets[n].rows
 		n++
 	}
+	c.live -= rows
 	if n > 0 {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
 	// No other bucket expires before stream time enters the next one.
 	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
+	return rows
 }
 
 // CopyTo copies c to to and reuses its memory.
 func (c *KeyCounter) CopyTo(to *KeyCounter) {
-	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction}
+	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction, c.endedTo, c.nextEnd}
 }
 
 func (c *KeyCounter) find(first int64) (int, bool) {
@@ -205,7 +250,7 @@ func (c *KeyCounter) Append(dst []byte) []byte {
 // DecodeKeyCounter decodes what Append wrote and returns the bytes after it.
 func DecodeKeyCounter(b []byte) (KeyCounter, []byte, error) {
 	r := NewCursor(b)
-	c := KeyCounter{width: int64(r.Uvarint(1 << 62)), nextEviction: NoStreamTime}
+	c := KeyCounter{width: int64(r.Uvarint(1 << 62)), nextEviction: NoStreamTime, nextEnd: NoStreamTime}
 	if c.width == 0 {
 		r.Fail()
 	}

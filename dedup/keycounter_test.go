@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestKeyCounterAgainstRows compares the counter with a map of rows over random
@@ -141,4 +143,35 @@ func TestDamagedKeyCounterIsRefused(t *testing.T) {
 			t.Errorf("%v decoded to %+v, %v", b, got, err)
 		}
 	}
+}
+
+// TestKeysEndOnce: each row counts once when its window is over and once when its retention is, also when
+// the counter was stored in between and when stream time jumps.
+func TestKeysEndOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := Window{Size: rapid.Int64Range(1, 500).Draw(t, "window"), Grace: rapid.Int64Range(0, 100).Draw(t, "grace")}
+		c, streamTime, added := NewKeyCounter(w), int64(0), uint64(0)
+		c.Advance(w, streamTime)
+		var sum Ended
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "stored") {
+				decoded, rest, err := DecodeKeyCounter(c.Append(nil))
+				if err != nil || len(rest) > 0 {
+					t.Fatal(err)
+				}
+				c = decoded
+				c.GoOn(w, streamTime)
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "rows") { // within their window
+				c.Add(streamTime + rapid.Int64Range(0, w.Size).Draw(t, "first"))
+				added++
+			}
+			streamTime += rapid.Int64Range(0, 3*w.Size).Draw(t, "step")
+			ended := c.Advance(w, streamTime)
+			sum.Windows, sum.Retentions = sum.Windows+ended.Windows, sum.Retentions+ended.Retentions
+			if sum.Retentions+c.Live() != added || sum.Windows+c.Active(w, streamTime) != added {
+				t.Fatalf("%+v of %d rows, %d live, %d active at %d", sum, added, c.Live(), c.Active(w, streamTime), streamTime)
+			}
+		}
+	})
 }

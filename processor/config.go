@@ -56,6 +56,9 @@ type Config struct {
 	// came from and why it failed.
 	ConnectHeaders bool `env:"DEAD_LETTER_CONNECT_HEADERS" envDefault:"false" help:"dead letters also have the headers of Kafka Connect, __connect.errors.*, for tools that read those"`
 
+	// DuplicateLog says how duplicates are logged.
+	DuplicateLog app.DuplicateLog `envPrefix:"LOG_DUPLICATES_"`
+
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
 
@@ -90,6 +93,9 @@ func (c Config) Validate() error {
 	}
 	if c.Workers < 0 || c.Workers > WorkersMax {
 		m.Addf("ONCEBUS_WORKERS: %d is out of range, want 0 (one per core) to %d", c.Workers, WorkersMax)
+	}
+	if c.DuplicateLog.Max < 0 || c.DuplicateLog.Max > app.DuplicateLogMax {
+		m.Addf("ONCEBUS_LOG_DUPLICATES_MAX: %d is out of range, want 0 (none) to %d", c.DuplicateLog.Max, app.DuplicateLogMax)
 	}
 	c.validateTimes(&m)
 	c.validateState(&m)

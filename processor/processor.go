@@ -213,7 +213,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 	for {
 		rt, err := p.setUpApp(ctx)
 		if err == nil {
-			rt.ConnectHeaders = p.cfg.ConnectHeaders
+			rt.ConnectHeaders, rt.DuplicateLog = p.cfg.ConnectHeaders, p.cfg.DuplicateLog
 			p.makeWorkers(rt)
 			return nil
 		}

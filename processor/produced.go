@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -380,8 +381,8 @@ func (x *transactions) logAborted(reason error) {
 // logOmitted logs how many lines were omitted, of intervals that are over or, at the end of the
 // worker's client, of all.
 func (x *transactions) logOmitted(all bool) {
-	x.refusedLine.LogOmitted(x.log, "topic refused records", all)
-	x.abortedLine.LogOmitted(x.log, "transaction aborted", all)
+	x.refusedLine.LogOmitted(x.log, slog.LevelWarn, "topic refused records", all)
+	x.abortedLine.LogOmitted(x.log, slog.LevelWarn, "transaction aborted", all)
 }
 
 // dropRefusalsIf drops all refusals after a rebalance.

@@ -49,7 +49,7 @@ func (f *setFollower) caughtUp(ctx context.Context) error {
 		return nil // the next reading tries again; other followers go on
 	case rt != nil:
 		f.explain(nil)
-		rt.ConnectHeaders = f.cfg.ConnectHeaders
+		rt.ConnectHeaders, rt.DuplicateLog = f.cfg.ConnectHeaders, f.cfg.DuplicateLog
 		f.judging.Prepare(rt.InForce)
 		f.log.Info("route set in force", "set", rt.Set, "routed", rt.Topology.Routed, "prepartitioned", rt.Topology.Prepartitioned)
 		f.adopt(f.newEdition(rt))

@@ -249,13 +249,18 @@ func (s *Store) evictRuns() error {
 	if err := s.commitManifest(&next, false); err != nil {
 		return fmt.Errorf("evict %d rows: %w", rows, err)
 	}
-	s.countEvicted(rows)
+	s.countEvicted(rows, "expired runs")
 	return nil
 }
 
-func (s *Store) countEvicted(rows uint64) {
+// countEvicted counts the rows that one step of the background work evicted, and logs their number.
+func (s *Store) countEvicted(rows uint64, by string) {
+	if rows == 0 {
+		return
+	}
 	s.evicted.Add(rows)
 	s.host.metrics.evictedRows.Add(float64(rows))
+	s.log.Info("expired rows evicted", "dir", s.dir, "rows", rows, "by", by)
 }
 
 // lastFirsts is the greatest First of each namespace id in a set of runs.

@@ -1,10 +1,13 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -30,6 +33,8 @@ func TestResultsCountForMemory(t *testing.T) {
 // when all rows of its namespaces have expired, and none of its blocks remain.
 func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	h := newHost(t, smallConfig())
+	var log bytes.Buffer // of the background goroutine, which is idle when it is read
+	h.log = slog.New(slog.NewTextHandler(&log, nil))
 	idle := watchIdle(h)
 	s := mustOpen(t, h, t.TempDir())
 	var m model
@@ -63,6 +68,10 @@ func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	m.before[0] = 100
 	expect(0, 100)
 	must(t, s.Close())
+	if lines := regexp.MustCompile(`msg="expired rows evicted" dir=\S+ rows=(\d+) by=(.*)\n`).FindAllStringSubmatch(log.String(), -1); len(lines) != 3 || lines[0][1] != "25" || lines[0][2] != "merge" ||
+		lines[1][1] != "25" || lines[2][1] != "50" || lines[2][2] != `"expired runs"` {
+		t.Errorf("one line for each merge and clean-up: %q", lines)
+	}
 }
 
 // TestOlderRowStaysHidden has keys whose newest row has expired and whose older row,

@@ -137,7 +137,7 @@ func (s *Store) mergeRuns(inputs []*run) error {
 	}
 	s.host.metrics.merges.Inc()
 	s.host.metrics.mergedRows.Add(float64(m.read))
-	s.countEvicted(m.evicted)
+	s.countEvicted(m.evicted, "merge")
 	return nil
 }
 

@@ -71,6 +71,8 @@ type App struct {
 	Clock   *BrokerClock
 	// ConnectHeaders reports that dead letters also have the headers of Kafka Connect.
 	ConnectHeaders bool
+	// DuplicateLog says how duplicates are logged.
+	DuplicateLog DuplicateLog
 }
 
 // Route is a route with its numbers.

@@ -172,15 +172,20 @@ func (c *Counts) InProgress(namespaceID uint8) uint64 {
 }
 
 // Advance subtracts the keys of a namespace id whose retention is over at its stream
-// time, in ms.
-func (c *Counts) Advance(namespaceID uint8, streamTime int64) {
+// time, in ms. It returns how many these are, and of how many the window is over, since the stream time before.
+func (c *Counts) Advance(namespaceID uint8, streamTime int64) (ended dedup.Ended) {
 	c.note(namespaceID)
 	all := c.countersOf(namespaceID)
 	for i := range all {
-		if !ofDuplicates(all[i].status) {
-			all[i].Advance(all[i].Window, streamTime)
+		if ofDuplicates(all[i].status) {
+			continue
+		}
+		n := all[i].Advance(all[i].Window, streamTime)
+		if ofRows(all[i].status) {
+			ended.Windows, ended.Retentions = ended.Windows+n.Windows, ended.Retentions+n.Retentions
 		}
 	}
+	return ended
 }
 
 // Encode returns the counts as in the checkpoint. Each namespace id and status with
@@ -254,6 +259,7 @@ func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool,
 			c.carried += string(encoded[:len(encoded)-len(b)])
 		case counted.Fits(known.Window):
 			known.KeyCounter = counted
+			known.GoOn(known.Window, of.StreamTimes.Of(namespaceID))
 		case ofDuplicates(known.status): // no build has written it
 			return nil, fmt.Errorf("%w: duplicates in buckets of another width", wire.ErrCheckpoint)
 		case of.Set == 0:

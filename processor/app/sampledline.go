@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"time"
 )
@@ -9,6 +11,8 @@ import (
 // disk: one line for each of 100,000 collisions took 29 MB. The zero value is ready. One
 // goroutine uses it at a time.
 type SampledLine struct {
+	// Max is how many lines are logged in an interval; 0 for linesMax.
+	Max             int
 	began           time.Time // of the interval
 	logged, omitted int       // in it
 }
@@ -19,14 +23,21 @@ const (
 	linesInterval = 10 * time.Second
 )
 
-// Take reports whether the log may have one more line.
-func (l *SampledLine) Take() bool { return l.take(time.Now()) }
+// Take reports whether the log may have one more line. Over the rate it reads no clock: the interval
+// ends with LogOmitted.
+func (l *SampledLine) Take() bool {
+	if l.omitted > 0 {
+		l.omitted++
+		return false
+	}
+	return l.take(time.Now())
+}
 
 func (l *SampledLine) take(now time.Time) bool {
 	if now.Sub(l.began) >= linesInterval && l.omitted == 0 {
-		*l = SampledLine{began: now}
+		*l = SampledLine{Max: l.Max, began: now}
 	}
-	if l.logged == linesMax {
+	if l.logged >= cmp.Or(l.Max, linesMax) {
 		l.omitted++
 		return false
 	}
@@ -36,12 +47,12 @@ func (l *SampledLine) take(now time.Time) bool {
 
 // LogOmitted logs how many lines were omitted in an interval that is over or, with all, in any.
 // text is the beginning of the line.
-func (l *SampledLine) LogOmitted(log *slog.Logger, text string, all bool) {
+func (l *SampledLine) LogOmitted(log *slog.Logger, level slog.Level, text string, all bool) {
 	if l.omitted == 0 {
 		return
 	}
 	if n := l.end(time.Now(), all); n > 0 {
-		log.Warn("lines omitted", "line", text, "omitted", n)
+		log.Log(context.Background(), level, "lines omitted", "line", text, "omitted", n)
 	}
 }
 
@@ -51,6 +62,6 @@ func (l *SampledLine) end(now time.Time, early bool) (omitted int) {
 		return 0
 	}
 	omitted = l.omitted
-	*l = SampledLine{began: now}
+	*l = SampledLine{Max: l.Max, began: now}
 	return omitted
 }

@@ -58,6 +58,7 @@ type IngressClient struct {
 	gone     goneRequests
 	buffer   *buffer
 	derivers sync.Pool
+	seconds  prometheus.Histogram // of a derivation
 	holds    *app.Holds
 	spread   atomic.Uint32 // next partition number of an event without a key
 
@@ -78,7 +79,7 @@ type clientState struct {
 }
 
 // NewIngressClient checks the settings and returns a client. It connects to nothing. It
-// registers the metrics of its credentials and its Kafka clients with reg. extra follows the
+// registers the metrics of its credentials, its Kafka clients and its key derivations with reg. extra follows the
 // options of every Kafka client.
 func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
 	if err := cfg.Validate(); err != nil {
@@ -99,7 +100,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 	f := &IngressClient{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax, BytesMax: bytesMax,
 		buffer: newBuffer(routes), holds: app.NewHolds(), baseOptions: append(append(opts, append(cfg.FetchOptions(), security.ClientMetrics(reg, security.ClientIngress))...), extra...),
-		broken: make(chan produceFailure, 1), done: make(chan struct{}),
+		broken: make(chan produceFailure, 1), done: make(chan struct{}), seconds: app.KeySeconds(reg),
 	}
 	f.derivers.New = func() any { return cfg.NewDeriver(routes) }
 	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}

@@ -78,7 +78,10 @@ func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	}
 	deriver := f.derivers.Get().(*rules.Deriver) //nolint:forcetypeassert // what New makes
 	defer f.derivers.Put(deriver)
-	return deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
+	began := time.Now()
+	derived := deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()})
+	f.seconds.Observe(time.Since(began).Seconds())
+	return derived, nil
 }
 
 // Await waits until events are accepted.

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafkatest/embedded"
 )
 
 func TestRefusedBeforeAnEvent(t *testing.T) {
@@ -254,5 +256,19 @@ func TestNothingSecretInTheLog(t *testing.T) {
 	}
 	if n := len(b.requests()); n != 6 {
 		t.Errorf("%d lines in the access log", n)
+	}
+}
+
+// TestKeysByHTTPAreTimed: the ingress derives the keys of its events itself, so a process with no other
+// part has the times too.
+func TestKeysByHTTPAreTimed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	i := b.serve(nil)
+	for range 3 {
+		i.post("/signals", event("t-1"))
+	}
+	if n := embedded.Metrics(t, i.clients)["oncebus_key_derivation_seconds"]; n != 3 {
+		t.Errorf("%v keys were timed, want 3", n)
 	}
 }

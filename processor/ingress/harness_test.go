@@ -143,6 +143,7 @@ type instance struct {
 	b        *bench
 	front    *front.IngressClient
 	registry *prometheus.Registry
+	clients  *prometheus.Registry // of front; nil for a server that open made
 	url      string
 	addr     string
 	stop     func() // ends the server, and returns when it has
@@ -162,11 +163,13 @@ func (b *bench) serve(change func(*Config)) *instance {
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	front, err := front.NewIngressClient(b.config(name).Config, b.routes, prometheus.NewRegistry(), b.logger(), extra...)
+	clients := prometheus.NewRegistry()
+	front, err := front.NewIngressClient(b.config(name).Config, b.routes, clients, b.logger(), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	i := b.open(front, change)
+	i.clients = clients
 	b.background("front", front.Run)
 	i.start()
 	b.wait("the client to be ready", func() bool { return front.Ready() == nil })

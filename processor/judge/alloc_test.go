@@ -3,6 +3,7 @@ package judge_test
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,7 @@ func newAllocWorld(tb testing.TB, sender string) *allocWorld {
 		return nil
 	})
 	w.judging.Emitter = w.emitter
+	w.app.DuplicateLog = app.DuplicateLog{Level: slog.LevelInfo, Max: 10} // so all but the first duplicates are over the rate
 	return w
 }
 

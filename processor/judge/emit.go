@@ -111,6 +111,12 @@ func (e *Emitter) count(route *app.Route, what counterIndex) {
 	e.Counts[route.Index*countersMax+int(what)]++
 }
 
+// countEnded counts the keys of a route's namespace that its stream time left behind.
+func (e *Emitter) countEnded(route *app.Route, ended dedup.Ended) {
+	e.Counts[route.Index*countersMax+int(endedWindows)] += ended.Windows
+	e.Counts[route.Index*countersMax+int(endedRetentions)] += ended.Retentions
+}
+
 func (e *Emitter) countOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
 	e.count(route, firstOutcome+counterIndex(kind)*counterIndex(outcomeResults)+counterIndex(became))
 }

@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,3 +64,49 @@ func TestFloodsAreSampled(t *testing.T) {
 
 // claimedAt is when the n-th event claims its key, ms.
 func claimedAt(n int) int64 { return 1_700_000_000_000 + int64(n) }
+
+// TestDuplicatesOfTopicsAreLogged: in plain mode a duplicate has a line of the level that is set, and an
+// event after its window one of level info. Of more than the setting allows the log has the number.
+func TestDuplicatesOfTopicsAreLogged(t *testing.T) {
+	for _, c := range []struct {
+		log                     app.DuplicateLog
+		duplicates, afterWindow int
+	}{
+		{app.DuplicateLog{Level: slog.LevelDebug, Max: 2}, 0, 2},
+		{app.DuplicateLog{Level: slog.LevelInfo, Max: 2}, 2, 2},
+		{app.DuplicateLog{Level: slog.LevelInfo, Max: 100}, 5, 3},
+		{app.DuplicateLog{Level: slog.LevelInfo}, 0, 0},
+	} {
+		w := newAllocWorld(t, "")
+		w.app.DuplicateLog = c.log
+		task, offset := w.task(app.TaskID{Topic: "prepartitioned.raw"}), int64(0)
+		send := func(id string) {
+			t.Helper()
+			r := &kgo.Record{Topic: "prepartitioned.raw", Offset: offset, Timestamp: time.UnixMilli(w.now), Value: fmt.Appendf(nil, `{"id":%q}`, id)}
+			offset++
+			must(t, task.Process(w.judging, []*kgo.Record{r}))
+		}
+		for range 6 {
+			send("a")
+		}
+		send("b")
+		send("c")
+		w.now += (61 * time.Minute).Milliseconds()
+		w.app.Clock.Set(w.now)
+		for _, id := range []string{"a", "b", "c"} {
+			send(id)
+		}
+		task.LogOmitted(true)
+		text := w.logs.String()
+		duplicates, after := strings.Count(text, "msg=duplicate "), strings.Count(text, `msg="duplicate after its window is emitted again"`)
+		if duplicates != c.duplicates || after != c.afterWindow {
+			t.Errorf("%+v: %d lines for duplicates and %d for events after the window, want %d and %d:\n%s", c.log, duplicates, after, c.duplicates, c.afterWindow, text)
+		}
+		if duplicates > 0 && !strings.Contains(text, "route=prepartitioned verdict=duplicate key=ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb event=prepartitioned.raw/0/1 first=prepartitioned.raw/0/0 first_time=1700000000000") {
+			t.Errorf("a line for a duplicate:\n%s", text)
+		}
+		if c.duplicates == 2 && !strings.Contains(text, `level=INFO msg="lines omitted" line=duplicate omitted=3`) {
+			t.Errorf("no number of the omitted lines:\n%s", text)
+		}
+	}
+}

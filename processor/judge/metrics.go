@@ -17,6 +17,7 @@ type Metrics struct {
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
 	unanswered           *prometheus.CounterVec
+	ended                *prometheus.CounterVec
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
@@ -38,9 +39,9 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 			Help: "Claims without an outcome within their lease, taken over by the next event. Executors die, or the lease is too short."}, []string{"route"}),
 		unanswered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_unanswered_requests_total",
 			Help: "Requests in claim mode that waited for an outcome and were answered without one, by route and cause: lease (it ended) or window (the claim was evicted)."}, []string{"route", "cause"}),
-		keyDerivationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_derivation_seconds",
-			Help:    "Time to derive the dedup key of one event (one in 64 is timed).",
-			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
+		keyDerivationSeconds: app.KeySeconds(reg),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_keys_ended_total",
+			Help: "Keys that stream time left behind, by namespace and what ended: window (an event with the key comes out again) or retention (evicted). They count in steps of a 64th of their retention."}, []string{"namespace", "ended"}),
 		decisionSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_decision_seconds",
 			Help:    "Time to look up and decide one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
@@ -50,7 +51,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
 	m.delays = newDelayHistograms()
-	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.keyDerivationSeconds, m.decisionSeconds, m.Reread, m.Skipped)
+	reg.MustRegister(m.delays, m.Events, m.deadLetters, m.outcomes, m.leaseExpirations, m.unanswered, m.ended, m.decisionSeconds, m.Reread, m.Skipped)
 	m.Prepare(routes)
 	return m
 }
@@ -58,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 // Prepare makes the series of routes, so that they are 0 before the first event.
 func (m *Metrics) Prepare(routes *rules.Routes) {
 	for _, r := range routes.Routes {
-		m.counters.Store(r.Name, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
+		m.counters.Store(r.Name, m.countersOf(r.Name, r.Namespace, r.Mode == rules.ClaimMode))
 	}
 }
 
@@ -68,23 +69,25 @@ func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 		if c == 0 {
 			continue
 		}
-		name, counter := rt.Routes[i/countersMax].Name, i%countersMax
-		known, _ := m.counters.Load(name)
+		route, counter := rt.Routes[i/countersMax], i%countersMax
+		known, _ := m.counters.Load(route.Name)
 		counters, _ := known.([]prometheus.Counter)
 		if counter >= len(counters) { // of a former route, or of claims of a plain one
-			counters = m.countersOf(name, counter > int(deadLetters))
+			counters = m.countersOf(route.Name, route.Namespace, counter > int(endedRetentions))
 		}
 		counters[counter].Add(float64(c))
 	}
 }
 
-// A counterIndex is the index of a counter of a route: verdicts, dead letters, then outcomes
-// by kind and result, then the others. The counters change when a transaction is committed.
+// A counterIndex is the index of a counter of a route: verdicts, dead letters, ended keys of its
+// namespace, then outcomes by kind and result, then the others. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
 	deadLetters        = counterIndex(len(dedup.Verdicts))
-	firstOutcome       = deadLetters + 1
+	endedWindows       = deadLetters + 1
+	endedRetentions    = deadLetters + 2
+	firstOutcome       = deadLetters + 3
 	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	leaseExpirations   = unreadableOutcomes + 1
 	unansweredLease    = leaseExpirations + 1
@@ -110,14 +113,14 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 const unreadableOutcome = "unreadable"
 
 // countersOf returns the counters of a route in the order of counterIndex. A plain route has
-// those of verdicts and dead letters only: with hundreds of routes all others would be
+// those of verdicts, dead letters and ended keys only: with hundreds of routes all others would be
 // most of a scrape.
-func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
+func (m *Metrics) countersOf(route, namespace string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
 		all = append(all, m.Events.WithLabelValues(route, v.String()))
 	}
-	all = append(all, m.deadLetters.WithLabelValues(route))
+	all = append(all, m.deadLetters.WithLabelValues(route), m.ended.WithLabelValues(namespace, "window"), m.ended.WithLabelValues(namespace, "retention"))
 	if !claims {
 		return all
 	}

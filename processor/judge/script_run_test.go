@@ -75,7 +75,7 @@ func (r *scriptRun) do(st *step) error {
 		return r.outcome(st)
 	case "query":
 		return r.query(st)
-	case "counts", "outcomes", "expired", "unanswered", "keys", "known", "duplicates", "log":
+	case "counts", "outcomes", "expired", "unanswered", "ended", "keys", "known", "duplicates", "log":
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
@@ -518,7 +518,7 @@ func (r *scriptRun) check(st *step) error {
 	}
 	got := map[string]string{}
 	switch st.command {
-	case "counts", "outcomes", "expired", "unanswered":
+	case "counts", "outcomes", "expired", "unanswered", "ended":
 		if len(st.words) == 0 || r.app.ByName[st.words[0]] == nil {
 			return fmt.Errorf("no route %v", st.words)
 		}
@@ -561,7 +561,7 @@ func (r *scriptRun) check(st *step) error {
 func (r *scriptRun) series(of, route string) map[string]string {
 	families, err := prometheus.Gatherer(r.registry).Gather()
 	must(r.t, err)
-	name := map[string]string{"counts": "oncebus_events_total", "outcomes": "oncebus_outcomes_total", "expired": "oncebus_lease_expirations_total", "unanswered": "oncebus_unanswered_requests_total"}[of]
+	name := map[string]string{"counts": "oncebus_events_total", "outcomes": "oncebus_outcomes_total", "expired": "oncebus_lease_expirations_total", "unanswered": "oncebus_unanswered_requests_total", "ended": "oncebus_keys_ended_total"}[of]
 	got := map[string]string{}
 	for _, family := range families {
 		if family.GetName() != name {
@@ -572,10 +572,10 @@ func (r *scriptRun) series(of, route string) map[string]string {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if labels["route"] != route {
+			if labels["route"] != route && labels["namespace"] != route {
 				continue
 			}
-			series := map[string]string{"counts": labels["verdict"], "outcomes": labels["kind"] + "/" + labels["result"], "expired": "leases", "unanswered": labels["cause"]}[of]
+			series := map[string]string{"counts": labels["verdict"], "outcomes": labels["kind"] + "/" + labels["result"], "expired": "leases", "unanswered": labels["cause"], "ended": labels["ended"]}[of]
 			got[series] = strconv.Itoa(int(m.GetCounter().GetValue()))
 		}
 	}

@@ -72,6 +72,7 @@ import (
 //	outcomes ROUTE KIND/RESULT=N   outcomes since the last start
 //	expired ROUTE N          leases that expired since the last start
 //	unanswered ROUTE CAUSE=N requests that were answered without an outcome, by cause
+//	ended ROUTE WHAT=N keys whose window or retention ended
 //	keys NAMESPACE STATUS=N  keys of the committed checkpoints; waiting=N requests
 //	known NAMESPACE FIELDS   since and late-before of the committed checkpoints, as durations; none=true
 //	duplicates ROUTE FIELDS  committed duplicates: 2006-01-02=N by day, days=N of them,
@@ -207,7 +208,7 @@ func readScript(file string) (*script, error) {
 }
 
 var (
-	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "keys": true, "known": true, "log": true, "seeds": true}
+	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "ended": true, "keys": true, "known": true, "log": true, "seeds": true}
 	repeated = regexp.MustCompile(`^(\d+)x `)
 )
 

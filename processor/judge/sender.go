@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
@@ -25,7 +26,11 @@ func (e *Emitter) producerID(route *app.Route, rec *kgo.Record) []byte {
 // countLookup counts a judged event.
 func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 	t.OpenCounts.CountLookup(ev.route.NamespaceID, ev.counted)
-	if ev.counted.IsDuplicate() {
+	repeated := ev.counted.IsDuplicate()
+	if repeated || ev.counted == dedup.AfterWindow && ev.route.Mode != rules.ClaimMode { // claim mode has its line for the latter
+		t.logRepeat(ev, &c.prior)
+	}
+	if repeated {
 		t.countDuplicate(j, ev, c)
 		if ev.turn.taken {
 			ev.turn.AddDuplicate()

@@ -128,7 +128,7 @@ func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) er
 	if env.Shadow&wire.ShadowClamped == 0 {
 		next := dedup.NextStreamTime(streamTime, env.EventTime, env.EventTime)
 		t.Open.StreamTimes.At[id], t.Open.StreamTimes.Has[id] = next, true
-		t.OpenCounts.Advance(id, next)
+		j.countEnded(route, t.OpenCounts.Advance(id, next))
 	}
 	if store && row.First > t.streamTime(id) {
 		t.Open.SetAhead(id, row.First)

@@ -33,6 +33,6 @@ func (t *Judge) moveStreamTime(e *Emitter, route *app.Route, next int64) error {
 		return err
 	}
 	t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
-	t.OpenCounts.Advance(route.NamespaceID, next)
+	e.countEnded(route, t.OpenCounts.Advance(route.NamespaceID, next))
 	return nil
 }

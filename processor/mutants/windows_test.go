@@ -8,6 +8,20 @@ const noWindowInSim = "in most of its seeds few events come at the edges of a ch
 // windows.
 var windowList = []mutant{
 	{
+		name:     "ended-keys-of-a-restart",
+		does:     "keys whose window ends with the first stream time after a restart are not counted",
+		edits:    []edit{{"processor/app/counts.go", "			known.GoOn(known.Window, of.StreamTimes.Of(namespaceID))\n", ""}},
+		aims:     inScript("windows", "ended-keys"),
+		notInSim: "the simulation reads no such metric",
+	},
+	{
+		name:     "lines-over-the-rate",
+		does:     "a flood of duplicates fills the disk with a line for each",
+		edits:    []edit{{"processor/app/sampledline.go", "	if l.logged >= cmp.Or(l.Max, linesMax) {", "	if l.logged >= 1<<20*cmp.Or(l.Max, linesMax) {"}},
+		aims:     []suite{judgeSuite.aimed("^TestDuplicatesOfTopicsAreLogged$")},
+		notInSim: "the simulation counts no lines of a log",
+	},
+	{
 		name:     "window-without-since",
 		hazards:  []string{"W1"},
 		does:     "a row that the former window had let go decides, if the store still has it",

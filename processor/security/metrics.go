@@ -27,7 +27,7 @@ func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_client_certificate_expiry_timestamp_seconds",
 			Help: "When the client certificate in use expires, in Unix time; 0 without one. Alert days before."}),
 	}
-	m.reloads, m.expiry = registerOnce(reg, m.reloads), registerOnce(reg, m.expiry)
+	m.reloads, m.expiry = RegisterOnce(reg, m.reloads), RegisterOnce(reg, m.expiry)
 	for _, c := range []string{credentialCertificates, credentialPassword, credentialToken, credentialClientSecret} {
 		m.reloads.WithLabelValues(c, "loaded")
 		m.reloads.WithLabelValues(c, "failed")
@@ -35,9 +35,9 @@ func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
 	return m
 }
 
-// registerOnce registers a collector, or returns the one that is registered already: the
+// RegisterOnce registers a collector, or returns the one that is registered already: the
 // processor and the ingress of one process have the same credentials.
-func registerOnce[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+func RegisterOnce[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	err := reg.Register(c)
 	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if same, ok := known.ExistingCollector.(C); ok {

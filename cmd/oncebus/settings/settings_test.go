@@ -117,6 +117,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 			SessionTimeout:     10 * time.Second,
 			StopTimeout:        20 * time.Second,
 			LeaveOnStop:        true,
+			DuplicateLog:       app.DuplicateLog{Level: slog.LevelDebug, Max: 10},
 			State:              state.DefaultConfig(),
 			Disk:               restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20},
 			RebuildsPerHour:    2,
