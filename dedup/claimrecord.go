@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -45,6 +46,10 @@ type Claim struct {
 	// Omitted is the length of a result that was not recorded, in bytes with its
 	// headers, at least 1; 0 if it was recorded.
 	Omitted int
+	// Hits counts the duplicates of the key, and LastHit is the broker time of the last one, in Unix
+	// milliseconds. Only rows of plain deduplication have them, whose claim has nothing else.
+	Hits    uint64
+	LastHit int64
 	// OmittedDigest is the digest of a result that was not recorded; zero in a claim
 	// whose AppToken is not set, because earlier builds cannot read it.
 	OmittedDigest ResultDigest
@@ -137,6 +142,7 @@ const (
 	flagStarted
 	flagTimed // only with flagAppToken, which the manifest allows once no older build runs
 	flagTaken
+	flagHits        // alone: hits uvarint and last hit varint follow, and nothing else
 	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed | flagTaken
 )
 
@@ -201,10 +207,14 @@ func (c *Claim) flags() (flags byte) {
 //
 // A taker is topic, partition and offset uvarint. A request is the same, key and id. In a claim with
 // addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
-// until varint. A header is its name and value. In a claim with routes the route follows
+// until varint. Of plain deduplication it is version 1 | flag 128 | hits uvarint | last hit varint. A header is its name and value. In a claim with routes the route follows
 // the original, and ends each request. An omitted result has its digest if the token of the
 // claim names the app.
 func (c *Claim) Append(dst []byte) []byte {
+	if c.Hits > 0 {
+		dst = binary.AppendUvarint(append(dst, claimVersion, flagHits), c.Hits)
+		return binary.AppendVarint(dst, c.LastHit)
+	}
 	flags := c.flags()
 	routed := flags&flagRouted != 0
 	dst = append(append(dst, claimVersion, flags), c.Key[:]...)
@@ -261,6 +271,12 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 		return c, fmt.Errorf("%w: claim version %d, this build reads %d", ErrRow, version, claimVersion)
 	}
 	flags := r.Byte()
+	if flags == flagHits {
+		if c.Hits, c.LastHit = r.Uvarint(math.MaxUint64), r.Varint(); !r.Done() || c.Hits == 0 {
+			return Claim{}, fmt.Errorf("%w: hits of %d bytes are cut short or too long", ErrRow, len(b))
+		}
+		return c, nil
+	}
 	if flags&^byte(knownClaimFlags) != 0 {
 		return c, fmt.Errorf("%w: unknown claim flags %#x", ErrRow, flags)
 	}

@@ -190,6 +190,10 @@ type shownEntry struct {
 	Held            bool           `json:"held"`
 	KeyState        front.KeyState `json:"key_state"`
 
+	// Hits and LastHit, in broker time, are of a route with count_hits; absent without a duplicate.
+	Hits    uint64 `json:"hits,omitempty"`
+	LastHit int64  `json:"last_hit,omitempty"`
+
 	// Of claim mode. NextAttempt is the attempt of the next event that is not a
 	// duplicate; absent within the key's window.
 	Attempt       uint32 `json:"attempt,omitempty"`
@@ -249,7 +253,7 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 		s.ResultBytes, s.ResultNull, s.ResultOmitted = &n, e.Claim.Result == nil && e.Claim.Omitted == 0, e.Claim.Omitted
 	case dedup.Seen, dedup.Freed:
 	}
-	s.ClaimedAt = e.Claim.Since
+	s.ClaimedAt, s.Hits, s.LastHit = e.Claim.Since, e.Claim.Hits, e.Claim.LastHit
 	if len(e.Claim.StartID) > 0 {
 		s.StartedBy = strings.ToValidUTF8(string(e.Claim.StartID), "\uFFFD")
 	}
@@ -305,6 +309,9 @@ func (s *shownLookup) write(to io.Writer) error {
 		facts = append(facts, fact{"duplicates until", when(s.DuplicatesUntil) + " in event time"})
 	}
 	facts = append(facts, fact{"key state", s.describeKeyState()})
+	if s.Hits > 0 {
+		facts = append(facts, fact{"hits", fmt.Sprintf("%s, the last at %s in broker time", plural(int(s.Hits), "duplicate"), when(s.LastHit))})
+	}
 	if s.Attempt > 0 {
 		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)})
 	}

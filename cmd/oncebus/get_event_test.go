@@ -224,3 +224,51 @@ func (s *system) deleteRecords(offsets kadm.Offsets) {
 		s.t.Fatal(err)
 	}
 }
+
+// TestSystemIngressGetCountsHits: with count_hits the row of a key has how many duplicates came, by HTTP and from
+// Kafka, also after a restart, and self-audit finds nothing wrong with it.
+func TestSystemIngressGetCountsHits(t *testing.T) {
+	inOneProcess(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "count_hits: true\n    duplicates: drop"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
+		sign := withBearer(shippedSecrets["SIGNALS"])
+		began := time.Now().Add(-time.Minute).UnixMilli()
+		for _, id := range []string{"t-1", "t-2", "t-1", "t-1"} {
+			d.post("/signals", sign, fmt.Sprintf(`{"traceId":%q}`, id))
+		}
+		s.send("signals.raw", 0, time.Now(), `{"traceId":"t-1","from":"Kafka"}`)
+		s.count("signals.unique", 2)
+		hits := func() (n [2]uint64) {
+			t.Helper()
+			for i, id := range []string{"t-1", "t-2"} {
+				stdout, stderr, code := s.oncebus("", "get", "--route", "signals", "--json", "--key", id)
+				var got struct {
+					Found   bool
+					Hits    uint64
+					LastHit int64 `json:"last_hit"`
+				}
+				if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped || !got.Found || (got.Hits > 0) != (got.LastHit > began) {
+					t.Fatalf("get: %d %v\n%s%s", code, err, stdout, stderr)
+				}
+				n[i] = got.Hits
+			}
+			return n
+		}
+		if got := hits(); got != [2]uint64{3, 0} {
+			t.Errorf("hits %v, want 3 and 0", got)
+		}
+		people, _, _ := s.oncebus("", "get", "--route", "signals", "--key", "t-1")
+		if !strings.Contains(people, "hits              3 duplicates, the last at ") {
+			t.Errorf("get for people:\n%s", people)
+		}
+		if audit := s.selfAudit(cli.ExitStopped); audit.Verdict != "held" || len(audit.Findings) > 0 {
+			t.Errorf("self-audit: %+v", audit)
+		}
+		s.service.kill()
+		s.service = s.start("a", s.settings...)
+		s.service.awaitReady()
+		s.send("signals.raw", 0, time.Now(), `{"traceId":"t-1","from":"Kafka, later"}`)
+		if got := hits(); got != [2]uint64{4, 0} {
+			t.Errorf("hits after a kill %v, want 4 and 0", got)
+		}
+		s.count("signals.unique", 2)
+	})
+}

@@ -20,6 +20,7 @@ var fieldKinds = map[string]fieldKind{
 	"output":            {Harmless, "", nil},
 	"headers":           {Harmless, "", nil},
 	"duplicates":        {Harmless, "", nil},
+	"count_hits":        {Harmless, "", nil},
 	"on_missing_key":    {Harmless, "", nil},
 	"on_late":           {Harmless, "", nil},
 	"on_future":         {Harmless, "", nil},

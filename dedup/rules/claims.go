@@ -83,6 +83,9 @@ func (d *decoder) validateClaim(r *draft) {
 	if r.nodes["duplicates"] != nil {
 		d.failAt(r, "duplicates", "duplicates get a reply in claim mode: leave duplicates out")
 	}
+	if r.nodes["count_hits"] != nil {
+		d.failAt(r, "count_hits", "every duplicate gets a reply in claim mode, and oncebus get lists them: leave count_hits out")
+	}
 	if r.nodes["headers"] != nil {
 		d.failAt(r, "headers", "every record of claim mode has oncebus-route, oncebus-key and oncebus-verdict: leave headers out")
 	}

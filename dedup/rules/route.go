@@ -38,6 +38,7 @@ type Route struct {
 	Output       string
 	Headers      Headers // of unique events, in plain mode
 	Duplicates   Duplicates
+	CountHits    bool   // in plain mode: a key's row has how often and when last it had a duplicate
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
@@ -168,6 +169,7 @@ var routeFields = []fieldOf[Route]{
 	{"output", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Output, _ = d.text(n, at) }},
 	{"headers", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Headers = d.headers(n, at) }},
 	{"duplicates", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Duplicates = d.duplicates(n, at) }},
+	{"count_hits", func(d *decoder, r *Route, n *yaml.Node, at string) { r.CountHits, _ = d.boolean(n, at) }},
 	{"on_missing_key", func(d *decoder, r *Route, n *yaml.Node, at string) {
 		r.OnMissingKey = d.policy(n, at, DeadLetter, Forward, Drop)
 	}},

@@ -79,6 +79,7 @@ routes:
     time: {field: meta.at, format: rfc3339}
     output: full.out
     duplicates: {to: full.dup}
+    count_hits: true
     on_missing_key: forward
     on_late: drop
     on_future: clamp

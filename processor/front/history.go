@@ -62,7 +62,7 @@ var errBound = errors.New("bound")
 func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bound HistoryBound) (History, error) {
 	h := History{Entries: []HistoryEntry{}, CountsOnly: d.Route.Mode != rules.ClaimMode && d.Route.Duplicates.Policy == rules.Drop}
 	search := historySearch{history: &h, bound: bound, entry: e, keys: []string{wire.KeyText(&d.Key)}, routes: i.rt.RoutesOf[i.rt.ByName[d.Route.Name].NamespaceID]}
-	if e.Row.HasResult && e.Claim.Key != d.Key {
+	if d.Route.Mode == rules.ClaimMode && e.Row.HasResult && e.Claim.Key != d.Key {
 		search.keys = append(search.keys, wire.KeyText(&e.Claim.Key))
 	}
 	reading, cancel := context.WithTimeout(ctx, bound.Time)

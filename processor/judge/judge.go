@@ -461,7 +461,7 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	case dedup.Duplicate:
 		ev.verdict, ev.first = verdict, &c.prior
 		j.applyDuplicatePolicy(ev, c.event.Time)
-		t.shadow(j, ev, c, false)
+		return t.countHit(j, ev, c)
 	case dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.prior)
 	case dedup.Late:

@@ -42,15 +42,21 @@ func (t *State) LogOmitted(all bool) {
 // logRepeat logs a duplicate, or an event after its window that comes out again. Where no line is
 // due it costs a few comparisons and allocates nothing.
 func (t *State) logRepeat(ev *event, first *dedup.Row) {
-	kind, level, text := lineDuplicate, t.App.DuplicateLog.Level, "duplicate"
+	kind, level := lineDuplicate, t.App.DuplicateLog.Level
 	if ev.counted == dedup.AfterWindow {
-		kind, level, text = lineAfterWindow, slog.LevelInfo, "duplicate after its window is emitted again"
+		kind, level = lineAfterWindow, slog.LevelInfo
 	}
 	line := &t.lines[kind]
 	if line.Max = t.App.DuplicateLog.Max; line.Max == 0 || !t.Log.Enabled(context.Background(), level) || !line.Take() {
 		return
 	}
-	t.Log.LogAttrs(context.Background(), level, text, slog.String("route", ev.route.Name), slog.String("verdict", ev.counted.String()),
-		slog.String("key", wire.KeyText(ev.dedupKey())), slog.String("event", string(t.App.PositionText(ev.from))),
-		slog.String("first", string(t.App.PositionText(first.At))), slog.Int64("first_time", first.First))
+	attrs := []slog.Attr{
+		slog.String("route", ev.route.Name), slog.String("verdict", ev.counted.String()), slog.String("key", wire.KeyText(ev.dedupKey())),
+		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(first.At))), slog.Int64("first_time", first.First),
+	}
+	if kind == lineAfterWindow {
+		t.Log.LogAttrs(context.Background(), level, "duplicate after its window is emitted again", attrs...)
+		return
+	}
+	t.Log.LogAttrs(context.Background(), level, "duplicate", attrs...)
 }

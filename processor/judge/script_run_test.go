@@ -75,7 +75,7 @@ func (r *scriptRun) do(st *step) error {
 		return r.outcome(st)
 	case "query":
 		return r.query(st)
-	case "counts", "outcomes", "expired", "unanswered", "ended", "keys", "known", "duplicates", "log":
+	case "counts", "outcomes", "expired", "unanswered", "ended", "hits", "keys", "known", "duplicates", "log":
 		return r.check(st)
 	case "refuse":
 		return r.setRefusing(st)
@@ -529,6 +529,13 @@ func (r *scriptRun) check(st *step) error {
 		if st.command == "expired" && len(st.words) == 2 {
 			st.fields = []field{{name: "leases", value: st.words[1]}}
 		}
+	case "hits":
+		if len(st.words) != 1 || r.app.ByName[st.words[0]] == nil {
+			return fmt.Errorf("no route %v", st.words)
+		}
+		for _, f := range st.fields {
+			got[f.name] = r.hits(r.app.ByName[st.words[0]], f.name)
+		}
 	case "keys":
 		if len(st.words) != 1 || !slices.Contains(r.app.Namespaces, st.words[0]) {
 			return fmt.Errorf("no namespace %v", st.words)
@@ -587,6 +594,22 @@ func (r *scriptRun) series(of, route string) map[string]string {
 		}
 	}
 	return got
+}
+
+// hits returns the number in the stored row of an id; "none" without a row.
+func (r *scriptRun) hits(route *app.Route, id string) string {
+	derived, err := r.routes.NewDeriver(nil).OfID(route.Route, id)
+	must(r.t, err)
+	for _, t := range r.sorted() {
+		row, found, err := t.store.Get(derived[0].Digest)
+		must(r.t, err)
+		if found {
+			claim, err := dedup.DecodeClaim(row.Result)
+			must(r.t, err)
+			return strconv.FormatUint(claim.Hits, 10)
+		}
+	}
+	return "none"
 }
 
 // keys sums the key counts of all tasks in a namespace.

@@ -74,6 +74,7 @@ import (
 //	outcomes ROUTE KIND/RESULT=N   outcomes since the last start
 //	expired ROUTE N          leases that expired since the last start
 //	unanswered ROUTE CAUSE=N requests that were answered without an outcome, by cause
+//	hits ROUTE ID=N      duplicates in the row of an id
 //	ended ROUTE WHAT=N keys whose window or retention ended
 //	keys NAMESPACE STATUS=N  keys of the committed checkpoints; waiting=N requests
 //	known NAMESPACE FIELDS   since and late-before of the committed checkpoints, as durations; none=true
@@ -210,7 +211,7 @@ func readScript(file string) (*script, error) {
 }
 
 var (
-	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "ended": true, "keys": true, "known": true, "log": true, "seeds": true}
+	checks   = map[string]bool{"counts": true, "outcomes": true, "expired": true, "unanswered": true, "ended": true, "hits": true, "keys": true, "known": true, "log": true, "seeds": true}
 	repeated = regexp.MustCompile(`^(\d+)x `)
 )
 

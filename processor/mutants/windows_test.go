@@ -22,6 +22,13 @@ var windowList = []mutant{
 		notInSim: "the simulation counts no lines of a log",
 	},
 	{
+		name:     "hits-of-the-last-duplicate",
+		does:     "the row of a key counts its last duplicate only",
+		edits:    []edit{{"dedup/hits.go", "Hits: claim.Hits + 1,", "Hits: 1,"}},
+		aims:     []suite{dedupSuite.aimed("^TestHitsAreInTheRow$")},
+		notInSim: "the simulation counts no hits",
+	},
+	{
 		name:     "window-without-since",
 		hazards:  []string{"W1"},
 		does:     "a row that the former window had let go decides, if the store still has it",
