@@ -77,27 +77,31 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 		}
 		d.buf, separator = append(d.buf, separator), ','
 		d.buf = append(d.buf, m.name...)
-		if m.field.part != ofPayload {
-			if st := d.hashPart(m.field); st != found {
-				return st
-			}
-			continue
-		}
-		raw, st := d.requireValue(m.field)
-		if st != found {
-			return st
-		}
-		var reason string
-		if len(m.field.Normalise) == 0 {
-			if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
-				return d.fail(m.field.label, reason)
-			}
-		} else if st := d.hashNormalised(m.field); st != found {
+		if st := d.hashMember(m.field); st != found {
 			return st
 		}
 	}
 	d.buf = append(d.buf, '}')
 	d.hashed = d.buf
+	return found
+}
+
+// hashMember appends the value of a member.
+func (d *Deriver) hashMember(f *Field) status {
+	if f.part != ofPayload {
+		return d.hashPart(f)
+	}
+	raw, st := d.requireValue(f)
+	if st != found {
+		return st
+	}
+	if len(f.Normalise) > 0 {
+		return d.hashNormalised(f)
+	}
+	var reason string
+	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
+		return d.fail(f.label, reason)
+	}
 	return found
 }
 
