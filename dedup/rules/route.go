@@ -306,9 +306,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
 	d.checkTopic(r, "dead_letter", r.DeadLetter)
 	d.validateClaim(r)
-	if r.Collision == Reject && r.Mode != ClaimMode {
-		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")
-	}
+	d.validateCollision(r)
 	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
 	d.validateFormats(r)
@@ -316,6 +314,13 @@ func (d *decoder) validateRoute(r *draft) {
 	d.validateSender(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
+	}
+}
+
+// validateCollision refuses a policy that would drop events without a trace.
+func (d *decoder) validateCollision(r *draft) {
+	if r.Collision == Reject && r.Mode != ClaimMode {
+		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")
 	}
 }
 
