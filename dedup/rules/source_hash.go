@@ -61,21 +61,26 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 		if st != found {
 			return st
 		}
-		var reason string
-		if len(m.field.Normalise) == 0 {
-			if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
-				return d.fail(m.field.label, reason)
-			}
-		} else {
-			text, st := d.normalised(m.field)
-			if st != found {
-				return st
-			}
-			d.buf = append(d.buf, text...)
+		if st := d.hashValue(m.field, raw); st != found {
+			return st
 		}
 	}
 	d.buf = append(d.buf, '}')
 	d.hashed = d.buf
+	return found
+}
+
+// hashValue appends a field of the payload as canonical JSON.
+func (d *Deriver) hashValue(f *Field, raw []byte) status {
+	if len(f.Normalise) > 0 {
+		text, st := d.normalised(f)
+		d.buf = append(d.buf, text...)
+		return st
+	}
+	var reason string
+	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
+		return d.fail(f.label, reason)
+	}
 	return found
 }
 
