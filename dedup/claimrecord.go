@@ -290,10 +290,7 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	if flags&flagStarted != 0 {
 		c.StartID = r.text()
 	}
-	if flags&flagTaken != 0 {
-		taker := r.Position()
-		c.Taker = &taker
-	}
+	c.Taker = takerOf(&r, flags)
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
 		if flags&flagAddressed != 0 && r.Flag() {
@@ -319,6 +316,15 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 		return Claim{}, fmt.Errorf("%w: claim of %d bytes is cut short, too long or out of range", ErrRow, len(b))
 	}
 	return c, nil
+}
+
+// takerOf reads the taker of a claim that was taken over.
+func takerOf(r *Cursor, flags byte) *Position {
+	if flags&flagTaken == 0 {
+		return nil
+	}
+	taker := r.Position()
+	return &taker
 }
 
 func appendText(dst, text []byte) []byte {

@@ -41,14 +41,6 @@ func describe(r *rules.Route) []fact {
 	if r.Mode == rules.ClaimMode {
 		duplicates = "" // they get a reply
 	}
-	collision := ""
-	if r.Fingerprint != nil {
-		var fields []string
-		for i := range r.Fingerprint {
-			fields = append(fields, r.Fingerprint[i].Describe())
-		}
-		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
-	}
 	limits := ""
 	if n := r.Limits.LiveKeys; n > 0 {
 		limits = fmt.Sprintf("%d live keys in a partition; further new keys: %s", n, describePolicy(r.Limits.OnLimit, r))
@@ -61,16 +53,8 @@ func describe(r *rules.Route) []fact {
 	if r.Sender != nil {
 		sender = r.Sender.String()
 	}
-	off := ""
-	if r.Off {
-		off = "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
-	}
-	afterWindow := ""
-	if r.RejectsAfterWindow {
-		afterWindow = "a duplicate, refused, while its row is kept: two windows and the grace"
-	}
 	facts := []fact{
-		{"switched off", off},
+		{"switched off", describeOff(r)},
 		{"namespace", namespace},
 		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},
@@ -81,8 +65,8 @@ func describe(r *rules.Route) []fact {
 		{"output", output},
 		{"duplicates", duplicates},
 		{"counted by sender", sender},
-		{"after window", afterWindow},
-		{"collision", collision},
+		{"after window", describeAfterWindow(r)},
+		{"collision", describeCollision(r)},
 		{"missing key", describePolicy(r.OnMissingKey, r)},
 		{"late", describePolicy(r.OnLate, r)},
 		{"far future", describePolicy(r.OnFuture, r)},
@@ -120,6 +104,34 @@ func describeShadow(s *rules.Shadow) string {
 		return ""
 	}
 	return fmt.Sprintf("%s: key %s; window %s, grace %s; %s %% of the keys", s.Name, describeKeys(s.Keys), routesets.Short(s.Route.Window), routesets.Short(s.Route.Grace), strconv.FormatFloat(100*s.Sample, 'g', -1, 64))
+}
+
+// describeOff writes what a route does that is switched off.
+func describeOff(r *rules.Route) string {
+	if !r.Off {
+		return ""
+	}
+	return "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
+}
+
+// describeAfterWindow writes what happens to an event after its window, unless it is forwarded.
+func describeAfterWindow(r *rules.Route) string {
+	if !r.RejectsAfterWindow {
+		return ""
+	}
+	return "a duplicate, refused, while its row is kept: two windows and the grace"
+}
+
+// describeCollision writes which details must agree.
+func describeCollision(r *rules.Route) string {
+	if r.Fingerprint == nil {
+		return ""
+	}
+	var fields []string
+	for i := range r.Fingerprint {
+		fields = append(fields, r.Fingerprint[i].Describe())
+	}
+	return "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
 }
 
 // describeClaims lists the facts of claim mode.

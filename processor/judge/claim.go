@@ -41,9 +41,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		})
 		return nil
 	case c.Verdict == dedup.AfterWindow && route.RejectsAfterWindow:
-		if err := t.rejectClaim(j, ev, c, found); err != nil {
-			return err
-		}
+		return t.rejectClaim(j, ev, c, found)
 	case c.Dispatch:
 		if t.overLimit(route, found) {
 			t.applyLimitPolicy(j, ev)
@@ -135,6 +133,7 @@ func (t *Judge) rejectClaim(j *Judging, ev *event, c *dedup.ClaimDecision, found
 	ev.rejectAfterWindow(found)
 	a.reason = ev.reason
 	j.reply(ev.route, &a)
+	j.conclude(ev)
 	return nil
 }
 
