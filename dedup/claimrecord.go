@@ -292,17 +292,7 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	}
 	c.Taker = takerOf(&r, flags)
 	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
-		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
-		if flags&flagAddressed != 0 && r.Flag() {
-			request.ReplyTo = r.Address()
-			if flags&flagTimed != 0 {
-				request.Until = r.Varint()
-			}
-		}
-		if flags&flagRouted != 0 {
-			request.Route = r.text()
-		}
-		c.Requests = append(c.Requests, request)
+		c.Requests = append(c.Requests, r.request(flags))
 	}
 	c.Omitted = int(r.Uvarint(1<<31 - 1))
 	if c.AppToken && c.Omitted > 0 {
@@ -325,6 +315,21 @@ func takerOf(r *Cursor, flags byte) *Position {
 	}
 	taker := r.Position()
 	return &taker
+}
+
+// request reads a request of a claim with these flags.
+func (c *Cursor) request(flags byte) Request {
+	r := Request{At: c.Position(), Key: c.text(), ID: c.text()}
+	if flags&flagAddressed != 0 && c.Flag() {
+		r.ReplyTo = c.Address()
+		if flags&flagTimed != 0 {
+			r.Until = c.Varint()
+		}
+	}
+	if flags&flagRouted != 0 {
+		r.Route = c.text()
+	}
+	return r
 }
 
 func appendText(dst, text []byte) []byte {

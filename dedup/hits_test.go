@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"testing"
 )
 
@@ -26,7 +27,7 @@ func TestHitsAreInTheRow(t *testing.T) {
 	if more := len(row.AppendValue(nil)) - len(first.AppendValue(nil)); more != 11 {
 		t.Errorf("300 hits take %d bytes, the page says 11", more)
 	}
-	if got.Result, got.HasResult, got.Again = nil, false, false; string(got.AppendValue(nil)) != string(first.AppendValue(nil)) {
+	if got.Result, got.HasResult, got.Again = nil, false, false; !bytes.Equal(got.AppendValue(nil), first.AppendValue(nil)) {
 		t.Errorf("the rest of the row changed: %+v", got)
 	}
 	for cut := 1; cut < len(row.Result); cut++ {

@@ -116,6 +116,29 @@ func (b *bench) assertRedriven(records []*kgo.Record, attempt string) {
 	}
 }
 
+// TestRedriveOfALargeEvent: an event that fits into its topic only compressed is sent back whole.
+func TestRedriveOfALargeEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, wrongRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	records := turnedAway(20)
+	for n := range 20 {
+		if n%7 == 3 {
+			records[n].Value = fmt.Appendf(nil, `{"code":"%d","pad":%q}`, n, strings.Repeat("0123456789", 200_000))
+		}
+	}
+	sender := b.newClient(kgo.ProducerBatchMaxBytes(8 << 20))
+	must(t, sender.ProduceSync(t.Context(), records...).FirstErr())
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	b.useRoutes(mendedRoutes)
+	b.apply(mendedRoutes, "signals")
+	_, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})
+	must(t, err)
+	b.assertRedriven(records, "1")
+}
+
 // TestRedriveGoesOnWhereItStopped ends a redrive at each of its transactions: before the
 // commit, and after one whose response was lost. The next one goes on. No dead letter is sent
 // twice, and none is left.

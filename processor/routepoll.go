@@ -90,3 +90,33 @@ func (w *worker) goOn() {
 		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	}
 }
+
+// takeDecided returns the partitions that go on. One that is still being placed would be paused
+// afterwards, and stay so.
+func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	decided := map[app.TaskID]decidedStart{}
+	for id, start := range r.decided {
+		if !r.placing[id] {
+			decided[id] = start
+			delete(r.decided, id)
+		}
+	}
+	return decided
+}
+
+// place notes partitions that are being placed, or no longer.
+func (r *routeStarts) place(offsets map[string]map[int32]kgo.Offset, placing bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for topic, partitions := range offsets {
+		for p := range partitions {
+			if id := (app.TaskID{Topic: topic, Partition: p}); placing {
+				r.placing[id] = true
+			} else {
+				delete(r.placing, id)
+			}
+		}
+	}
+}

@@ -366,21 +366,6 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	}
 }
 
-// place notes partitions that are being placed, or no longer.
-func (r *routeStarts) place(offsets map[string]map[int32]kgo.Offset, placing bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for topic, partitions := range offsets {
-		for p := range partitions {
-			if id := (app.TaskID{Topic: topic, Partition: p}); placing {
-				r.placing[id] = true
-			} else {
-				delete(r.placing, id)
-			}
-		}
-	}
-}
-
 // ids returns the partitions that wait, or go on after a decision.
 func (r *routeStarts) ids() []app.TaskID {
 	r.mu.Lock()
@@ -494,19 +479,4 @@ func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
 	if err := app.RemoveRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, refusal); err != nil {
 		r.log.Warn("remove refusal failed", "partition", refusal.Name(), "error", err)
 	}
-}
-
-// takeDecided returns the partitions that go on. One that is still being placed would be paused
-// afterwards, and stay so.
-func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	decided := map[app.TaskID]decidedStart{}
-	for id, start := range r.decided {
-		if !r.placing[id] {
-			decided[id] = start
-			delete(r.decided, id)
-		}
-	}
-	return decided
 }

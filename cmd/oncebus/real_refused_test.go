@@ -104,7 +104,8 @@ func TestRealRefusedRecords(t *testing.T) {
 // refuses them, and they are dead letters with their value. All others are emitted once.
 func TestRealLargeEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, refusedRoutes+strings.ReplaceAll(refusedRoutes[strings.Index(refusedRoutes, "  - name"):], "ids", "plain"))
+	_, route, _ := strings.Cut(refusedRoutes, "routes:\n")
+	w := newWorld(t, refusedRoutes+strings.ReplaceAll(route, "ids", "plain"))
 	w.createTopics([]string{"max.message.bytes=1048588"}, "ids.raw", "plain.raw", "ids.unique", "dead-letter")
 	w.createTopics([]string{"max.message.bytes=1048588", "compression.type=uncompressed"}, "plain.unique")
 	good, refused := newLedger(), newLedger()

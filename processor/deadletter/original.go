@@ -198,9 +198,10 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	alter := func(setting string) string {
 		return fmt.Sprintf("alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=...", rec.Topic, setting)
 	}
+	packed := *rec // commitRecords does it again
 	switch n := wire.RecordBytes(rec); {
-	case n > int(limits.MaxBytes):
-		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
+	case n > int(limits.MaxBytes) && !kafka.Precompress(&packed, int(limits.MaxBytes)):
+		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d, which it exceeds compressed too: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
 	case limits.Compacted && rec.Key == nil:
 		return skipf(Unfit, "no record key: topic %s is compacted and takes none without", rec.Topic)
 	case limits.AppendTime || rec.Timestamp.UnixMilli() < 0: // without a timestamp it has no age

@@ -14,6 +14,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/hanging"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // TransactionalID returns the id of all redrives and drops of an app. It is fixed, so that one
@@ -209,7 +210,7 @@ func (c *Client) register(ctx context.Context) error {
 	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
 	var err error
 	w.Writer, err = conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, append(c.inputs(), app.ManifestName(c.cfg.AppID)),
-		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }))
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }), kafka.WithPrecompressed())
 	if err != nil {
 		return err
 	}
@@ -236,10 +237,26 @@ func (w *writer) commitRecords(records []*kgo.Record) error {
 	defer cancel()
 	return asFenced(w.Write(ctx, func() error {
 		for _, rec := range records {
-			w.Produce(rec)
+			if err := w.send(ctx, rec); err != nil {
+				return err
+			}
 		}
 		return nil
 	}))
+}
+
+// send gives a record to the client, and one that fits into its topic only compressed alone.
+func (w *writer) send(ctx context.Context, rec *kgo.Record) error {
+	packed, most := *rec, int(w.limits[rec.Topic].MaxBytes)
+	if most == 0 || wire.RecordBytes(rec) <= most || !kafka.Precompress(&packed, most) {
+		w.Produce(rec)
+		return nil
+	}
+	if err := w.Writer.Client.Flush(ctx); err != nil {
+		return err
+	}
+	w.Produce(&packed)
+	return w.Writer.Client.Flush(ctx)
 }
 
 // asFenced wraps ErrFenced around the error of a producer that was fenced.

@@ -62,7 +62,7 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 // Prepare makes the series of routes, so that they are 0 before the first event.
 func (m *Metrics) Prepare(routes *rules.Routes) {
 	for _, r := range routes.Routes {
-		m.counters.Store(r.Name, m.countersOf(r.Name, r.Namespace, r.Mode == rules.ClaimMode))
+		m.counters.Store(r.Name, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
 	}
 }
 
@@ -73,30 +73,35 @@ func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 			continue
 		}
 		route, counter := rt.Routes[i/countersMax], i%countersMax
+		// With hundreds of namespaces the series of ended keys would be much of a scrape, so each begins with its first key.
+		if at := counterIndex(counter); at >= endedWindows {
+			m.ended.WithLabelValues(route.Namespace, map[counterIndex]string{endedWindows: "window", endedRetentions: "retention"}[at]).Add(float64(c))
+			continue
+		}
 		known, _ := m.counters.Load(route.Name)
 		counters, _ := known.([]prometheus.Counter)
 		if counter >= len(counters) { // of a former route, or of claims of a plain one
-			counters = m.countersOf(route.Name, route.Namespace, counter > int(endedRetentions))
+			counters = m.countersOf(route.Name, counter > int(collisions))
 		}
 		counters[counter].Add(float64(c))
 	}
 }
 
-// A counterIndex is the index of a counter of a route: verdicts, dead letters, collisions, ended keys of its
-// namespace, then outcomes by kind and result, then the others. The counters change when a transaction is committed.
+// A counterIndex is the index of a counter of a route: verdicts, dead letters, collisions, then outcomes
+// by kind and result, then the others, at last ended keys of its namespace. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
 	deadLetters        = counterIndex(len(dedup.Verdicts))
 	collisions         = deadLetters + 1
-	endedWindows       = deadLetters + 2
-	endedRetentions    = deadLetters + 3
-	firstOutcome       = deadLetters + 4
+	firstOutcome       = deadLetters + 2
 	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	leaseExpirations   = unreadableOutcomes + 1
 	unansweredLease    = leaseExpirations + 1
 	unansweredWindow   = leaseExpirations + 2
-	countersMax        = int(unansweredWindow) + 1
+	endedWindows       = leaseExpirations + 3
+	endedRetentions    = leaseExpirations + 4
+	countersMax        = int(endedRetentions) + 1
 )
 
 // outcomeResult is the result of applying an outcome.
@@ -117,15 +122,14 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 const unreadableOutcome = "unreadable"
 
 // countersOf returns the counters of a route in the order of counterIndex. A plain route has
-// those of verdicts, dead letters, collisions and ended keys only: with hundreds of routes all others would be
+// those of verdicts, dead letters and collisions only: with hundreds of routes all others would be
 // most of a scrape.
-func (m *Metrics) countersOf(route, namespace string, claims bool) []prometheus.Counter {
+func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
 		all = append(all, m.Events.WithLabelValues(route, v.String()))
 	}
-	all = append(all, m.deadLetters.WithLabelValues(route), m.collisions.WithLabelValues(route),
-		m.ended.WithLabelValues(namespace, "window"), m.ended.WithLabelValues(namespace, "retention"))
+	all = append(all, m.deadLetters.WithLabelValues(route), m.collisions.WithLabelValues(route))
 	if !claims {
 		return all
 	}
