@@ -169,3 +169,10 @@ func (d *Deriver) fingerprint(r *Route) status {
 }
 
 var jsonNull = []byte("null")
+
+// validateCollision refuses a policy that would drop events without a trace.
+func (d *decoder) validateCollision(r *draft) {
+	if r.Collision == Reject && r.Mode != ClaimMode {
+		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")
+	}
+}

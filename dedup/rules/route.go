@@ -317,13 +317,6 @@ func (d *decoder) validateRoute(r *draft) {
 	}
 }
 
-// validateCollision refuses a policy that would drop events without a trace.
-func (d *decoder) validateCollision(r *draft) {
-	if r.Collision == Reject && r.Mode != ClaimMode {
-		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")
-	}
-}
-
 // nameBytesMax bounds the names of routes and namespaces.
 const nameBytesMax = 64
 

@@ -196,3 +196,10 @@ func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...strin
 		}
 	}
 }
+
+// Abort undoes a move that has not acted, and completes one that has. It returns the switch as
+// it is then; nil if there was none.
+func (m *Mover) Abort(ctx context.Context, by string) (*app.Switch, error) {
+	ended, err := app.EndSwitch(ctx, m.conn, m.cfg, m.app.Topology, "oncebus abort by "+by)
+	return ended, m.explain(err)
+}

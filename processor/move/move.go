@@ -495,10 +495,3 @@ func (m *Mover) refuse(rows app.Rows, want *app.Switch) error {
 	}
 	return err
 }
-
-// Abort undoes a move that has not acted, and completes one that has. It returns the switch as
-// it is then; nil if there was none.
-func (m *Mover) Abort(ctx context.Context, by string) (*app.Switch, error) {
-	ended, err := app.EndSwitch(ctx, m.conn, m.cfg, m.app.Topology, "oncebus abort by "+by)
-	return ended, m.explain(err)
-}
