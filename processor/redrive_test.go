@@ -358,7 +358,7 @@ func TestRedriveOfAnEventByHTTP(t *testing.T) {
 	must(t, f.stop())
 	must(t, i.stop())
 	key := header(b.read("dead")[0], wire.HeaderKey)
-	b.useRoutes(benchRoutes + "    duplicates: forward\n")
+	b.apply(benchRoutes + "    duplicates: forward\n")
 	b.openHTTP()
 	b.ready(b.start(cfg))
 	report, err := b.redrive(cfg, func(*deadletter.RedriveOptions) {})

@@ -229,10 +229,9 @@ func (s *system) deleteRecords(offsets kadm.Offsets) {
 // Kafka, also after a restart, and self-audit finds nothing wrong with it.
 func TestSystemIngressGetCountsHits(t *testing.T) {
 	inOneProcess(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "count_hits: true\n    duplicates: drop"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
-		sign := withBearer(shippedSecrets["SIGNALS"])
 		began := time.Now().Add(-time.Minute).UnixMilli()
 		for _, id := range []string{"t-1", "t-2", "t-1", "t-1"} {
-			d.post("/signals", sign, fmt.Sprintf(`{"traceId":%q}`, id))
+			d.post(signalsURL, unsigned, fmt.Sprintf(`{"traceId":%q}`, id))
 		}
 		s.send("signals.raw", 0, time.Now(), `{"traceId":"t-1","from":"Kafka"}`)
 		s.count("signals.unique", 2)

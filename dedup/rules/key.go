@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"oncebus/dedup"
 	"oncebus/dedup/formats"
@@ -288,15 +289,15 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	return none
 }
 
-// isText reports whether the payload, read as JSON, turned out to be a text: it
-// does not begin as an object or array. The source raw takes such a payload behind others. For
-// damaged JSON another source would hide the damage.
+// isText reports whether the payload, read as JSON, turned out to be a text: it is UTF-8, and does
+// not begin as an object or array, with or without a byte order mark. The source raw takes such a
+// payload behind others. For damaged JSON another source would hide the damage.
 func (d *Deriver) isText() bool {
 	if d.state != payloadBroken || d.plan.format.Format != formats.JSON || d.plan.form {
 		return false
 	}
-	first := bytes.TrimLeft(d.in.Value, " \t\r\n")
-	return len(first) > 0 && first[0] != '{' && first[0] != '['
+	first := bytes.TrimLeft(bytes.TrimPrefix(d.in.Value, []byte("\xef\xbb\xbf")), " \t\r\n")
+	return len(first) > 0 && first[0] != '{' && first[0] != '[' && utf8.Valid(first)
 }
 
 // isEncoded reports whether the value is of another format than JSON. One without bytes is a whole message if its schema is known: all

@@ -159,8 +159,8 @@ func TestSourcesAreTriedInOrder(t *testing.T) {
 	}
 }
 
-// TestRawTakesATextBehindOtherSources: they read JSON, which an alert in words is not. Damaged JSON is no text, and JSON without an
-// id has no key where raw takes texts alone.
+// TestRawTakesATextBehindOtherSources: they read JSON, which an alert in words is not. Damaged JSON is no text, nor are bytes
+// that are no UTF-8, and JSON without an id has no key where raw takes texts alone.
 func TestRawTakesATextBehindOtherSources(t *testing.T) {
 	for _, v := range []struct{ key, payload, source, reason string }{
 		{"[{field: id}, {hash: [a]}, raw]", "AAPL crossed 178.5", "raw", ""},
@@ -174,6 +174,8 @@ func TestRawTakesATextBehindOtherSources(t *testing.T) {
 		{"[{field: id}, raw]", ` {"id":"x"`, "", "payload: "},
 		{"[{raw: text}]", `[1`, "", "payload: "},
 		{"[{field: id}, raw]", "", "", "payload: "},
+		{"[{field: id}, raw]", "\xef\xbb\xbf{\"id\":\"x\"}", "", "payload: "},
+		{"[{field: id}, raw]", "\xff\xfe\x00{", "", "payload: "},
 		{"[raw, {field: id}]", "AAPL", "raw", ""},
 		{"[{field: id}, record_key]", "AAPL", "", "payload: "},
 	} {

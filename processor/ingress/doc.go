@@ -12,9 +12,8 @@
 //	rate of the source    429 with Retry-After
 //	media type            415 for a batch of CloudEvents: it has several events
 //	content coding        415, unless the path decompresses it
-//	token                 401, 503; of the schemes that sign nothing, before the body
 //	body                  413, 408; read whole, from memory that all bodies share
-//	signature             401; before anything is parsed, but the body of signature.Adyen
+//	signature             401; a token before the body, others before anything is parsed, but the body of signature.Adyen
 //	decompression         413, 400; after the signature, unless it is of the plain body
 //	requests of the path  503 with Retry-After; only signed requests count
 //	rate of the endpoint  429 with Retry-After; only signed requests count

@@ -49,8 +49,8 @@ func TestOutcomeIsLargerThanEvents(t *testing.T) {
 	i.post("/orders", strings.Repeat(" ", 65), "Idempotency-Key", "k").problem(t, "event", "too-large", 413)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
 	token := b.tokens("orders.unique", 1)[0]
-	for what, size := range map[string]int{"over the limit": outcomeMaxBytes + 1, "over the topic's limit": outcomeMaxBytes} {
-		p := i.postOutcome("/orders", token, "completed", strings.Repeat("x", size)).problem(t, what, "too-large", 413)
+	for what, result := range map[string]string{"over the limit": strings.Repeat("x", outcomeMaxBytes+1), "over the topic's limit": padded("{}", outcomeMaxBytes-20)} {
+		p := i.postOutcome("/orders", token, "completed", result).problem(t, what, "too-large", 413)
 		if !strings.Contains(p.Detail, "with a shorter result, or without one") {
 			t.Errorf("%s: detail %q", what, p.Detail)
 		}

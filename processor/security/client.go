@@ -2,10 +2,13 @@ package security
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -52,8 +55,18 @@ func (l ClientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	switch level {
 	case kgo.LogLevelError:
 		to = slog.LevelWarn
+		if slices.ContainsFunc(keyvals, isFenced) {
+			to = slog.LevelInfo
+		}
 	case kgo.LogLevelWarn:
 		to = slog.LevelInfo
 	}
 	l.log.Log(context.Background(), to, "kafka client", append([]any{"client_message", msg}, keyvals...)...)
+}
+
+// isFenced reports whether a value of a line says that another producer has the transactional id. Who produces gets
+// the error too, and knows whether it is one: of two processes that start at the same time, one tries again.
+func isFenced(value any) bool {
+	err, ok := value.(error)
+	return ok && (errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced))
 }

@@ -62,7 +62,7 @@ func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 }
 
 // routesIn returns the routes of a file by name, without the parts that the demo
-// changes: signatures, and the header with its numbers.
+// changes: signatures, the header with its numbers, and the wait for an outcome.
 func routesIn(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var file struct{ Routes []map[string]any }
@@ -74,6 +74,8 @@ func routesIn(t *testing.T, text string) map[string]any {
 		http := r["http"].(map[string]any)
 		delete(http, "signature")
 		delete(http, "headers")
+		delete(http, "answer")
+		delete(http, "answer_timeout")
 		if outcomes, ok := http["outcomes"].(map[string]any); ok {
 			delete(outcomes, "signature")
 		}

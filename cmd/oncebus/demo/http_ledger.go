@@ -104,7 +104,7 @@ func (l *httpLedger) responded(number int, body *bodySeen, response *responseSee
 	switch {
 	case slices.Contains([]string{"duplicate", "replayed", "in_progress"}, verdict):
 		e.fate = fateDuplicate
-	case response.status == http.StatusAccepted:
+	case response.status == http.StatusAccepted, verdict == dedup.Unique.String():
 		e.fate = fateAccepted
 		if verdict == dedup.MissingKey.String() {
 			l.missingKey++
