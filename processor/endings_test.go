@@ -104,3 +104,45 @@ func TestHangingTransactionOfASender(t *testing.T) {
 		t.Error("the metric still reports it")
 	}
 }
+
+// TestManifestIsDecidedOnceWhereAMarkerIsMissing: the rows of a command are committed, and the leader says that their
+// transaction is open. The command closes it, and does not decide again over its own rows.
+func TestManifestIsDecidedOnceWhereAMarkerIsMissing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	found, err := app.Find(t.Context(), b.client, "app", b.routes)
+	must(t, err)
+	var committed, opened atomic.Int64 // the producer id of the commit
+	b.cluster.ControlKey(kmsg.EndTxn.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		if end := req.(*kmsg.EndTxnRequest); end.TransactionalID == "app-manifest" && end.Commit {
+			committed.CompareAndSwap(0, end.ProducerID)
+		}
+		return nil, nil, false
+	})
+	b.cluster.ControlKey(kmsg.DescribeProducers.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		asked := req.(*kmsg.DescribeProducersRequest).Topics
+		if committed.Load() == 0 || asked[0].Topic != "app-manifest" || opened.Add(1) > 1 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
+		open := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		open.ProducerID, open.CurrentTxnStartOffset = committed.Load(), 1
+		p := kmsg.NewDescribeProducersResponseTopicPartition()
+		p.ActiveProducers = append(p.ActiveProducers, open)
+		topic := kmsg.NewDescribeProducersResponseTopic()
+		topic.Topic, topic.Partitions = "app-manifest", append(topic.Partitions, p)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	decided := 0
+	must(t, app.ChangeRows(t.Context(), b.conn(), b.config("operator").Config, found.Topology, func(app.Rows) ([]*kgo.Record, error) {
+		decided++
+		return []*kgo.Record{{Key: []byte("x"), Value: []byte("{}")}}, nil
+	}))
+	if decided != 1 || opened.Load() < 2 {
+		t.Errorf("decided %d times after %d questions, want once, and a second look", decided, opened.Load())
+	}
+}

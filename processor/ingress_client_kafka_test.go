@@ -24,6 +24,22 @@ import (
 	"oncebus/processor/kafka"
 )
 
+// TestEventThatTheTaskWouldSkipIsNotSent: it fits compressed, and the tasks decompress less. Accepted, it would stop its
+// partition.
+func TestEventThatTheTaskWouldSkipIsNotSent(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, keyedRoutes)
+	b.batchMax = 1 << 20
+	b.ready(b.start(b.config("one")))
+	f := b.ingress("front")
+	for _, n := range []int{2 << 20, 900_000} {
+		a, err := f.try(t.Context(), submission("signals.raw", string(large(fmt.Sprint(n), 0, n, true).Value), testTime))
+		if n > b.batchMax && !errors.Is(err, front.ErrTooLarge) || n < b.batchMax && (err != nil || a.Verdict != dedup.Unique) {
+			t.Errorf("%d bytes: %+v, %v", n, a, err)
+		}
+	}
+}
+
 // TestTooLargeIsNotSent: the client refuses the event before it sends it. One that fits compressed
 // is sent, among others.
 func TestTooLargeIsNotSent(t *testing.T) {

@@ -57,12 +57,13 @@ func collectLess() {
 
 // bench is an embedded broker, a routes file, and processors that run on them.
 type bench struct {
-	t       *testing.T
-	cluster *embedded.Cluster
-	client  *kgo.Client
-	admin   *kadm.Client
-	routes  *rules.Routes
-	logs    *embedded.Log
+	batchMax int // ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES; 0 for the default
+	t        *testing.T
+	cluster  *embedded.Cluster
+	client   *kgo.Client
+	admin    *kadm.Client
+	routes   *rules.Routes
+	logs     *embedded.Log
 	// clientOpts go to the bench's own clients; a simulation puts its network here.
 	clientOpts []kgo.Opt
 	// says lets processors say how far they have read their inputs, so that stream time moves. The
@@ -133,6 +134,8 @@ func (b *bench) config(instance string) processor.Config {
 			CreateTopics:       true,
 			Start:              app.StartEarliest,
 			TransactionTimeout: 5 * time.Second,
+
+			MaxDecompressedBatchBytes: b.batchMax,
 		},
 		StateDir:       b.t.TempDir(),
 		Workers:        1,

@@ -54,12 +54,13 @@ func (f Finding) String() string { return findingNames[f] }
 // deriver.
 type Derived struct {
 	// Route takes the record. If no route matches, it is the topic's first route,
-	// with Malformed. It is nil for a topic of no route.
-	Route   *Route
-	Finding Finding
-	Key     [32]byte     // the dedup key
-	Hashed  Part         // of the value: Key is its SHA-256; zero if Key is of other bytes, or an HMAC
-	Digest  dedup.Digest // the state key
+	// with Malformed and Unmatched. It is nil for a topic of no route.
+	Route     *Route
+	Unmatched bool
+	Finding   Finding
+	Key       [32]byte     // the dedup key
+	Hashed    Part         // of the value: Key is its SHA-256; zero if Key is of other bytes, or an HMAC
+	Digest    dedup.Digest // the state key
 	// Routing is the input of the repartition hash: Digest, or for an order the
 	// digest without the bucket, so that adjacent buckets are in one task.
 	Routing dedup.Digest
@@ -169,6 +170,7 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	}
 	route, st := d.selectRoute()
 	out.Route = route
+	unmatched := st != found
 	if st == found {
 		st = d.deriveTenant(route, out)
 	}
@@ -191,6 +193,7 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	case bad:
 		*out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
+	out.Unmatched = unmatched
 	if d.isPending {
 		*out = Derived{Route: route, Finding: SchemaPending, Format: d.plan.format, Schema: d.pending, Time: in.Timestamp, Reason: out.Reason}
 		return

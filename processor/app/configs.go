@@ -115,6 +115,7 @@ func changelogConfigs(maxMessage int) map[string]string {
 type TopicLimits struct {
 	MaxBytes                int32
 	BytesSetting            string // the setting that MaxBytes is the value of
+	ReadMax                 int    // to how many bytes the app decompresses a batch of the topic, if it reads it; 0 for no bound
 	BeforeMaxMS, AfterMaxMS int64  // how far a timestamp may differ from the broker time
 	AppendTime              bool   // the broker replaces timestamps
 	Compacted               bool   // a record needs a key
@@ -174,14 +175,15 @@ func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits 
 		AppendTime:   values["message.timestamp.type"] == "LogAppendTime",
 		Compacted:    isCompacted(values),
 	}
-	if t.BatchMax > 0 && slices.Contains(t.internal(), topic) {
-		readMax := t.BatchMax
-		if topic == t.Repartition {
-			readMax += EnvelopeBytesMax
-		}
-		if readMax < int(limits.MaxBytes) {
-			limits.MaxBytes, limits.BytesSetting = int32(readMax), batchBytesSetting
-		}
+	isInternal := slices.Contains(t.internal(), topic)
+	if isInternal || slices.Contains(t.Routed, topic) || slices.Contains(t.Prepartitioned, topic) {
+		limits.ReadMax = t.BatchMax
+	}
+	if topic == t.Repartition && t.BatchMax > 0 {
+		limits.ReadMax += EnvelopeBytesMax
+	}
+	if isInternal && t.BatchMax > 0 && limits.ReadMax < int(limits.MaxBytes) {
+		limits.MaxBytes, limits.BytesSetting = int32(limits.ReadMax), batchBytesSetting
 	}
 	return limits
 }

@@ -43,10 +43,11 @@ func TestInternalMessageBytes(t *testing.T) {
 func TestInternalBatchesAreReadable(t *testing.T) {
 	topology := &Topology{App: "app", Manifest: "app-manifest", Repartition: "app-repartition", Verdicts: "app-verdicts", Prepartitioned: []string{"keyed"}, BatchMax: 4 << 20}
 	for topic, want := range map[string]TopicLimits{
-		"app-repartition":           {MaxBytes: 4<<20 + EnvelopeBytesMax, BytesSetting: batchBytesSetting},
-		"app-repartition-changelog": {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
-		"app-keyed-changelog":       {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
-		"app-verdicts":              {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting},
+		"app-repartition":           {MaxBytes: 4<<20 + EnvelopeBytesMax, BytesSetting: batchBytesSetting, ReadMax: 4<<20 + EnvelopeBytesMax},
+		"app-repartition-changelog": {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting, ReadMax: 4 << 20},
+		"app-keyed-changelog":       {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting, ReadMax: 4 << 20},
+		"app-verdicts":              {MaxBytes: 4 << 20, BytesSetting: batchBytesSetting, ReadMax: 4 << 20},
+		"keyed":                     {MaxBytes: 8 << 20, BytesSetting: maxMessageSetting, ReadMax: 4 << 20},
 		"output":                    {MaxBytes: 8 << 20, BytesSetting: maxMessageSetting},
 	} {
 		want.BeforeMaxMS, want.AfterMaxMS = Forever, Forever

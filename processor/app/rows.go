@@ -80,10 +80,9 @@ func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide fun
 // fencedPause is the time until a fenced writer of the manifest tries again.
 const fencedPause = 50 * time.Millisecond
 
-// isFenced reports whether another writer of the manifest ended a transaction, or what this one wrote
-// waits to be closed: the next writer does that.
+// isFenced reports whether another writer of the manifest ended a transaction.
 func isFenced(err error) bool {
-	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, hanging.ErrHangs)
+	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions)
 }
 
 func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
@@ -100,7 +99,7 @@ func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) (
 // transactional id. decide returns them; none writes nothing. It is called after every earlier
 // writer was fenced, so what it reads of the topic is what the records replace.
 func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*kgo.Record, error)) error {
-	w, err := s.OpenWriter(ctx, ManifestName(s.cfg.AppID), s.cfg.TransactionTimeout, []string{t.Manifest}, kgo.DefaultProduceTopic(t.Manifest))
+	w, err := s.manifestWriter(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -109,10 +108,31 @@ func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	return w.Write(ctx, func() error {
+	err = w.Write(ctx, func() error {
 		for _, rec := range records {
 			w.Produce(rec)
 		}
 		return nil
 	})
+	if errors.Is(err, hanging.ErrHangs) { // it is committed: to decide again would find its own rows
+		return s.closeManifest(ctx, t)
+	}
+	return err
+}
+
+// closeManifest closes what the last transaction of the manifest left open.
+func (s *setup) closeManifest(ctx context.Context, t *Topology) error {
+	w, err := s.manifestWriter(ctx, t)
+	if isFenced(err) {
+		return nil // the next writer has closed it
+	}
+	if err == nil {
+		w.Close()
+	}
+	return err
+}
+
+// manifestWriter returns the writer of the manifest, which fences an earlier one.
+func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*hanging.Writer, error) {
+	return s.OpenWriter(ctx, ManifestName(s.cfg.AppID), s.cfg.TransactionTimeout, []string{t.Manifest}, kgo.DefaultProduceTopic(t.Manifest))
 }

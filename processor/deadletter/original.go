@@ -200,7 +200,7 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	}
 	packed := *rec // commitRecords does it again
 	switch n := wire.RecordBytes(rec); {
-	case n > int(limits.MaxBytes) && !kafka.Precompress(&packed, int(limits.MaxBytes)):
+	case n > int(limits.MaxBytes) && !kafka.Precompress(&packed, int(limits.MaxBytes), limits.ReadMax):
 		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d, which it exceeds compressed too: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
 	case limits.Compacted && rec.Key == nil:
 		return skipf(Unfit, "no record key: topic %s is compacted and takes none without", rec.Topic)

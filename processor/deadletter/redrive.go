@@ -190,7 +190,12 @@ func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]a
 			topics = append(topics, topic)
 		}
 	}
-	return app.ReadInputLimits(ctx, c.admin, topics...)
+	limits, err := app.ReadInputLimits(ctx, c.admin, topics...)
+	for topic, l := range limits {
+		l.ReadMax = c.cfg.BatchBytesMax()
+		limits[topic] = l
+	}
+	return limits, err
 }
 
 // writer commits what is done about dead letters. There is at most one of an app that can.
@@ -247,8 +252,9 @@ func (w *writer) commitRecords(records []*kgo.Record) error {
 
 // send gives a record to the client, and one that fits into its topic only compressed alone.
 func (w *writer) send(ctx context.Context, rec *kgo.Record) error {
-	packed, most := *rec, int(w.limits[rec.Topic].MaxBytes)
-	if most == 0 || wire.RecordBytes(rec) <= most || !kafka.Precompress(&packed, most) {
+	limits := w.limits[rec.Topic]
+	packed, most := *rec, int(limits.MaxBytes)
+	if most == 0 || wire.RecordBytes(rec) <= most || !kafka.Precompress(&packed, most, limits.ReadMax) {
 		w.Produce(rec)
 		return nil
 	}

@@ -85,7 +85,7 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 	if d.Route.Prepartitioned { // else the record key is the envelope, which the output lacks
 		out.Key = rec.Key
 	}
-	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most && !kafka.Precompress(&out, most) {
+	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most && !kafka.Precompress(&out, most, 0) {
 		return tooLarge(n, d.Route.Output, most)
 	}
 	return nil
@@ -94,7 +94,7 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 // fitsTopic returns an ErrTooLarge if the record's topic would refuse it. It compresses a record
 // that fits only so.
 func fitsTopic(at *clientState, rec *kgo.Record) error {
-	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most && !kafka.Precompress(rec, most) {
+	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most && !kafka.Precompress(rec, most, at.rt.Limit(rec.Topic).ReadMax) {
 		return tooLarge(n, rec.Topic, most)
 	}
 	return nil

@@ -46,20 +46,20 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, rejected
 		}
 	}
+	// It counts for its endpoint when its body is here: a slow one counts for its source alone.
+	if err := rq.limits.verify(); err != nil {
+		return nil, s.rejectBusy(rq, err)
+	}
 	if rules.decompress.Decompressed {
 		return body, nil
 	}
 	return s.decompress(rq, rules, coding, body)
 }
 
-// authorise verifies a request, and counts it for its endpoint. If it may not go on it returns the
-// response.
+// authorise verifies a request. If it may not go on it returns the response.
 func (s *Server) authorise(rq *request, rules *bodyRules, r signature.Request, now time.Time) *response {
 	if err := rules.auth.verifyBody(r, now); err != nil {
 		return s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
-	}
-	if err := rq.limits.verify(); err != nil {
-		return s.rejectBusy(rq, err)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		rq.key = hex.EncodeToString(derived.Key[:])
 	}
 	switch {
-	case matches && route.Off && derived.Finding != rules.Keyed:
+	case matches && route.Off && !derived.Unmatched && derived.Finding != rules.Keyed:
 		if err := s.front.Submit(ctx, event, &derived); err != nil {
 			return s.respondToError(r, rq, err, route.HTTP)
 		}

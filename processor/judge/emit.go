@@ -328,8 +328,8 @@ func (e *Emitter) appendConnectHeaders(to []kgo.RecordHeader, ev *event) []kgo.R
 // fits reports whether the record fits into a batch of its topic. It compresses one that
 // fits only so: a broker judges compressed batches.
 func (e *Emitter) fits(r *kgo.Record) bool {
-	most := int(e.limitsOf(r.Topic).MaxBytes)
-	return wire.RecordBytes(r) <= most || kafka.Precompress(r, most)
+	limits := e.limitsOf(r.Topic)
+	return wire.RecordBytes(r) <= int(limits.MaxBytes) || kafka.Precompress(r, int(limits.MaxBytes), limits.ReadMax)
 }
 
 // tooLarge returns why a record of n bytes does not fit.
@@ -433,7 +433,7 @@ func (e *Emitter) conclude(ev *event) {
 
 // applyKeyPolicy applies the route's policy to an event without a key.
 func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
-	if ev.route.Off {
+	if ev.route.Off && !derived.Unmatched {
 		e.passOff(ev)
 		return
 	}

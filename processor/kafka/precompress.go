@@ -45,11 +45,18 @@ func codec(c ...kgo.CompressionCodec) kgo.Compressor {
 }
 
 // Precompress compresses a record, so that it fits into a batch of most bytes, and reports whether
-// it does. It then has to be sent alone, by a client with [WithPrecompressed].
-func Precompress(r *kgo.Record, most int) bool {
+// it does. It then has to be sent alone, by a client with [WithPrecompressed]. readMax is to how many
+// bytes the readers of its topic decompress a batch, 0 for no bound: they would skip a larger one.
+func Precompress(r *kgo.Record, most, readMax int) bool {
+	if readMax > 0 && len(r.Value) > readMax {
+		return false
+	}
 	precompressing.Lock()
 	defer precompressing.Unlock()
 	body := encodeAlone(r)
+	if readMax > 0 && len(body) > readMax {
+		return false
+	}
 	for _, c := range largeCodecs {
 		packed, kind := c.Compress(new(bytes.Buffer), body)
 		if kind == kgo.CodecNone || precompressedOverhead+len(r.Key)+len(packed) > most {

@@ -34,7 +34,7 @@ func TestLargeRecordFitsCompressed(t *testing.T) {
 	for _, r := range want {
 		sent := *r
 		if len(r.Value) > 1<<20 {
-			if !Precompress(&sent, 1<<20) || !IsPrecompressed(&sent) {
+			if !Precompress(&sent, 1<<20, 0) || !IsPrecompressed(&sent) {
 				t.Fatalf("%s does not fit", r.Key)
 			}
 			if n := len(sent.Value); n > 10_000 {
@@ -66,8 +66,22 @@ func TestRecordThatNoCodecShortensDoesNotFit(t *testing.T) {
 	value := make([]byte, 2<<20)
 	_, _ = rand.Read(value) // never fails
 	r := &kgo.Record{Value: value}
-	if Precompress(r, 1<<20) || IsPrecompressed(r) || !bytes.Equal(r.Value, value) {
+	if Precompress(r, 1<<20, 0) || IsPrecompressed(r) || !bytes.Equal(r.Value, value) {
 		t.Error("it was made to fit")
+	}
+}
+
+// TestRecordThatItsReadersSkipDoesNotFit: compressed it fits, and who reads the topic decompresses less.
+func TestRecordThatItsReadersSkipDoesNotFit(t *testing.T) {
+	t.Parallel()
+	for _, readMax := range []int{1 << 20, 2 << 20} { // the second one has no room for the rest of the batch
+		r := &kgo.Record{Value: make([]byte, 2<<20)}
+		if Precompress(r, 1<<20, readMax) || IsPrecompressed(r) {
+			t.Errorf("it fits for readers of %d bytes", readMax)
+		}
+	}
+	if r := (&kgo.Record{Value: make([]byte, 2<<20)}); !Precompress(r, 1<<20, 3<<20) {
+		t.Error("it does not fit for readers of more")
 	}
 }
 
@@ -75,7 +89,7 @@ func TestRecordThatNoCodecShortensDoesNotFit(t *testing.T) {
 func TestPrecompressedRecordIsAlone(t *testing.T) {
 	t.Parallel()
 	r := &kgo.Record{Value: make([]byte, 100_000)}
-	if !Precompress(r, 10_000) {
+	if !Precompress(r, 10_000, 0) {
 		t.Fatal("it does not fit")
 	}
 	defer func() {

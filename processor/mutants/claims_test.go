@@ -34,7 +34,7 @@ var claimList = []mutant{
 	{
 		name:  "off-only-with-a-key",
 		does:  "of a route that is switched off only the events with a key are forwarded: the others become dead letters",
-		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Off {\n		e.passOff(ev)\n		return\n	}\n", ""}},
+		edits: []edit{{"processor/judge/emit.go", "	if ev.route.Off && !derived.Unmatched {\n		e.passOff(ev)\n		return\n	}\n", ""}},
 		aims:  inScript("switches", "off-and-on-again"),
 	},
 	{

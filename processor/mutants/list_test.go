@@ -198,7 +198,7 @@ var list = []mutant{
 		name:     "large-judged-uncompressed",
 		hazards:  []string{"G17"},
 		does:     "an event that its output takes compressed is a dead letter",
-		edits:    []edit{{"processor/judge/emit.go", "<= most || kafka.Precompress(r, most)\n", "<= most || most < 0 && kafka.Precompress(r, most)\n"}},
+		edits:    []edit{{"processor/judge/emit.go", "kafka.Precompress(r, int(limits.MaxBytes), limits.ReadMax)\n", "limits.MaxBytes < 0 && kafka.Precompress(r, int(limits.MaxBytes), limits.ReadMax)\n"}},
 		aims:     inProcessor("^TestLargeEventFitsCompressed$"),
 		notInSim: "its topics take every record",
 	},
