@@ -82,7 +82,7 @@ var mistakes = []planted{
 	{
 		name: "stale-token", waits: true, does: "the outcome of a later attempt has the token of the first one under its record key",
 		edits: []string{
-			"	outcome := x.record(event.Key, token, kind)\n", "	if first[string(event.Key)] == \"\" {\n		first[string(event.Key)] = token\n	}\n	outcome := x.record(event.Key, first[string(event.Key)], kind)\n",
+			"	outcome, replyTo := x.record(event.Key, token, kind), ", "	if first[string(event.Key)] == \"\" {\n		first[string(event.Key)] = token\n	}\n	outcome, replyTo := x.record(event.Key, first[string(event.Key)], kind), ",
 			"// eventsMax is", "var first = map[string]string{}\n\n// eventsMax is",
 		},
 		breaks: []conformance.Rule{conformance.OutcomeForEach, conformance.OutcomeOnce},
