@@ -24,6 +24,23 @@ func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	return failed
 }
 
+// lossIn returns what a poll says about a partition that has lost records; nil if none has. The client
+// puts that behind the records of the same poll, and these may be from where it has gone back to:
+// whoever aborts because of them would not learn why they came, as the client says it once.
+func lossIn(fetches kgo.Fetches) (lost *kgo.FetchTopicPartition) {
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if lost == nil && isLoss(p.Err) {
+			lost = &p
+		}
+	})
+	return lost
+}
+
+func isLoss(err error) bool {
+	_, replaced := errors.AsType[*kgo.ErrDataLoss](err)
+	return replaced || errors.Is(err, kerr.OffsetOutOfRange)
+}
+
 // stopLost stops a polled partition that has lost records: unread ones, or some that
 // were processed. An operator decides how it goes on (invariant 8). The transaction must
 // abort: the client may have gone on behind the gap.
@@ -84,13 +101,12 @@ func fencedErr(fetches kgo.Fetches) error {
 // partitionErr classifies the error of a polled partition. The end of the poll's context
 // is no error, nor is a batch that waits for memory: the client fetches it again.
 func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
-	var lost *kgo.ErrDataLoss
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded), errors.Is(p.Err, kafka.ErrBudgetExhausted):
 		return nil
 	case errors.Is(p.Err, kerr.UnknownTopicID):
 		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", kafka.ErrTruncated, p.Topic, p.Err)
-	case errors.Is(p.Err, kerr.OffsetOutOfRange), errors.As(p.Err, &lost):
+	case isLoss(p.Err):
 		return x.stopLost(p)
 	}
 	if p.Topic == "" { // the client reports errors of the group so

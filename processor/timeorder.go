@@ -335,7 +335,7 @@ func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo
 // mu.
 func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 	p := o.parts[app.TaskID{Topic: t.Topic, Partition: polled.Partition}]
-	if p == nil {
+	if p == nil || isLoss(polled.Err) { // what waits is dropped with it
 		return false
 	}
 	if polled.Err == nil {

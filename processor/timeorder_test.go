@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -296,7 +297,27 @@ func TestErrorFollowsTheRecordsBeforeIt(t *testing.T) {
 		t.Error("the batch is forgotten")
 	}
 	b.want("an error with records", pollOf(b.fetched(0, 900, 12), kgo.FetchPartition{Partition: 0, Err: errors.New("broken")}), 99, "0:12", "0:broken")
-	b.want("no memory for what is not here", pollOf(b.fetched(0, 900, 20), kgo.FetchPartition{Partition: 1, Err: kafka.ErrBudgetExhausted}), 99, "1:"+kafka.ErrBudgetExhausted.Error(), "0:20")
+	lost := &kgo.ErrDataLoss{Topic: "raw", ConsumedTo: 13, ResetTo: 5}
+	b.want("records wait again", pollOf(b.fetched(0, 900, 15)), 99)
+	b.want("a loss waits for nothing", pollOf(kgo.FetchPartition{Partition: 0, Err: lost}), 0, "0:"+lost.Error())
+	b.want("no memory for what is not here", pollOf(b.fetched(0, 900, 20), kgo.FetchPartition{Partition: 1, Err: kafka.ErrBudgetExhausted}), 99, "1:"+kafka.ErrBudgetExhausted.Error(), "0:15", "0:20")
+}
+
+// TestLossComesBeforeTheRecordsBehindIt: the client has gone back to where a new leader has other records, hands them out, and
+// says why behind them.
+func TestLossComesBeforeTheRecordsBehindIt(t *testing.T) {
+	t.Parallel()
+	lost := &kgo.ErrDataLoss{Topic: "raw", Partition: 1, ConsumedTo: 250, ResetTo: 200}
+	records := pollOf(kgo.FetchPartition{Partition: 1, Records: []*kgo.Record{{Topic: "raw", Partition: 1, Offset: 200}}}, kgo.FetchPartition{Partition: 2, Err: errors.New("broken")})
+	for _, err := range []error{lost, kerr.OffsetOutOfRange} {
+		got := lossIn(append(slices.Clone(records), pollOf(kgo.FetchPartition{Partition: 1, Err: err})...))
+		if got == nil || got.Partition != 1 || !errors.Is(got.Err, err) {
+			t.Errorf("%v: found %v", err, got)
+		}
+	}
+	if got := lossIn(records); got != nil {
+		t.Errorf("without a loss: %v", got)
+	}
 }
 
 // TestWhatWaitsIsDropped: of partitions that are gone, of those that come back, and at a reset, after

@@ -213,6 +213,9 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 // process processes one poll, partition by partition, and all of it: the session commits
 // what was polled, not what was processed (A5).
 func (x *transactions) process(fetches kgo.Fetches) error {
+	if lost := lossIn(fetches); lost != nil {
+		return x.partitionErr(lost)
+	}
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if failed == nil {
