@@ -81,7 +81,7 @@ func badRecords() []badRecord {
 		ids("member name twice", "invalid", "id", `{"id":"7","id":"8"}`),
 		ids("empty payload", "invalid", "", ""),
 		{name: "null payload", input: "ids.raw", verdict: "invalid", record: &kgo.Record{Key: []byte("k")}},
-		ids("too large for the output", "invalid", "max.message.bytes", fmt.Sprintf(`{"id":"large","text":%q}`, strings.Repeat("x", 30_000))),
+		ids("too large for the output", "invalid", "max.message.bytes", fmt.Sprintf(`{"id":"large","text":%q}`, noise(30_000))),
 		hashes("number beyond float64", "", `{"a":1e400,"b":1}`),
 		hashes("deep nesting", "", `{"a":`+nested+`,"b":1}`),
 		hashes("half of a surrogate pair", "", `{"a":"\ud800","b":1}`),
@@ -95,7 +95,7 @@ func badRecords() []badRecord {
 	}
 	future := ids("far future", "invalid", "ahead", `{"id":"future"}`)
 	future.record.Timestamp = time.Now().AddDate(1, 0, 0).Truncate(time.Millisecond)
-	large := ids("too large for the dead-letter topic too", "invalid", "max.message.bytes", fmt.Sprintf(`{"id":"larger","text":%q}`, strings.Repeat("x", 600_000)))
+	large := ids("too large for the dead-letter topic too", "invalid", "max.message.bytes", fmt.Sprintf(`{"id":"larger","text":%q}`, noise(600_000)))
 	large.cut = true
 	return append(all, future, large)
 }

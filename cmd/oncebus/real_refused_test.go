@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -22,15 +23,18 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// incompressible makes a record with this many bytes of text that no codec shortens.
+// noise returns n characters that no codec shortens by half.
+func noise(n int) string {
+	raw := make([]byte, n)
+	_, _ = rand.Read(raw) // never fails
+	return base64.RawStdEncoding.EncodeToString(raw)[:n]
+}
+
+// incompressible makes a record with this many bytes of text that no codec shortens by half.
 func (w *world) incompressible(id string, bytes int) *kgo.Record {
-	raw := make([]byte, bytes*3/4)
-	for i := range raw {
-		raw[i] = byte(w.rng.Uint32())
-	}
 	return &kgo.Record{
 		Topic: w.topic("ids.raw"), Partition: int32(w.rng.IntN(realPartitions)), Key: []byte(id), Timestamp: time.Now().Truncate(time.Millisecond),
-		Value: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, base64.RawStdEncoding.EncodeToString(raw)),
+		Value: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, noise(bytes)),
 	}
 }
 
