@@ -29,8 +29,10 @@ type forgotten struct {
 }
 
 const (
-	forgottenOrder   = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000000000,"clientOrderId":"c","requestId":"r1"}`
-	forgottenWebhook = `{"eventId":"w1","resourceId":"r","eventType":"t"}`
+	forgottenOrder        = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000000000,"clientOrderId":"c","requestId":"r1"}`
+	forgottenModification = `{"action":"modify","account":"A","orderId":"X-7","limit":178.5,"requestId":"r2"}`
+	forgottenClose        = `{"action":"close","account":"A","symbol":"X","timestamp":1700000000000,"requestId":"r3"}`
+	forgottenWebhook      = `{"eventId":"w1","resourceId":"r","eventType":"t"}`
 )
 
 func always(args ...string) func(*kgo.Record) []string {
@@ -43,7 +45,11 @@ var forgottenRoutes = map[string]forgotten{
 		args: always("--route", "operations", "--id", "a", "--id", "r1", "--id", "grant")},
 	"economy-webhooks": {input: "economy.webhooks.raw", event: `{"eventId":"e1"}`, output: "economy.webhooks.unique", args: always("--id", "e1")},
 	"orders":           {input: "orders.raw", event: forgottenOrder, output: "orders.unique", outcomes: "orders.outcomes", stdin: forgottenOrder, args: always("--route", "orders")},
-	"signals":          {input: "signals.raw", event: `{"traceId":"t-1"}`, output: "signals.unique", stdin: "t-1\nnever-seen\n", args: always("--file", "-", "--route", "signals")},
+	"order-modifications": {input: "orders.raw", event: forgottenModification, output: "orders.unique", outcomes: "orders.outcomes", stdin: forgottenModification,
+		args: always("--route", "order-modifications")},
+	"order-closes": {input: "orders.raw", event: forgottenClose, output: "orders.unique", outcomes: "orders.outcomes", stdin: forgottenClose,
+		args: always("--route", "order-closes")},
+	"signals": {input: "signals.raw", event: `{"traceId":"t-1"}`, output: "signals.unique", stdin: "t-1\nnever-seen\n", args: always("--file", "-", "--route", "signals")},
 	"account-changes": {input: "operations.raw", event: `{"requestId":"r2","operation":"reset","userId":"u"}`, output: "operations.run", outcomes: "operations.outcomes",
 		args: func(first *kgo.Record) []string {
 			return []string{"--record", fmt.Sprintf("%s/%d/%d", first.Topic, first.Partition, first.Offset)}
