@@ -26,7 +26,7 @@ func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 
 // lossIn returns what a poll says about a partition that has lost records; nil if none has. The client
 // puts that behind the records of the same poll, and these may be from where it has gone back to:
-// whoever aborts because of them would not learn why they came, as the client says it once.
+// a worker that aborts because of them would not learn why they came, as the client says it once.
 func lossIn(fetches kgo.Fetches) (lost *kgo.FetchTopicPartition) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if lost == nil && isLoss(p.Err) {

@@ -29,13 +29,16 @@ func (t *tree) commands(files []string) []string {
 	if kinds[needAll] {
 		return []string{everything}
 	}
+	if kinds[needLibraries] {
+		return slices.Concat([]string{"make race"}, mutantsOf(files), []string{
+			"make fuzz", "make sim SEEDS=30", "make check-deployments", "make full RUN='^Test(Real|System)'", "make release-check", "make fault-rows",
+		})
+	}
 	var lines []string
 	if raced := t.withTests(t.touched(files)); len(raced) > 0 {
 		lines = append(lines, "make race"+inPackages(raced))
 	}
-	if changed := goFiles(files); len(changed) > 0 {
-		lines = append(lines, "make mutants CONTROL=skip FILES='"+strings.Join(changed, " ")+"'")
-	}
+	lines = append(lines, mutantsOf(files)...)
 	if fuzzed := t.withFuzz(files); kinds[needFuzz] {
 		lines = append(lines, "make fuzz")
 	} else if len(fuzzed) > 0 {
@@ -59,6 +62,15 @@ func (t *tree) commands(files []string) []string {
 		lines = append(lines, "make fault-rows FAULTS="+strings.Join(distinct(faults), ","))
 	}
 	return lines
+}
+
+// mutantsOf returns the command that plants the mutants of some files, if they may have any.
+func mutantsOf(files []string) []string {
+	changed := goFiles(files)
+	if len(changed) == 0 {
+		return nil
+	}
+	return []string{"make mutants CONTROL=skip FILES='" + strings.Join(changed, " ") + "'"}
 }
 
 // part returns part k of n of everything. Each package with many tests gives every n-th of them to each part, so that the parts
