@@ -41,7 +41,7 @@ var edgeList = []mutant{
 		name:     "lost-producer-unnamed",
 		hazards:  []string{"A14"},
 		does:     "a worker whose producer another process fenced does not say so",
-		edits:    []edit{{"processor/twins.go", "	return fenced && w.txns", "	return !fenced && w.txns"}},
+		edits:    []edit{{"processor/twins.go", "	w.log.Error(\"fenced by another", "	w.log.Debug(\"fenced by another"}},
 		aims:     inProcessor("^TestOtherProducerIsNamed$"),
 		notInSim: "no two processes have one name",
 	},
