@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -236,6 +237,15 @@ func (t *traffic) eventTime(ms int64) int64 {
 	return ms + []int64{-year, -50_000, -30_000, -26_000, -8_000, -1_000, 1_000, 1_900, 5_000, year}[t.rng.IntN(10)]
 }
 
+// noise returns n characters that no codec shortens by half.
+func (t *traffic) noise(n int) string {
+	raw := make([]byte, n*3/4)
+	for i := range raw {
+		raw[i] = byte(t.rng.Uint32())
+	}
+	return base64.RawStdEncoding.EncodeToString(raw)
+}
+
 // produce sends one record of an event. It blocks while the client's buffer is full,
 // as in an outage of the broker.
 func (t *traffic) produce(route, partition int, id string, now time.Time, at int64) {
@@ -244,15 +254,15 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	if t.rng.IntN(3) > 0 {
 		r.Key = fmt.Appendf(nil, "k%d", t.rng.IntN(500))
 	}
-	pad := t.rng.IntN(100)
+	pad := strings.Repeat("x", t.rng.IntN(100))
 	switch t.rng.IntN(50_000) {
 	case 0:
-		pad = 1<<20 + t.rng.IntN(100_000)
+		pad = t.noise(3<<19 + t.rng.IntN(100_000)) // over 1 MiB compressed, too
 		t.rows["t3"]++
 	case 1, 2, 3:
-		pad = 100_000
+		pad = strings.Repeat("x", 100_000)
 	}
-	r.Value = fmt.Appendf(nil, `{"n":%d,"pad":"%s"}`, t.rng.IntN(1_000_000), strings.Repeat("x", pad))
+	r.Value = fmt.Appendf(nil, `{"n":%d,"pad":"%s"}`, t.rng.IntN(1_000_000), pad)
 	if t.rng.IntN(odd) < 5 {
 		t.rows["t3"]++
 		id = t.spoil(route, r)
