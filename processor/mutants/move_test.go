@@ -126,13 +126,6 @@ var moveList = []mutant{
 		notInSim: "it moves nothing",
 	},
 	{
-		name:     "moved-counts-wait",
-		does:     "after a move the counts of the keys are known with the next event of each task only",
-		edits:    []edit{{"processor/promotion.go", "	return recounted || hold", "	return !recounted && hold"}},
-		aims:     inProcessor("^TestCountsMove$"),
-		notInSim: "it moves nothing",
-	},
-	{
 		name:     "start-removes-live-state",
 		does:     "a start removes the local state of tasks that run, or that a move fills",
 		edits:    []edit{{"processor/app/topology.go", "		return number < t.Generation\n", "		return number <= t.Generation\n"}},
