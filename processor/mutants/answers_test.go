@@ -117,7 +117,7 @@ var answerList = []mutant{
 	{
 		name:     "reused-key-pages",
 		does:     "a client that uses a key again counts as a collision that pages",
-		edits:    []edit{{"processor/judge/collision.go", "if ev.route.Collision != rules.Reject {", "if ev.verdict != dedup.Collision {"}},
+		edits:    []edit{{"processor/judge/collision.go", "if ev.route.Collision != rules.Reject {", "if ev.route.Collision != rules.Drop {"}},
 		aims:     []suite{judgeSuite.aimed("^TestScripts$/^claims$")},
 		notInSim: "it reads no alert",
 	},
