@@ -168,7 +168,6 @@ var claimList = []mutant{
 		name: "lease-by-the-machines-clock",
 		does: "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
 		edits: []edit{
-			{"processor/judge/claim.go", "import (\n", "import (\n\t\"time\"\n"},
 			{"processor/judge/claim.go", "Key: key, ReceivedAt: ev.brokerTime,", "Key: key, ReceivedAt: time.Now().UnixMilli(),"},
 		},
 	},
