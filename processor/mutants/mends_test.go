@@ -172,14 +172,6 @@ var mendList = []mutant{
 		notInSim: "the aimed test shows it at once",
 	},
 	{
-		name:     "envelope-counts-for-the-output",
-		hazards:  []string{"H4"},
-		does:     "the ingress refuses an event that its output takes, because it counts the envelope",
-		edits:    []edit{{"processor/front/limits.go", "	if d.Route.Prepartitioned { // else", "	if rec.Key != nil { // else"}},
-		aims:     []suite{ingressSuite.aimed("^TestTooLargeForTheOutput$")},
-		notInSim: "its topics have no such limit",
-	},
-	{
 		name:     "step-gets-an-empty-value",
 		does:     "a value that trim leaves empty makes the record invalid by the next step",
 		edits:    []edit{{"dedup/rules/normalise.go", "		if len(s.text) == 0 {\n", "		if len(s.text) < 0 {\n"}},
