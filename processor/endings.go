@@ -105,17 +105,11 @@ func (w *worker) register(ctx context.Context) error {
 // anyLast returns all that a transaction of the worker may have written to.
 func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 	t := w.rt.Topology
-	topics, err := app.DescribeTopics(ctx, w.admin, t.Written()...)
+	partitions, err := app.PartitionsOf(ctx, w.admin, t.Written()...)
 	if err != nil {
 		return nil, err
 	}
-	last := w.last(kadm.TopicsSet{}, t.Numbers(w.member.subscribed()))
-	for name, topic := range topics {
-		for p := range topic.Partitions {
-			last.Partitions.Add(name, p)
-		}
-	}
-	return last, nil
+	return w.last(partitions, t.Numbers(w.member.subscribed())), nil
 }
 
 // last returns a transaction of the worker that wrote to partitions and committed offsets.

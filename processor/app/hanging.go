@@ -20,15 +20,9 @@ const hangingPause = 2 * time.Second
 // OpenWriter registers a transactional id, which fences another Writer of it. topics are all that a
 // Writer of the id may have written to: what its last transaction left open there is closed first.
 func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration, topics []string, options ...kgo.Opt) (*hanging.Writer, error) {
-	found, err := DescribeTopics(ctx, c.Admin, topics...)
+	partitions, err := PartitionsOf(ctx, c.Admin, topics...)
 	if err != nil {
 		return nil, err
-	}
-	partitions := kadm.TopicsSet{}
-	for name, topic := range found {
-		for p := range topic.Partitions {
-			partitions.Add(name, p)
-		}
 	}
 	closer := &hanging.Closer{Client: c.Client, Admin: c.Admin, Options: c.Options, Log: c.Log, Waits: func(reason string) {
 		if reason != "" {
@@ -36,6 +30,21 @@ func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration,
 		}
 	}}
 	return closer.Open(ctx, id, partitions, timeout, options...)
+}
+
+// PartitionsOf returns the partitions that topics have now, those that were added among them.
+func PartitionsOf(ctx context.Context, admin *kadm.Client, topics ...string) (kadm.TopicsSet, error) {
+	found, err := DescribeTopics(ctx, admin, topics...)
+	if err != nil {
+		return nil, err
+	}
+	all := kadm.TopicsSet{}
+	for name, topic := range found {
+		for p := range topic.Partitions {
+			all.Add(name, p)
+		}
+	}
+	return all, nil
 }
 
 // hangingFacts are what leaders and coordinators say about open transactions.
