@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// commands returns what a change of files needs, in the order in which it runs.
+// commands returns what a change of files needs, in the order in which it runs: mutants at the end, since they can be cut short.
 func (t *tree) commands(files []string) []string {
 	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{} // an empty row of faults is all of them
 	for _, file := range files {
@@ -30,15 +30,14 @@ func (t *tree) commands(files []string) []string {
 		return []string{everything}
 	}
 	if kinds[needLibraries] {
-		return slices.Concat([]string{"make race"}, mutantsOf(files), []string{
-			"make fuzz", "make sim SEEDS=30", "make check-deployments", "make full RUN='^Test(Real|System)'", "make release-check", "make fault-rows",
-		})
+		return append([]string{
+			"make race", "make fuzz", "make sim SEEDS=30", "make check-deployments", "make full RUN='^Test(Real|System)'", "make release-check", "make fault-rows",
+		}, mutantsOf(files)...)
 	}
 	var lines []string
 	if raced := t.withTests(t.touched(files)); len(raced) > 0 {
 		lines = append(lines, "make race"+inPackages(raced))
 	}
-	lines = append(lines, mutantsOf(files)...)
 	if fuzzed := t.withFuzz(files); kinds[needFuzz] {
 		lines = append(lines, "make fuzz")
 	} else if len(fuzzed) > 0 {
@@ -61,7 +60,7 @@ func (t *tree) commands(files []string) []string {
 	} else if len(faults) > 0 {
 		lines = append(lines, "make fault-rows FAULTS="+strings.Join(distinct(faults), ","))
 	}
-	return lines
+	return append(lines, mutantsOf(files)...)
 }
 
 // mutantsOf returns the command that plants the mutants of some files, if they may have any.

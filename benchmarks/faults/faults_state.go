@@ -429,7 +429,8 @@ func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 		return nil, nil, err
 	}
 	if mountSmall(s.stateDir()) == nil {
-		return nil, func() error { return errors.Join(unmount(s.stateDir()), loseStores(s)) }, nil
+		// The default of the program, which the harness switches off for the machine's own disk.
+		return []string{"DISK_MIN_FREE_PERCENT=10"}, func() error { return errors.Join(unmount(s.stateDir()), loseStores(s)) }, nil
 	}
 	space, err := state.DiskSpace(s.stateDir())
 	if err != nil {

@@ -36,8 +36,6 @@ func (c spec) environ() []string {
 		More: []string{
 			"PARTITIONS=" + strconv.Itoa(c.partitions), "WORKERS=" + strconv.Itoa(c.workers), "COMMIT_INTERVAL=" + c.s.commitInterval.String(),
 			"STATE_FLUSH_AGE=" + c.s.flushAge.String(), "SESSION_TIMEOUT=" + c.s.sessionTimeout.String(), "STANDBY=" + strconv.FormatBool(c.standby),
-			// The disk of a build machine is full of other things, and tasks pause below a tenth.
-			"DISK_MIN_FREE_PERCENT=1", "DISK_START_MIN_FREE_PERCENT=1",
 		},
 	}.Environ()...)
 }

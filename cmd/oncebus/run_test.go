@@ -79,6 +79,7 @@ func runEnviron(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{
 		"ONCEBUS_ROUTES=" + clitest.WriteFile(t, "routes.yaml", keyRoutes), "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=test",
+		"ONCEBUS_DISK_MIN_FREE_PERCENT=0", "ONCEBUS_DISK_START_MIN_FREE_PERCENT=0",
 		"ONCEBUS_CREATE_TOPICS=true", "ONCEBUS_WORKERS=1", "ONCEBUS_PARTITIONS=2", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 	}, more...)
 }

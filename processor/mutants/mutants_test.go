@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
@@ -108,6 +109,7 @@ var catalogue = slices.Concat(list, claimList, trimList, checkpointList, budgetL
 // missing, or if it does not compile. With ONCEBUS_MUTANTS_SIM=n only the
 // simulation runs, and must find within n seeds those that it can find. ONCEBUS_MUTANTS_PART=k/n
 // plants each n-th mutant only, from number k on. ONCEBUS_MUTANTS_FILES plants those that concern one of these files.
+// From ONCEBUS_MUTANTS_UNTIL on, in seconds since 1970, no mutant is planted; the order differs with it, so that no mutant is always the one left out.
 func TestMutants(t *testing.T) {
 	sim := 0
 	if s := os.Getenv("ONCEBUS_MUTANTS_SIM"); s != "" {
@@ -123,10 +125,12 @@ func TestMutants(t *testing.T) {
 	}
 	part, parts := partOf(t)
 	files := strings.Fields(os.Getenv("ONCEBUS_MUTANTS_FILES"))
+	until := untilOf(t)
 	table := &table{}
-	turns := make(chan struct{}, atATime)
+	caches := turns(t)
 	t.Run("planted", func(t *testing.T) {
-		for i, m := range catalogue {
+		for _, i := range rand.New(rand.NewPCG(uint64(until.Unix()), 0)).Perm(len(catalogue)) { //nolint:gosec // an order, no secret
+			m := catalogue[i]
 			if i%parts != part || len(files) > 0 && !m.concerns(t, files) {
 				continue
 			}
@@ -136,9 +140,13 @@ func TestMutants(t *testing.T) {
 			}
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel()
-				turns <- struct{}{}
-				defer func() { <-turns }()
-				table.try(t, &m, sim)
+				cache := <-caches
+				defer func() { caches <- cache }()
+				if time.Now().After(until) {
+					table.skip(m.name, "the time was over")
+					return
+				}
+				table.try(t, &m, sim, cache)
 			})
 		}
 	})
@@ -157,6 +165,20 @@ func partOf(t *testing.T) (part, parts int) {
 	}
 	t.Logf("part %d of %d", part, parts)
 	return part, parts
+}
+
+// untilOf returns the time after which no mutant is planted.
+func untilOf(t *testing.T) time.Time {
+	t.Helper()
+	text := os.Getenv("ONCEBUS_MUTANTS_UNTIL")
+	if text == "" {
+		return time.Now().AddDate(1, 0, 0)
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("ONCEBUS_MUTANTS_UNTIL=%s: want seconds since 1970", text)
+	}
+	return time.Unix(seconds, 0)
 }
 
 // concerns reports whether the mutant is in one of the files, or a test in one of them aims at it.
@@ -215,7 +237,7 @@ func control(t *testing.T, sim int) {
 	}
 	dir := t.TempDir()
 	for _, s := range suites {
-		if f := runSuite(t, s, "", dir); f.kind != passed {
+		if f := runSuite(t, s, "", dir, &buildCache{}); f.kind != passed {
 			t.Errorf("%s: %v", s.name, f)
 		}
 	}
@@ -224,8 +246,9 @@ func control(t *testing.T, sim int) {
 // try plants one mutant and runs the suites until one fails. A test that waited in
 // vain is no evidence, because the machine may be slow: every mutant has an effect
 // that a test can find.
-func (tb *table) try(t *testing.T, m *mutant, sim int) {
+func (tb *table) try(t *testing.T, m *mutant, sim int, cache *buildCache) {
 	t.Helper()
+	cache.forNext(t)
 	began := time.Now()
 	dir := t.TempDir()
 	overlay := plant(t, m, dir)
@@ -238,7 +261,7 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 	}
 	inVain := ""
 	for _, s := range suites {
-		switch f := runSuite(t, s, overlay, dir); {
+		switch f := runSuite(t, s, overlay, dir, cache); {
 		case f.kind == failed:
 			tb.add(m.name, s.name+": "+f.String(), time.Since(began), true)
 			t.Logf("%s %v: caught by %s: %v", m.does, m.hazards, s.name, f)
@@ -311,7 +334,7 @@ func plant(t *testing.T, m *mutant, dir string) string {
 
 // runSuite compiles a suite, once per directory, and runs it in the directory of its
 // test data.
-func runSuite(t *testing.T, s suite, overlay, dir string) finding {
+func runSuite(t *testing.T, s suite, overlay, dir string, cache *buildCache) finding {
 	t.Helper()
 	binary := filepath.Join(dir, s.pkg+s.tags+".test")
 	if _, err := os.Stat(binary); err != nil {
@@ -322,6 +345,9 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 		}
 		build := exec.CommandContext(t.Context(), "go", append(args, "./"+s.pkg)...)
 		build.Dir = module
+		if cache.dir != "" {
+			build.Env = append(os.Environ(), "GOCACHE="+cache.dir)
+		}
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("does not compile: %v\n%s", err, out)
 		}
@@ -330,8 +356,8 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	defer cancel()
 	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, fmt.Sprint("-test.short=", s.short), "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
 	run.Dir = filepath.Join(module, s.pkg)
-	// Else a defect that a property finds would leave a file in the test data.
-	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true", "ONCEBUS_TEST_WAIT=45s"), s.env...)
+	// Else a defect that a property finds would leave a file in the test data. A suite that panics or is killed removes no directory of its tests.
+	run.Env = append(append(os.Environ(), "RAPID_NOFAILFILE=true", "ONCEBUS_TEST_WAIT=45s", "TMPDIR="+dir), s.env...)
 	// A suite may leave child processes; they are killed too.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }

@@ -138,7 +138,7 @@ func TestSelectionCatchesASample(t *testing.T) {
 	if err != nil || seedErr != nil || n < 1 {
 		t.Fatalf("ONCEBUS_MUTANTS_SAMPLE=%s: want a number and a seed, as 60/1", text)
 	}
-	turns := make(chan struct{}, atATime)
+	caches := turns(t)
 	order := rand.New(rand.NewPCG(number, 0)).Perm(len(catalogue))
 	planted := 0
 	for _, i := range order {
@@ -149,14 +149,15 @@ func TestSelectionCatchesASample(t *testing.T) {
 		planted++
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			turns <- struct{}{}
-			defer func() { <-turns }()
+			cache := <-caches
+			defer func() { caches <- cache }()
+			cache.forNext(t)
 			dir := t.TempDir()
 			overlay := plant(t, m, dir)
 			var found []string
 			for _, s := range slices.Concat(m.aims, m.ownPackages()) {
 				s.short = true
-				f := runSuite(t, s, overlay, dir)
+				f := runSuite(t, s, overlay, dir, cache)
 				if f.kind == failed {
 					t.Logf("%s: caught by %s", m.does, f)
 					return

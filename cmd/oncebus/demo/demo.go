@@ -133,6 +133,8 @@ func (d *demo) configure(environ []string, stateDir string) error {
 		"ONCEBUS_WORKERS="+strconv.Itoa(workerCount),
 		"ONCEBUS_CREATE_TOPICS=true",
 		"ONCEBUS_STATE_DIR="+stateDir,
+		// A laptop whose disk is 95 % full can run the demo: it stores a few MB.
+		"ONCEBUS_DISK_MIN_FREE_PERCENT=0", "ONCEBUS_DISK_START_MIN_FREE_PERCENT=0",
 	))
 	if err := errors.Join(err, s.Validate()); err != nil {
 		return err

@@ -28,6 +28,8 @@ func (s Settings) Environ() []string {
 	settings := []string{
 		"BROKERS=" + strings.Join(s.Brokers, ","), "APP_ID=" + s.AppID, "INSTANCE_ID=" + s.Instance, "ROUTES=" + s.Routes,
 		"STATE_DIR=" + s.StateDir, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
+		// The disk of a machine that builds and tests is full of other things, and by default tasks pause below a tenth.
+		"DISK_MIN_FREE_PERCENT=0", "DISK_START_MIN_FREE_PERCENT=0",
 	}
 	var env []string
 	for _, setting := range append(settings, s.More...) {
