@@ -265,7 +265,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			name: "secret", routes: withSecret,
 			first:  func(cfg *processor.Config) { secret(cfg, "sixteen bytes...") },
 			change: func(_ *bench, cfg *processor.Config) { secret(cfg, "sixteen bytes of another") },
-			want:   []string{"ONCEBUS_KEY_SECRET is not the secret of the stored keys", "set the old secret", useOtherApp},
+			want:   []string{"ONCEBUS_KEY_SECRET is not the secret of the stored keys", "set the old secret, with the white space", useOtherApp},
 			undo:   func(_ *bench, cfg *processor.Config) { secret(cfg, "sixteen bytes...") },
 		},
 		{

@@ -55,13 +55,13 @@ func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 
 // keep copies the paths below node of the value at i. It returns the index after
 // the value, and whether the value has one of the paths. A member without one is left
-// out, be it absent, null, an empty container or a number where the path goes on. An array
+// out, be it absent, an empty container or a number where the path goes on. An array
 // element without one becomes null, so that later elements have the same index;
 // trailing ones are left out.
 func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)
-		return append(dst, b[i:end]...), end, b[i] != 'n' // null counts as absent, as in every source
+		return append(dst, b[i:end]...), end, true // also null: a stored key of this source has it
 	}
 	if b[i] != '{' && b[i] != '[' {
 		return append(dst, "null"...), skipValue(b, i), false

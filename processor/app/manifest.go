@@ -238,7 +238,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		case "":
 			m.SecretCheck, changed = check, true
 		default:
-			refuse("ONCEBUS_KEY_SECRET is not the secret of the stored keys: set the old secret, or use another ONCEBUS_APP_ID")
+			refuse("ONCEBUS_KEY_SECRET is not the secret of the stored keys: set the old secret, with the white space at its ends, or use another ONCEBUS_APP_ID")
 		}
 	}
 	return changed, errors.Join(mistakes...)

@@ -105,6 +105,9 @@ func (k *keyring) read(s *secret) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if err := security.CheckClean(value); err != nil {
+			return "", fmt.Errorf("%s %w", s.source.Path, err)
+		}
 	}
 	if value == "" {
 		return "", nil

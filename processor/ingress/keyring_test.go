@@ -53,9 +53,10 @@ func TestRotation(t *testing.T) {
 	kafkatest.ReplaceFile(t, current, nil)
 	now = now.Add(reloadInterval)
 	good("the new secret of A")
+	kafkatest.ReplaceFile(t, current, []byte("the new secret of A\n\n"))
 	now = now.Add(reloadInterval)
 	good("the new secret of A")
-	if i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "failed") != 1 ||
+	if i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "failed") != 2 ||
 		i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "ok") != 3 {
 		t.Error("the reloads are not counted")
 	}

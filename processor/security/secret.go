@@ -69,34 +69,40 @@ func (s *credentials) secret(kind string, value Secret, path SecretPath) func() 
 	}
 }
 
-// ReadSecret returns the secret in a file, see CleanSecret. An empty file is an error.
+// ReadSecret returns the content of a file without one final line break, which editors and echo
+// append. An empty file is an error.
 func ReadSecret(path string) (string, error) {
 	content, err := readFile(path)
 	if err != nil {
 		return "", err
 	}
-	value, err := CleanSecret(content)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%s %w", path, err)
-	case value == "":
+	value := withoutLineBreak(content)
+	if value == "" {
 		return "", fmt.Errorf("%s is empty, want the secret", path)
 	}
 	return value, nil
 }
 
-// CleanSecret returns the secret in the content of a file or variable, without a final line break,
-// which editors and echo append. What else is around a secret by mistake is an error: with it no
-// signature would fit, and no key.
+func withoutLineBreak(content string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
+}
+
+// CleanSecret returns the secret of a signature in a variable, read as one in a file, and CheckClean of it.
 func CleanSecret(content string) (string, error) {
-	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
+	value := withoutLineBreak(content)
+	return value, CheckClean(value)
+}
+
+// CheckClean returns an error if the secret of a signature has around it what is there by mistake: no
+// signature of its senders would fit. The key secret may have it, as in a running app.
+func CheckClean(value string) error {
 	switch {
 	case strings.HasPrefix(value, "\ufeff"):
-		return "", errors.New("begins with a byte order mark (EF BB BF), which is part of no secret: save it without")
+		return errors.New("begins with a byte order mark (EF BB BF), which is part of no secret: save it without")
 	case strings.TrimSpace(value) != value:
-		return "", errors.New("begins or ends with white space or a second line break, which is part of no secret: take it out")
+		return errors.New("begins or ends with white space or a second line break, which is part of no secret: take it out")
 	}
-	return value, nil
+	return nil
 }
 
 // CheckSecret returns an error if a route requires the key secret and c lacks it, or has one that is

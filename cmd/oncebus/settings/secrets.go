@@ -77,21 +77,13 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 }
 
 // loadSecretFiles sets NAME in variables to the secret in the file that NAME_FILE names, for every
-// secret, and returns the paths by NAME. A secret in a variable is read as one in a file.
+// secret, and returns the paths by NAME. What is in a variable is the secret as it stands.
 func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
 	paths = map[string]string{}
 	for _, s := range table {
 		file := s.Name + "_FILE"
 		path := variables[file]
-		if !s.Secret || path == "" && variables[s.Name] == "" {
-			continue
-		}
-		if path == "" {
-			value, err := security.CleanSecret(variables[s.Name])
-			if err != nil {
-				mistakes = append(mistakes, fmt.Errorf("%s %w", s.Name, err))
-			}
-			variables[s.Name] = value
+		if !s.Secret || path == "" {
 			continue
 		}
 		if variables[s.Name] != "" {
