@@ -93,3 +93,38 @@ func TestNightlyBatchIsNotLate(t *testing.T) {
 	}
 	b.awaitKeys(i, 3, 2)
 }
+
+// TestKeysOfARemovedRouteGo: when no route has a namespace any more, its keys go after their retention in
+// broker time, whether event time goes on without events or not. They are shown until then, and an
+// export has none that decides nothing. The route comes back without them, and its live events are
+// judged.
+func TestKeysOfARemovedRouteGo(t *testing.T) {
+	t.Parallel()
+	for name, event := range map[string]string{"of the record": timeOfRecord, "of a field that stands": timeOfField} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			brief := briefRoutes(event)
+			both := brief + strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(brief)
+			b := newBench(t, both)
+			b.createTopic("signals.raw", 1)
+			b.createTopic("alerts.raw", 1)
+			i := b.ready(b.startWith(b.config("one"), often))
+			b.produce(renamed("alerts.raw", []*kgo.Record{timedSignal("a", 0, testTime)})...)
+			b.drain(i, "alerts.raw")
+			b.apply(brief)
+			b.taken(2, i)
+			b.awaitKeys(i, 1, 0)
+			if _, e := b.export(b.transfers(b.config("operator"))); e.Namespaces["alerts"] != 0 {
+				t.Errorf("exported: %v", e.Namespaces)
+			}
+			b.apply(both)
+			b.taken(3, i)
+			again := timedSignal("a", 0, time.Now().UnixMilli())
+			b.produce(renamed("alerts.raw", []*kgo.Record{again, again})...)
+			b.drain(i, "alerts.raw")
+			if out := b.outputs("alerts.unique"); out["k-a"] != "unique unique" || len(b.read("dead")) > 0 {
+				t.Errorf("came out: %v; dead letters: %d", out, len(b.read("dead")))
+			}
+		})
+	}
+}

@@ -59,8 +59,14 @@ type App struct {
 	// there are none: stream time is then the highest event time that a task has met.
 	Sources map[uint8][]uint16
 	// GoesOn has the namespace ids whose stream time goes on without events, at the pace of broker
-	// time: those of which every route in force says so, or takes the record's timestamp.
+	// time: those of which every route in force says so, or takes the record's timestamp. Of a
+	// namespace without one the routes of older sets say it.
 	GoesOn [256]bool
+	// RetiredUntil has, by the ids of namespaces without a route in force, the broker time in Unix ms
+	// from which on their rows decide nothing: one retention after the set without the route.
+	RetiredUntil map[uint8]int64
+	// former has a route for each namespace whose key rule a promotion replaced, see Kept.
+	former []*Route
 	// FailOpen has, by the topic of a task, the namespace ids of its routes
 	// with on_state_failure: fail_open.
 	FailOpen map[string][]uint8
@@ -94,7 +100,7 @@ type Route struct {
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, Sources: map[uint8][]uint16{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, Sources: map[uint8][]uint16{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}, RetiredUntil: map[uint8]int64{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
@@ -112,6 +118,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.addShadow(r)
 	}
 	rt.addRetired()
+	rt.addKept()
 	for _, route := range rt.Routes {
 		route.Shared = route.Mode == rules.ClaimMode && len(rt.RoutesOf[route.NamespaceID]) > 1
 	}
@@ -136,9 +143,10 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	for _, r := range rt.Routes[:len(routes.Routes)] {
 		rt.addSources(r)
 	}
-	for id := range rt.Sources {
-		rt.GoesOn[id] = !slices.ContainsFunc(rt.Routes[:len(routes.Routes)], func(r *Route) bool {
-			return r.NamespaceID == id && r.Time != nil && !r.Time.GoesOn
+	for _, r := range rt.Routes {
+		rt.GoesOn[r.NamespaceID] = !slices.ContainsFunc(rt.Routes, func(o *Route) bool {
+			_, retired := rt.RetiredUntil[o.NamespaceID]
+			return o.NamespaceID == r.NamespaceID && o.Time != nil && !o.Time.GoesOn && (retired || !o.Retired)
 		})
 	}
 	rt.Limits.Store(&t.limits)
@@ -160,11 +168,17 @@ func (rt *App) addSources(r *Route) {
 
 // addRoute adds a route with its numbers. The manifest must have its namespace.
 func (rt *App) addRoute(r *rules.Route) {
-	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), WireName: []byte(r.WireName()), bits: routeBits(r.Name)}
+	info := rt.numbered(r)
 	rt.Routes = append(rt.Routes, info)
 	rt.ByName[r.Name], rt.ByName[r.WireName()] = info, info
+}
+
+// numbered returns a route with its numbers, which is one of its namespace from now on.
+func (rt *App) numbered(r *rules.Route) *Route {
+	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), WireName: []byte(r.WireName()), bits: routeBits(r.Name)}
 	rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
 	rt.Packed[info.NamespaceID] = r.Mode != rules.ClaimMode && info.AdjacentStepMS == 0
+	return info
 }
 
 // addRetired adds the routes of older sets. One whose namespace is still in force, or which

@@ -85,7 +85,7 @@ func NewCounts(rt *App) Counts {
 // newCounters returns an empty counter for each namespace id and status, in order.
 func newCounters(rt *App) []StatusCounter {
 	var all []StatusCounter
-	for _, r := range rt.Routes {
+	for _, r := range rt.Kept() {
 		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.NamespaceID == r.NamespaceID }) {
 			continue
 		}

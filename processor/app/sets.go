@@ -35,6 +35,8 @@ type RouteSet struct {
 	Promoted []Promoted `json:"promoted,omitempty"`
 
 	routes *rules.Routes
+	// storedAt is when the broker stored the row, in Unix ms; 0 for a set that is not read back yet.
+	storedAt int64
 }
 
 // FormerOutcomes is an outcomes topic with the former route whose executors write to it.
@@ -102,6 +104,7 @@ func (s *Sets) take(rec *kgo.Record) error {
 	if s.all == nil {
 		s.all = map[int64]*RouteSet{}
 	}
+	set.storedAt = rec.Timestamp.UnixMilli()
 	s.all[set.Number] = set
 	return nil
 }

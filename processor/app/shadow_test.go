@@ -93,3 +93,24 @@ func TestShadowIsPromotableAfterTwoWindows(t *testing.T) {
 		}
 	}
 }
+
+// TestFormerKeyRuleEnds: after a promotion the namespace of the former rule has no route. Its rows are
+// counted and shown, and bounded by its window as before, until their retention is over.
+func TestFormerKeyRuleEnds(t *testing.T) {
+	trial, promoted := promotedApp(t, 111)
+	former := trial.ByName["orders"].NamespaceID
+	c := wire.Checkpoint{Set: 3}
+	c.StreamTimes.At[former], c.StreamTimes.Has[former] = 90_000, true
+	if before := promoted.Horizons(&c)[former]; before != 90_000-22_000 {
+		t.Errorf("rows from %d on decide, want two windows and the grace", before)
+	}
+	counts := NewCounts(promoted)
+	counts.Replace(&dedup.Row{NamespaceID: former, Status: dedup.Seen, First: 90_000}, nil)
+	shown := counts.List(promoted, &c)
+	if len(shown) != 2 || shown[0].Namespace != "orders" || shown[0].Total != 1 || len(shown[0].Routes) != 1 {
+		t.Errorf("shown are %+v", shown)
+	}
+	if since := promoted.Manifest.sets.all[3].At.UnixMilli(); promoted.RetiredUntil[former] != since+22_000 || len(promoted.RetiredUntil) != 1 || len(trial.RetiredUntil) != 0 {
+		t.Errorf("rows decide until %v, the set is of %d", promoted.RetiredUntil, since)
+	}
+}

@@ -15,7 +15,7 @@ func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, 
 	case set > rt.Set:
 		return w, false
 	case set == rt.Set:
-		for _, r := range rt.Routes {
+		for _, r := range rt.Kept() {
 			if r.NamespaceID == namespaceID {
 				w, ok = r.Span, true
 				break
@@ -53,7 +53,7 @@ func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
 		}
 		return before
 	}
-	for _, r := range rt.Routes {
+	for _, r := range rt.Kept() {
 		if id := r.NamespaceID; c.StreamTimes.Has[id] {
 			before[id] = c.Window(id, r.Span).Horizon(c.StreamTimes.At[id])
 		}

@@ -41,6 +41,9 @@ func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	if err := t.readInputs(j.Emitter, record.Inputs, stored); err != nil {
 		return err
 	}
+	if err := t.endRetired(j.Emitter, stored); err != nil {
+		return err
+	}
 	if !t.App.WritesProgress || record.IsEmpty() && len(record.Inputs) > 0 {
 		return nil
 	}

@@ -156,6 +156,36 @@ func (t *Judge) readInputs(e *Emitter, inputs []wire.InputProgress, stored int64
 	return nil
 }
 
+// endRetired lets the rows of namespaces without a route in force go, once broker time has gone on by
+// their retention since: no router reads for them, so nothing else may move their stream time. It is
+// moved by a little more than the retention, since a key may count as live for a 64th of it too long;
+// and not beyond broker time, so a route that comes back then has no live event that is late.
+func (t *Judge) endRetired(e *Emitter, stored int64) error {
+	if len(t.App.RetiredUntil) == 0 {
+		return nil
+	}
+	for _, route := range t.App.Kept() {
+		id := route.NamespaceID
+		until, retired := t.App.RetiredUntil[id]
+		if !retired || stored < until {
+			continue
+		}
+		latest, has := t.Open.Latest(id)
+		if at, follows := t.sourcesOf(id); follows {
+			latest = t.Open.Sources[at].Highest
+		} else if t.OpenCounts.LiveKeys(id) == 0 {
+			continue // as a shadow has it, whose latest time is its stream time
+		}
+		retention := route.Span.Retention()
+		if next := min(latest+retention+retention/32+1, stored); has && next > t.streamTime(id) {
+			if err := t.moveStreamTime(e, route, next); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // skewOf returns the longest time in ms by which a route of a namespace lets an event be ahead of
 // broker time.
 func (t *Judge) skewOf(namespaceID uint8) (longest int64) {

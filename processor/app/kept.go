@@ -1,0 +1,53 @@
+package app
+
+import (
+	"slices"
+
+	"oncebus/dedup/rules"
+)
+
+// Kept returns the routes by which rows are retained: Routes, and one for each namespace whose key rule
+// a promotion replaced. Such a former rule judges no event, and has no name of its own.
+func (rt *App) Kept() []*Route {
+	if len(rt.former) == 0 {
+		return rt.Routes
+	}
+	return slices.Concat(rt.Routes, rt.former)
+}
+
+// addKept sets until when the rows of namespaces without a route in force decide, and adds the former
+// key rules that a promotion replaced: their namespaces have no other route.
+func (rt *App) addKept() {
+	for id := range rt.Manifest.Namespaces {
+		last, at := rt.Manifest.sets.lastOf(rt.Manifest.Namespaces[id].Name)
+		if last == nil || at == 0 {
+			continue
+		}
+		rt.RetiredUntil[uint8(id)] = at + last.Span().Retention()
+		if len(rt.RoutesOf[uint8(id)]) > 0 {
+			continue
+		}
+		former := *last
+		former.Index = rt.ByName[last.Name].Index // its counts are those of the route that has the name
+		info := rt.numbered(&former)
+		info.Retired = true
+		rt.former = append(rt.former, info)
+	}
+}
+
+// lastOf returns the route with a namespace in the newest set that has one, and the broker time in Unix
+// ms of the set after it, from which on no event is judged in the namespace; 0 if it is in force.
+func (s *Sets) lastOf(namespace string) (last *rules.Route, retiredAt int64) {
+	if s == nil {
+		return nil, 0
+	}
+	for _, set := range s.olderThan(s.inForce + 1) {
+		for _, r := range withShadows(set.routes) {
+			if r.Namespace == namespace {
+				return r, retiredAt
+			}
+		}
+		retiredAt = max(set.storedAt, set.At.UnixMilli())
+	}
+	return nil, 0
+}
