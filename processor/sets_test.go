@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/routesets"
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
@@ -255,6 +256,41 @@ func TestStartRefusesWhatAnOperatorHasToSay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAppendedKeySourceKeepsTheKeys: an operator puts it in force, in all processes. Events with the keys of the older
+// rule are duplicates, and those that had none are judged by the new source. The way back is refused, as the keys of
+// the new source would be lost, and so is a start, which asks no operator.
+func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
+	t.Parallel()
+	longer := strings.Replace(benchRoutes, "- field: id", "- field: id\n      - field: number", 1)
+	byNumber := func(key string) *kgo.Record {
+		r := signal(key, 0, time.Now().UnixMilli())
+		r.Value = []byte(strings.Replace(string(r.Value), `"id"`, `"number"`, 1))
+		return r
+	}
+	b := newBench(t, benchRoutes)
+	one := b.living(b.config("one"), signal("a", 0, time.Now().UnixMilli()), byNumber("b"))
+	b.useRoutes(longer)
+	two := b.start(b.config("two"))
+	if <-two.done; two.err == nil || !strings.Contains(two.err.Error(), "oncebus apply --yes") {
+		t.Errorf("a start with the new rule: %v", two.err)
+	}
+	if a := b.apply(longer); a.Worst() != routesets.Confirm {
+		t.Errorf("the plan is %s", a.Text())
+	}
+	two = b.ready(b.start(b.config("two")))
+	b.taken(2, one, two)
+	b.produce(signal("a", 0, time.Now().UnixMilli()), byNumber("b"), byNumber("b"), byNumber("a"))
+	b.drain(one, "signals.raw")
+	if n := len(b.read("signals.unique")); n != 2 {
+		t.Errorf("%d events came out, want a by its id and b by its number", n)
+	}
+	b.useRoutes(benchRoutes)
+	back, err := app.Apply(t.Context(), b.conn(), b.config("operator").Config, b.routes, app.ApplyOptions{Yes: true})
+	if err != nil || back.Written || back.Worst() != routesets.Refused {
+		t.Errorf("the way back: %+v, %v", back, err)
 	}
 }
 

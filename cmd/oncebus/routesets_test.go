@@ -27,6 +27,7 @@ func TestRoutesPage(t *testing.T) {
 	files := []string{
 		"alerts.yaml", clitest.WriteFile(t, "alerts.yaml", alerts),
 		"longer.yaml", clitest.WriteFile(t, "longer.yaml", strings.Replace(alerts, "window: 24h", "window: 168h", 1)),
+		"further.yaml", clitest.WriteFile(t, "further.yaml", strings.Replace(alerts, "action, timestamp]", "action, timestamp]\n      - header: id", 1)),
 	}
 	for _, step := range pageSteps(t, "changing-routes.md") {
 		got := execute(t.Context(), environ, "", step.args(files...)...)

@@ -97,6 +97,9 @@ func (c *comparison) changed(old, r *rules.Route) {
 		c.add(Refused, r.Name, "secret", "stored keys would never be found", stepsSecret, "secret %v -> %v", old.Secret, r.Secret)
 	case old.TenantRule() != r.TenantRule():
 		c.add(Refused, r.Name, "tenant", "stored keys would never be found", stepsTenant, "tenant %s -> %s", tenantText(old), tenantText(r))
+	case r.Extends(old.KeyRule()):
+		c.add(Confirm, r.Name, "key", "stored keys stay; an event without a key so far gets one, so the first of its copies is emitted, also where one was forwarded before",
+			nil, "key %s -> %s", keyText(old), keyText(r))
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
 	}
@@ -245,7 +248,7 @@ func (c *comparison) returns(r *rules.Route) {
 	switch {
 	case pin.Mode != r.Mode.String():
 		c.add(Refused, r.Name, "namespace", "the stored rows have another meaning", []string{"give the route a new namespace"}, "namespace %s has rows of mode %s", r.Namespace, pin.Mode)
-	case pin.KeyRule != r.KeyRule():
+	case pin.KeyRule != r.KeyRule() && !r.Extends(pin.KeyRule):
 		c.add(Refused, r.Name, "namespace", "stored keys would never be found", []string{"give the route a new namespace"}, "namespace %s has keys of another key rule", r.Namespace)
 	}
 }

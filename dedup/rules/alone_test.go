@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -68,6 +69,54 @@ func TestRulesDependOnTheEventAlone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAppendedSourceChangesNoKey: an event that has a key by the first sources of a route has the same result when others
+// come behind them, whatever these read. Only an event that had none may get one.
+func TestAppendedSourceChangesNoKey(t *testing.T) {
+	t.Parallel()
+	sources := []string{
+		"{field: k, normalise: [trim, lower]}", "{field: t, normalise: {step: 1m}}", "{fields: [b, {header: h, normalise: trim}]}", "{hash: [k, b], optional: [b]}",
+		"{payload: {exclude: [b]}}", "{payload: {include: [k, z.y]}}", "cloudevent", "{header: h}", "raw", "{raw: text}", "form",
+		"{order: {account: k, symbol: b, side: k, quantity: t, type: b, timestamp: t, record_time: true}}",
+	}
+	gained := 0
+	rapid.Check(t, func(t *rapid.T) {
+		keys := rapid.SliceOfNDistinct(rapid.SampledFrom(sources), 2, 5, rapid.ID[string]).Draw(t, "key")
+		first := rapid.IntRange(1, len(keys)-1).Draw(t, "sources of the older rule")
+		http := ", http: {path: /f, form: true, headers: [h], signature: {scheme: none}}"
+		if rapid.Bool().Draw(t, "by Kafka") && !slices.Contains(keys, "form") {
+			keys[0], http = "record_key", "" // no HTTP request has one
+		}
+		routes := func(keys []string) *Routes {
+			rs, err := ParseRoutes("routes.yaml", []byte("routes:\n  - {name: r, topics: [t], window: 1h, output: o, key: ["+strings.Join(keys, ", ")+"]"+http+"}\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rs
+		}
+		before, after, front := routes(keys[:first]), routes(keys), routes(slices.Concat(keys[first:], keys[:first]))
+		if front.Routes[0].Extends(before.Routes[0].KeyRule()) {
+			t.Fatalf("%v in front of %v change no key", keys[first:], keys[:first])
+		}
+		if !after.Routes[0].Extends(before.Routes[0].KeyRule()) || before.Routes[0].Extends(after.Routes[0].KeyRule()) {
+			t.Fatalf("%v does not extend %v, or the reverse", keys, keys[:first])
+		}
+		in := aloneEvent(t, []string{"t"})
+		if text := rapid.SampledFrom([]string{"", "no JSON", `{"k":`, "k=1&b=2"}).Draw(t, "text"); text != "" {
+			in.Value = []byte(text)
+		}
+		was, is := before.NewDeriver(nil).Derive(in), after.NewDeriver(nil).Derive(in)
+		if was.Route, is.Route = nil, nil; was.Finding == Keyed && was != is {
+			t.Fatalf("event %s: %+v by %v, %+v by %v", in.Value, was, keys[:first], is, keys)
+		}
+		if was.Finding != Keyed && is.Finding == Keyed {
+			gained++
+		}
+	})
+	if gained == 0 {
+		t.Error("no event has gained a key")
+	}
 }
 
 // TestEmptyTextMatches: an empty text is a text, also where a normaliser has made it empty and where the

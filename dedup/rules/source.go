@@ -234,6 +234,23 @@ func (r *Route) KeyRule() string {
 	return b.String()
 }
 
+// Extends reports whether the route has all sources of an older key rule, and others behind them. A source is asked only
+// if those before it found nothing, so each event with a key by the older rule keeps it, as "id" does when
+// [{field: id}] becomes [{field: id}, {header: id}]. The rows of adjacent buckets are others, and those of a shadow
+// must be of all events from its beginning on.
+func (r *Route) Extends(rule string) bool {
+	if r.shadowOf != "" {
+		return false
+	}
+	for n := 1; n < len(r.Keys); n++ {
+		older := *r
+		if older.Keys = r.Keys[:n]; older.KeyRule() == rule {
+			return older.AdjacentStep() == r.AdjacentStep()
+		}
+	}
+	return false
+}
+
 // sourceDraft is one entry of a key list being read.
 type sourceDraft struct {
 	Source

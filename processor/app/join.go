@@ -97,6 +97,7 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 		if now.sets.inForce != m.sets.inForce || now.generation().number != m.generation().number {
 			return errSetsChanged
 		}
+		now.extendKeys(file)
 		_, err := now.reconcile(t, file, s.cfg.KeySecret.Bytes())
 		return err
 	}, rows...)

@@ -244,6 +244,19 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	return changed, errors.Join(mistakes...)
 }
 
+// extendKeys pins the key rules of routes that an operator puts in force, where they are the pinned ones with sources
+// behind them. All else that compares routes with the manifest refuses such a rule: a process that started with it
+// would store keys that the others do not derive.
+func (m *Manifest) extendKeys(routes *rules.Routes) {
+	for _, route := range routes.Routes {
+		for i := range m.Namespaces {
+			if n := &m.Namespaces[i]; n.Name == route.Namespace && route.Extends(n.KeyRule) {
+				n.KeyRule = route.KeyRule()
+			}
+		}
+	}
+}
+
 func (have manifestTopic) compare(want manifestTopic, changelog string) []error {
 	var mistakes []error
 	if have.Role == roleForwarded && want.Role == roleForwarded {
@@ -407,8 +420,12 @@ func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	if m == nil {
 		return s.refuseOrphanedState(ctx, t)
 	}
-	if m.hasSets() && s.sets == nil {
+	switch {
+	case !m.hasSets():
+	case s.sets == nil || s.sets.inForce < m.sets.inForce:
 		return errSetsChanged
+	case s.sets.inForce > m.sets.inForce:
+		m.extendKeys(s.routes)
 	}
 	_, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 	return err

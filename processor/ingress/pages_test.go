@@ -21,6 +21,8 @@ import (
 func TestPages(t *testing.T) {
 	golden.AssertSection(t, "HTTP.md", "responses", responseRows())
 	golden.AssertSection(t, "HTTP.md", "problems", problemRows(t))
+	golden.AssertSection(t, "HTTP.md", "covered", schemeRows(t))
+	golden.AssertSection(t, "PROVIDERS.md", "covered", coverRows(t))
 	golden.AssertSection(t, "PROVIDERS.md", "providers", providerRows())
 	golden.AssertSection(t, "PROVIDERS.md", "deliveries", deliveryRows())
 	golden.AssertSection(t, "PROVIDERS.md", "presets", presetTexts())

@@ -67,4 +67,11 @@ var setList = []mutant{
 		aims:     []suite{appSuite.aimed("^(TestHorizonsGoByTheSetOfTheCheckpoint|TestKnownUnderKeepsOtherNamespaces)$")},
 		notInSim: noSetInSim,
 	},
+	{
+		name:     "source-in-front-is-appended",
+		does:     "a key source in front of those of a route counts as one behind them, so copies of stored events get other keys",
+		edits:    []edit{{"dedup/rules/source.go", "if older.Keys = r.Keys[:n]; older", "if older.Keys = r.Keys[len(r.Keys)-n:]; older"}},
+		aims:     []suite{rulesSuite.aimed("^TestAppendedSourceChangesNoKey$")},
+		notInSim: noSetInSim,
+	},
 }

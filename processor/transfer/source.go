@@ -136,7 +136,7 @@ func (c *Client) routesOf(h *portable.Header, only *app.Route, arriving bool) ([
 // events of a route.
 func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route, arriving bool) error {
 	switch {
-	case n.KeyRule != r.KeyRule():
+	case n.KeyRule != r.KeyRule() && !r.Extends(n.KeyRule):
 		return kafka.OperatorErrorf("namespace %s: the file has keys of another rule:\n  %s\nroute %s has\n  %s\nNo event would find them: use the same rule, or seed from events", n.Name, n.KeyRule, r.Name, r.KeyRule())
 	case n.Mode != r.Mode.String():
 		return kafka.OperatorErrorf("namespace %s: the file has rows of mode %s, route %s has mode %s: use the same mode", n.Name, n.Mode, r.Name, r.Mode)
