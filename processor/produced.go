@@ -68,11 +68,16 @@ type produced struct {
 func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *produced {
 	p := &produced{client: client, topology: topology, refused: map[string]bool{}, watched: map[*kgo.Record]bool{}, written: written{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
 	p.promise = func(r *kgo.Record, err error) {
-		p.written.add(r.Topic, r.Partition)
 		p.unacked.Add(-producedBytes(r))
 		if err == nil {
+			p.written.add(r.Topic, r.Partition)
 			p.acknowledge(r)
 			return
+		}
+		where := r.Topic
+		if p.isPlaced(r) {
+			p.written.add(r.Topic, r.Partition)
+			where = fmt.Sprintf("%s/%d", r.Topic, r.Partition)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -83,10 +88,19 @@ func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *prod
 			}
 		}
 		if p.firstErr == nil {
-			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, p.explain(r.Topic, err))
+			p.firstErr = fmt.Errorf("produce to %s: %w", where, p.explain(r.Topic, err))
 		}
 	}
 	return p
+}
+
+// isPlaced reports whether the client has chosen the partition of a record that it could not
+// produce. A record that fails before the client knows the partitions of its topic was sent
+// nowhere, and its Partition is still the number that the emitter wrote for the partitioner:
+// four bytes of a hash, which may be negative.
+func (p *produced) isPlaced(r *kgo.Record) bool {
+	leader, epoch, _ := p.client.PartitionLeader(r.Topic, r.Partition)
+	return leader >= 0 || epoch >= 0 // a partition that the client knows, also while it has no leader
 }
 
 // explain returns what the worker has to do about the error of a record. A client never

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
@@ -58,6 +61,40 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		if kept := r.Topic != ""; kept != c.keeps {
 			t.Errorf("%s: the records are kept: %v", name, kept)
 		}
+	}
+}
+
+// TestRecordThatWasNeverPlacedIsWrittenNowhere: a client that is given up while no broker answers
+// fails records whose partition it has not chosen. They have the emitter's number for the
+// partitioner, which is no partition.
+func TestRecordThatWasNeverPlacedIsWrittenNowhere(t *testing.T) {
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refusing.Close(); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(refusing.Addr().String()), kgo.RecordPartitioner(app.NewPartitioner(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProduced(client, &app.Topology{}, 0)
+	failed := make(chan struct{}, 2)
+	for _, number := range []int32{17, 1023} {
+		client.Produce(t.Context(), &kgo.Record{Topic: "signals.unique", Partition: number}, func(r *kgo.Record, err error) {
+			p.promise(r, err)
+			failed <- struct{}{}
+		})
+	}
+	client.Close()
+	<-failed
+	<-failed
+	if written := p.written.take(); len(written) > 0 {
+		t.Errorf("written to %v", written)
+	}
+	if err := p.err(); err == nil || !strings.HasPrefix(err.Error(), "produce to signals.unique: ") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

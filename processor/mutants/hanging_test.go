@@ -61,4 +61,12 @@ var hangingList = []mutant{
 		aims:     []suite{hangingSuite.aimed("^TestWriterBeginsNoTransactionBeforeTheLastIsClosed$")},
 		notInSim: "its broker drops no marker",
 	},
+	{
+		name:     "unplaced-record-is-written",
+		hazards:  []string{"C16"},
+		does:     "a record that the client gave up before it chose a partition counts as written to what its hash is",
+		edits:    []edit{{"processor/produced.go", "return leader >= 0 || epoch >= 0", "return leader >= 0 || epoch >= -1"}},
+		aims:     inProcessor("^TestRecordThatWasNeverPlacedIsWrittenNowhere$"),
+		notInSim: "its clients know their topics",
+	},
 }
