@@ -350,8 +350,11 @@ func TestSystemIngressOrders(t *testing.T) {
 		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
 		order("f1", minute, limit).is("a limit order", http.StatusAccepted, dispatched)
 		s.awaitProcessed()
-		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "")
+		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "the exchange is closed")
 		s.awaitProcessed()
+		if entry, stderr, _ := s.oncebus(orderOf("f1", minute, "ACC123456", limit), "get", "--route", "orders"); !strings.Contains(entry, "the exchange is closed") {
+			t.Errorf("get shows no reason of the failure:\n%s%s", entry, stderr)
+		}
 		order("f2", minute, limit).is("an order that failed", http.StatusAccepted, dispatched)
 		s.awaitProcessed()
 		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")
