@@ -125,6 +125,9 @@ func TestEventsBypassAFullDisk(t *testing.T) {
 			if err := i.Ready(); err == nil || !strings.Contains(err.Error(), "paused") {
 				t.Errorf("ready says %v", err)
 			}
+			if !strings.Contains(b.logs.String(), `level=ERROR msg="local state cannot be used: forwarding events unchecked"`) {
+				t.Error("no error is logged")
+			}
 			b.produce(signal("a", 1, testTime+1), signal("b", 1, testTime), signal("c", 2, testTime), signal("c", 3, testTime+5), strict("a", 1), strict("b", 1), strict("b", 2))
 			b.passesTo("signals.unique", 4)
 			b.wait("the routing stage, which goes on", b.routed)

@@ -109,7 +109,7 @@ func TestAcceptance(t *testing.T) {
 		"/wait":             "/weight",
 		"| W |":             "| X |",
 		"| O |":             "| W |", // without a test
-		"| without disk |":    "|  |",
+		"| without disk |":  "|  |",
 		"| 1 |":             "| 2 |",
 		"| 2 |":             "| two |",
 		"| it works | W | ": "| it works | ",

@@ -97,6 +97,9 @@ func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped || got.Event == nil || got.Event.Value != order || got.Key != duplicate.Key {
 			t.Errorf("get: %d %v\n%s%s", code, err, stdout, stderr)
 		}
+		if h := got.History; h == nil || len(h.Events) != 2 || h.Events[1].Verdict != "in_progress" {
+			t.Errorf("get lists the first order and its duplicate as %s", stdout)
+		}
 		// A retry just past the minute: its key has no row, but its event leads to the first one.
 		const retry = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000045000,"clientOrderId":"c","requestId":"r2"}`
 		adjacent := d.post("/orders", sign, retry).problem("a duplicate in the adjacent bucket", http.StatusConflict, "in_progress")

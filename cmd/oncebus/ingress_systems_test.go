@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // These tests check the HTTP responses of the five systems, each with its shipped
@@ -267,6 +271,15 @@ func operationsRefused(s *system, d *sender) {
 func TestSystemIngressWebhooks(t *testing.T) {
 	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *sender) {
 		const received = `{"received":true}`
+		// What the old system had in Redis: a webhook of which it knew the hash is a duplicate.
+		hashes := filepath.Join(s.dir, "hashes.txt")
+		if err := os.WriteFile(hashes, fmt.Appendf(nil, "webhook:%x\n", sha256.Sum256([]byte(`{"eventId":"old","eventType":"paid","resourceId":"r9"}`))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, stderr, code := s.oncebus("", "seed", "--route", "webhooks", "--first-seen", fmt.Sprint(time.Now().Add(-time.Hour).UnixMilli()), hashes); code != cli.ExitStopped {
+			t.Fatalf("seed: %d, %s%s", code, out, stderr)
+		}
+		d.post("/webhooks", asWebhook, `{"eventId":"old","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook of before", http.StatusOK, received)
 		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusOK, received)
 		for _, duplicate := range []string{
 			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`,
@@ -288,7 +301,7 @@ func TestSystemIngressWebhooks(t *testing.T) {
 		for _, r := range s.count("webhooks.unique", 2) {
 			expect(t, r, "verdict", "", "route", "")
 		}
-		s.verdicts("webhooks", map[string]int{"unique": 2, "duplicate": 4})
+		s.verdicts("webhooks", map[string]int{"unique": 2, "duplicate": 5})
 		s.nowhere("refused")
 		// The log has response and verdict of duplicates.
 		logged := 0
@@ -297,8 +310,8 @@ func TestSystemIngressWebhooks(t *testing.T) {
 				logged++
 			}
 		}
-		if logged != 4 {
-			t.Errorf("%d duplicates are in the access log, want 4", logged)
+		if logged != 5 {
+			t.Errorf("%d duplicates are in the access log, want 5", logged)
 		}
 	})
 }
@@ -350,8 +363,11 @@ func TestSystemIngressOrders(t *testing.T) {
 		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
 		order("f1", minute, limit).is("a limit order", http.StatusAccepted, dispatched)
 		s.awaitProcessed()
-		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "")
+		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "the exchange is closed")
 		s.awaitProcessed()
+		if entry, stderr, _ := s.oncebus(orderOf("f1", minute, "ACC123456", limit), "get", "--route", "orders"); !strings.Contains(entry, "the exchange is closed") {
+			t.Errorf("get shows no reason of the failure:\n%s%s", entry, stderr)
+		}
 		order("f2", minute, limit).is("an order that failed", http.StatusAccepted, dispatched)
 		s.awaitProcessed()
 		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")

@@ -484,6 +484,9 @@ func TestSystemThousandCopiesOfOneOrder(t *testing.T) {
 				if hits != 999 {
 					t.Errorf("%d hits, want 999", hits)
 				}
+				if stats, _, _ := s.oncebus("", "stats"); !strings.Contains(stats, "99.90 %") {
+					t.Errorf("no hit rate of 999 in 1,000:\n%s", stats)
+				}
 				for _, one := range services {
 					one.stop()
 				}

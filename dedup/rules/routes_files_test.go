@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,21 @@ func TestShippedRouteFilesParse(t *testing.T) {
 		for _, r := range rs.Routes {
 			t.Logf("%s: %s", filepath.Base(file), r.KeyRule())
 		}
+	}
+}
+
+// TestShippedWebhooksHaveTheHashesOfTheOldSystem: SHA-256 of JSON.stringify with the three sorted names, in Python:
+//
+//	hashlib.sha256(b'{"eventId":"e1","eventType":"paid","resourceId":"r9"}').hexdigest()
+func TestShippedWebhooksHaveTheHashesOfTheOldSystem(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../deployments/routes/webhooks.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := parse(t, string(data)).NewDeriver(nil).Derive(&Input{Topic: "webhooks.raw", Value: []byte(`{"resourceId":"r9", "retryCount":1, "eventType":"paid", "eventId":"e1", "timestamp":7}`)})
+	if key := hex.EncodeToString(got.Key[:]); key != "0081c02e5e4ff34b34a9dd26400cff9346b3bdd8f58a05b750cb403530a0a4c4" {
+		t.Errorf("key %s, %v %s", key, got.Finding, got.Reason)
 	}
 }
 

@@ -142,6 +142,9 @@ func (a *asker) send(ctx context.Context, done []*attempt) error {
 	records := make([]*kgo.Record, len(done))
 	for i, d := range done {
 		records[i] = a.record(d.Outcome, d.Key, d.Token, d.Result)
+		if d.Unclaimed { // the request that waits takes the place of the claim
+			records[i].Headers[0] = kgo.RecordHeader{Key: "oncebus-reply-to", Value: []byte(d.ReplyTo)}
+		}
 	}
 	for _, result := range a.produce(ctx, records...) {
 		switch {

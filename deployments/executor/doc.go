@@ -16,7 +16,8 @@
 // belongs to one process; a lost one leaves the events that it had started in progress,
 // until an operator ends them.
 //
-// An event without a claim is executed too, and has no outcome. -claimed-only skips it.
+// An event without a claim is executed too. Its outcome goes to the request that waits for it, if one
+// does. -claimed-only skips it.
 //
 // With -journal alone it asks nothing, and each execution appends a line to the journal:
 // benchmarks/executions counts them.

@@ -33,8 +33,10 @@ type attempt struct {
 	Key   []byte `json:"key,omitempty"` // the record key
 	Value []byte `json:"value,omitempty"`
 	Dedup string `json:"dedup,omitempty"` // the dedup key
-	// Unclaimed says that the event has no claim: it is not asked for, and has no outcome.
-	Unclaimed bool `json:"unclaimed,omitempty"`
+	// Unclaimed says that the event has no claim: it is not asked for, and only a request that
+	// waits gets its outcome, at the address ReplyTo.
+	Unclaimed bool   `json:"unclaimed,omitempty"`
+	ReplyTo   string `json:"reply_to,omitempty"`
 
 	// Of done.
 	Outcome string `json:"outcome,omitempty"`

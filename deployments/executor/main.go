@@ -139,7 +139,7 @@ const (
 )
 
 // outcomeOf executes an event and returns the outcome. An event without a
-// token was forwarded without a claim, so it has no outcome.
+// token was forwarded without a claim: only a request that waits gets its outcome.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
 	token := headerOf(event, "oncebus-claim-token")
 	if token == nil && s.claimedOnly {

@@ -96,6 +96,7 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 			taken[token] = true
 			attempts = append(attempts, &attempt{
 				Token: token, Key: event.Key, Value: event.Value, Dedup: string(headerOf(event, "oncebus-key")), Unclaimed: unclaimed,
+				ReplyTo: string(headerOf(event, "oncebus-reply-to")),
 			})
 		}
 	}
@@ -131,7 +132,7 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 				return err
 			}
 		}
-		if !a.Unclaimed {
+		if !a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted" { // without a claim nothing stays submitted
 			done = append(done, a)
 		}
 	}

@@ -67,7 +67,7 @@ func (w *workbench) outcomesSent(t *testing.T, ctx context.Context, n int) (sent
 		must(t, fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
 			if kind := string(headerOf(r, "oncebus-outcome")); kind != "start" && kind != "renew" {
-				sent = append(sent, fmt.Sprintf("%s %s %s", headerOf(r, "oncebus-claim-token"), kind, r.Value))
+				sent = append(sent, fmt.Sprintf("%s%s %s %s", headerOf(r, "oncebus-claim-token"), headerOf(r, "oncebus-reply-to"), kind, r.Value))
 			}
 		})
 	}
@@ -281,7 +281,7 @@ func TestRepeatableWorkRunsAgain(t *testing.T) {
 }
 
 // TestEventWithoutAClaimIsExecuted: an event that was let through without a claim is executed once, also
-// after a crash, and has no outcome. -claimed-only skips it.
+// after a crash. Its outcome goes to the request that waits for it alone. -claimed-only skips it.
 func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 	t.Parallel()
 	for name, claimedOnly := range map[string]bool{"executed": false, "skipped": true} {
@@ -291,19 +291,19 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 			w.answerStarts(t, func(_, _, _ string) string { return "" })
 			w.claimedOnly = claimedOnly
 			all := events(3)
-			all[0].Headers, all[1].Headers = nil, nil
+			all[0].Headers, all[1].Headers = nil, []kgo.RecordHeader{{Key: "oncebus-reply-to", Value: []byte("here")}}
 			must(t, w.Client().ProduceSync(t.Context(), all...).FirstErr())
 			// The process before was killed after it had executed the first one.
 			must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
-{"state":"asked","token":"in/0/0","value":"MA==","unclaimed":true}
+{"state":"asked","token":"in/0/0","value":"MA==","unclaimed":true,"reply_to":"there"}
 {"state":"begun","token":"in/0/0"}
 {"state":"done","token":"in/0/0","outcome":"completed","result":"MA=="}
 `), 0o600))
-			w.assertOutcomes(t, "[token-2 completed 2]", 1, w.counted)
-			want := [...]int32{0, 1, 1}
+			outcomes, sent, want := "[there completed 0 here completed 1 token-2 completed 2]", 3, [...]int32{0, 1, 1}
 			if claimedOnly {
-				want[1] = 0
+				outcomes, sent, want[1] = "[there completed 0 token-2 completed 2]", 2, 0
 			}
+			w.assertOutcomes(t, outcomes, sent, w.counted)
 			for n := range want {
 				if got := w.worked[n].Load(); got != want[n] {
 					t.Errorf("event %d was executed %d times, want %d", n, got, want[n])
