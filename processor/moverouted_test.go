@@ -101,7 +101,7 @@ func TestMoveToRouted(t *testing.T) {
 	b.checkOnce(2000)
 	found, err := app.Find(t.Context(), b.client, "app", b.routes)
 	must(t, err)
-	if plan, err := found.Plan(t.Context(), app.ApplyOptions{}); err != nil || len(plan.Changes) > 0 || plan.Set != 2 {
+	if plan, err := found.Plan(t.Context(), b.conn(), b.config("operator").Config, app.ApplyOptions{}); err != nil || len(plan.Changes) > 0 || plan.Set != 2 {
 		t.Errorf("the operator's file is not the set in force: %+v, %v", plan, err)
 	}
 	must(t, one.stop())

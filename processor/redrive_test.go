@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -206,6 +207,40 @@ func TestRedriveThatIsAborted(t *testing.T) {
 	b.drain(i, "signals.raw")
 	if n := b.uncommitted("signals.raw"); n != 3*len(records) {
 		t.Errorf("%d records were ever written, want the aborted ones too", n)
+	}
+}
+
+// TestRedriveLooksAtInputsOfRemovedRoutes: the redrive before may have written to the input of a route
+// that was removed since. What it left open there is looked for too, before its id is registered.
+func TestRedriveLooksAtInputsOfRemovedRoutes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, bothRoutes)
+	cfg := b.config("one")
+	must(t, b.living(cfg, batch("s", 4)...).stop())
+	b.deadLetters(cfg, false).Close()
+	b.apply(benchRoutes)
+	var mu sync.Mutex
+	looked := map[string]bool{}
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch req := req.(type) {
+		case *kmsg.DescribeProducersRequest:
+			for _, topic := range req.Topics {
+				looked[topic.Topic] = true
+			}
+		case *kmsg.InitProducerIDRequest:
+			if !looked["alerts.raw"] || !looked["signals.raw"] || !looked["app-manifest"] {
+				t.Errorf("the id is registered when only %v were looked at", looked)
+			}
+		}
+		return nil, nil, false
+	}, kmsg.DescribeProducers, kmsg.InitProducerID)
+	b.deadLetters(cfg, false)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(looked) == 0 {
+		t.Error("nothing was looked at")
 	}
 }
 

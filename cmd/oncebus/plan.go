@@ -84,7 +84,7 @@ func (o *changeOptions) run(ctx context.Context, args []string, p cli.Process) i
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", o.name, err)
 		return cli.ExitWrong
 	}
-	changer, err := front.NewChanger(s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	changer, err := front.NewChanger(s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelWarn, s.LogFormat))
 	code := cli.ExitStopped
 	if err == nil {
 		defer changer.Close()

@@ -33,15 +33,26 @@ type Applied struct {
 	Former []FormerOutcomes `json:"former_outcomes,omitempty"`
 }
 
-// Plan returns what the caller's routes would change. It changes nothing.
-func (f *Found) Plan(ctx context.Context, o ApplyOptions) (*Applied, error) {
-	if err := f.Manifest.refuseWithoutSets(f.Topology.App); err != nil {
+// Plan returns what the caller's routes would change. It changes nothing, and its error is what Apply
+// would refuse of the settings and the topics.
+func (f *Found) Plan(ctx context.Context, c Conn, cfg Config, o ApplyOptions) (*Applied, error) {
+	m := f.Manifest
+	if err := m.refuseWithoutSets(f.Topology.App); err != nil {
 		return nil, err
 	}
-	a := &Applied{Plan: f.Manifest.plan(f.file, o.Forget), Set: f.Manifest.sets.inForce}
+	a := &Applied{Plan: m.plan(f.file, o.Forget), Set: m.sets.inForce}
+	if a.Worst() == routesets.Refused {
+		return a, nil
+	}
 	var err error
-	if a.Worst() < routesets.Refused {
-		a.Former, err = f.Manifest.outcomesAfter(ctx, f.file, o)
+	if len(a.Changes) > 0 {
+		var next *setup
+		if next, err = (&setup{Conn: c, cfg: cfg}).applying(m, newRouteSet(a.Set+1, f.file, o.By)); err == nil {
+			err = next.checkTopics(ctx, next.topology())
+		}
+	}
+	if err == nil {
+		a.Former, err = m.outcomesAfter(ctx, f.file, o)
 	}
 	return a, err
 }

@@ -58,6 +58,23 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 // Routes returns the routes of the app.
 func (f *Found) Routes() *rules.Routes { return f.routes }
 
+// EverRead returns the inputs of the caller's routes, and of all that the app had, outcomes among them.
+func (f *Found) EverRead() []string {
+	all := inputsOf(f.file)
+	if f.Manifest.hasSets() {
+		for _, set := range f.Manifest.sets.all {
+			all = append(all, inputsOf(set.routes)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func inputsOf(routes *rules.Routes) []string {
+	routed, prepartitioned := routes.Inputs()
+	return slices.Concat(routed, prepartitioned)
+}
+
 // Ran returns an operator error for an app that has never run on the cluster.
 func (f *Found) Ran() error {
 	if f.Manifest == nil {

@@ -24,12 +24,25 @@ func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration,
 	if err != nil {
 		return nil, err
 	}
-	closer := &hanging.Closer{Client: c.Client, Admin: c.Admin, Options: c.Options, Log: c.Log, Waits: func(reason string) {
+	return c.closer(id).Open(ctx, id, partitions, timeout, options...)
+}
+
+// CloseLast closes what the last transaction of a transactional id left open in topics. It does not
+// register the id, so how that transaction ended stays known.
+func (c *Conn) CloseLast(ctx context.Context, id string, topics ...string) error {
+	partitions, err := PartitionsOf(ctx, c.Admin, topics...)
+	if err != nil {
+		return err
+	}
+	return c.closer(id).Close(ctx, hanging.Last{ID: id, Partitions: partitions, TakesOver: true})
+}
+
+func (c *Conn) closer(id string) *hanging.Closer {
+	return &hanging.Closer{Client: c.Client, Admin: c.Admin, Options: c.Options, Log: c.Log, Waits: func(reason string) {
 		if reason != "" {
 			c.Log.Warn("nothing is written before the last transaction is known to be closed", "transactional_id", id, "reason", reason)
 		}
 	}}
-	return closer.Open(ctx, id, partitions, timeout, options...)
 }
 
 // PartitionsOf returns the partitions that topics have now, those that were added among them.

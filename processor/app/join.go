@@ -81,9 +81,9 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 	if outcomes == nil {
 		set.Outcomes = m.sets.current().Outcomes
 	}
-	next := m.setupBy(s.Conn, s.cfg, m.sets.with(set), file)
-	if err := s.cfg.CheckSecret(file.NeedsSecret()); err != nil {
-		return kafka.OperatorErrorf("routes file: %w", err)
+	next, err := s.applying(m, set)
+	if err != nil {
+		return err
 	}
 	t, err := next.setUpTopics(ctx)
 	if err != nil {
@@ -105,6 +105,14 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 		return errSetsChanged
 	}
 	return err
+}
+
+// applying returns the setup of an app with its next route set.
+func (s *setup) applying(m *Manifest, set *RouteSet) (*setup, error) {
+	if err := s.cfg.CheckSecret(set.routes.NeedsSecret()); err != nil {
+		return nil, kafka.OperatorErrorf("routes file: %w", err)
+	}
+	return m.setupBy(s.Conn, s.cfg, m.sets.with(set), set.routes), nil
 }
 
 // Plan is what a routes file changes for an app with route sets.

@@ -19,27 +19,11 @@ import (
 // setUpTopics reads the metadata of every topic and creates the missing ones that it
 // may create. It returns all contradictions at once, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
-	t := topologyOf(s.cfg.AppID, s.routes, s.sets, s.on)
-	t.BatchMax = s.MaxDecompressedBatchBytes
-	if err := t.checkNames(); err != nil {
-		return nil, err
-	}
+	t := s.topology()
 	if err := t.CheckRights(ctx, s.Client); err != nil {
 		return nil, err
 	}
-	if err := t.describe(ctx, s.Admin); err != nil {
-		return nil, err
-	}
-	if err := s.refuseMissing(t); err != nil {
-		return nil, err
-	}
-	if err := s.refuseChanged(ctx, t); err != nil {
-		return nil, err
-	}
-	if err := s.refuseCounts(t); err != nil {
-		return nil, err
-	}
-	if err := s.refuseCompacted(ctx, t); err != nil {
+	if err := s.checkTopics(ctx, t); err != nil {
 		return nil, err
 	}
 	t.countBrokers(ctx, s.Client)
@@ -55,6 +39,33 @@ func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	inputs := slices.Concat(t.Routed, t.Prepartitioned)
 	err = t.listStarts(ctx, s.Admin, s.cfg.Start, inputs)
 	return t, err
+}
+
+func (s *setup) topology() *Topology {
+	t := topologyOf(s.cfg.AppID, s.routes, s.sets, s.on)
+	t.BatchMax = s.MaxDecompressedBatchBytes
+	return t
+}
+
+// checkTopics describes the existing topics, and refuses what contradicts them. It changes nothing, so a
+// plan refuses what the command after it would.
+func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
+	if err := t.checkNames(); err != nil {
+		return err
+	}
+	if err := t.describe(ctx, s.Admin); err != nil {
+		return err
+	}
+	if err := s.refuseMissing(t); err != nil {
+		return err
+	}
+	if err := s.refuseChanged(ctx, t); err != nil {
+		return err
+	}
+	if err := s.refuseCounts(t); err != nil {
+		return err
+	}
+	return s.refuseCompacted(ctx, t)
 }
 
 func (s *setup) refuseMissing(t *Topology) error {

@@ -74,15 +74,21 @@ func (c *Client) Close() {
 }
 
 func (c *Client) open(ctx context.Context, writes bool) (err error) {
+	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
 	if writes {
 		// First of all: a writer that was killed may have left a transaction open on the
 		// manifest topic, behind which nothing can be read until it ends.
-		if err := c.register(ctx); err != nil {
+		if err := conn.CloseLast(ctx, TransactionalID(c.cfg.AppID), app.ManifestName(c.cfg.AppID)); err != nil {
 			return err
 		}
 	}
 	if c.found, err = app.Find(ctx, c.client, c.cfg.AppID, c.routes); err != nil {
 		return err
+	}
+	if writes {
+		if err := c.register(ctx, &conn); err != nil {
+			return err
+		}
 	}
 	if err := c.found.Ran(); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
@@ -209,12 +210,22 @@ type writer struct {
 
 // register makes the writer. It registers the transactional id: that aborts the open transaction
 // of an earlier writer, and fences it. The progress is read after that: no other writer can
-// change it any more.
-func (c *Client) register(ctx context.Context) error {
+// change it any more. The earlier writer may have written to the inputs of routes that were removed since.
+func (c *Client) register(ctx context.Context, conn *app.Conn) error {
 	w := &writer{Client: c}
-	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
+	topics := append(c.inputs(), app.ManifestName(c.cfg.AppID))
+	for _, former := range c.found.EverRead() {
+		_, err := app.DescribeTopics(ctx, c.admin, former)
+		switch {
+		case slices.Contains(topics, former), errors.Is(err, kerr.TopicAuthorizationFailed): // the user may know nothing of it
+		case err != nil:
+			return err
+		default:
+			topics = append(topics, former)
+		}
+	}
 	var err error
-	w.Writer, err = conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, append(c.inputs(), app.ManifestName(c.cfg.AppID)),
+	w.Writer, err = conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, topics,
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return max(w.limits[topic].MaxBytes, 1<<20) }), kafka.WithPrecompressed())
 	if err != nil {
 		return err

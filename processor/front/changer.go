@@ -52,7 +52,7 @@ func (c *Changer) plan(ctx context.Context, forget []string) (*app.Applied, erro
 	if err != nil {
 		return nil, err
 	}
-	a, err := found.Plan(ctx, c.options(app.ApplyOptions{Forget: forget}))
+	a, err := found.Plan(ctx, c.conn, c.cfg, c.options(app.ApplyOptions{Forget: forget}))
 	if err != nil || a.Worst() == routesets.Refused {
 		return a, err
 	}
@@ -60,7 +60,7 @@ func (c *Changer) plan(ctx context.Context, forget []string) (*app.Applied, erro
 	if len(rt.PlanWindows(nil, c.routes)) == 0 {
 		return a, nil
 	}
-	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, nil)
+	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, c.conn.Log, nil)
 	a.Windows = rt.PlanWindows(tasks, c.routes)
 	return a, err
 }
@@ -84,7 +84,7 @@ func (c *Changer) readTasks(ctx context.Context) (*app.App, []app.TaskCheckpoint
 		return nil, nil, err
 	}
 	rt := found.App()
-	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, nil)
+	tasks, err := readCheckpoints(ctx, c.conn.Client, rt, c.conn.Log, nil)
 	return rt, tasks, err
 }
 
@@ -134,20 +134,25 @@ type Taken struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
-// awaitInterval is the time between two looks at the processes.
-const awaitInterval = 200 * time.Millisecond
+// awaitInterval is the time between two looks at the processes. silentMax is how long a command waits
+// before it says for what.
+const awaitInterval, silentMax = 200 * time.Millisecond, 2 * time.Second
 
 // Await waits until all live processes run a set, or ctx is done: then it returns the last look
 // that ctx did not cut short.
 func (c *Changer) Await(ctx context.Context, set int64) (Taken, error) {
 	var last *Taken
-	for {
+	for began, silent := time.Now(), true; ; {
 		taken, err := c.taken(ctx, set)
 		cut := ctx.Err() != nil
 		if err == nil {
 			last = &taken
 			if len(taken.Missing) == 0 {
 				return taken, nil
+			}
+			if silent && time.Since(began) > silentMax {
+				silent = false
+				c.conn.Log.Warn("waiting for processes to take the set: see their /readyz and /state", "set", set, "instances", taken.Missing)
 			}
 		}
 		switch {

@@ -2,6 +2,8 @@ package front
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -10,8 +12,9 @@ import (
 )
 
 // readCheckpoints returns the newest checkpoint of each task of an app. show gets how many
-// are read, and of how many; nil for no report.
-func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, show func(read, of int64)) ([]app.TaskCheckpoint, error) {
+// are read, and of how many; nil for no report. It waits for open transactions, and logs that: those of
+// a process that was frozen end after their timeout.
+func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, log *slog.Logger, show func(read, of int64)) ([]app.TaskCheckpoint, error) {
 	leaders := kafka.NewLeaders(client)
 	var ids []app.TaskID
 	for _, topic := range rt.Topology.TaskTopics() {
@@ -22,7 +25,11 @@ func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, show 
 	var all []app.TaskCheckpoint
 	for _, id := range ids {
 		name := app.ChangelogName(rt.Topology.App, id.Topic)
+		slow := time.AfterFunc(silentMax, func() {
+			log.Warn("waiting for the changelog of a task: probably a process that does not go on has a transaction open there, which ends after its timeout", "task", id)
+		})
 		last, _, err := app.LastCheckpoint(ctx, leaders.NewReader(name, rt.Topology.Topics[name].ID, id.Partition))
+		slow.Stop()
 		if err != nil {
 			return nil, err
 		}

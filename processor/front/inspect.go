@@ -28,6 +28,7 @@ type Inspector struct {
 	cfg    app.Config
 	routes *rules.Routes
 	redact *security.Redactor
+	log    *slog.Logger
 	client *kgo.Client
 	rt     *app.App
 	// progress is of all reads of the inspector.
@@ -47,7 +48,7 @@ func NewInspector(ctx context.Context, cfg app.Config, routes *rules.Routes, log
 	if err != nil {
 		return nil, err
 	}
-	i := &Inspector{cfg: cfg, routes: routes, redact: redact}
+	i := &Inspector{cfg: cfg, routes: routes, redact: redact, log: slog.New(redact.Handler(log.Handler()))}
 	opts = append(append(opts, cfg.FetchOptions()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	i.client, err = kgo.NewClient(append(opts, extra...)...)
 	if err != nil {
@@ -334,7 +335,7 @@ func (i *Inspector) Shadows(ctx context.Context) ([]app.ShadowState, error) {
 	if !i.rt.HasShadows() {
 		return []app.ShadowState{}, nil
 	}
-	tasks, err := readCheckpoints(ctx, i.client, i.rt, nil)
+	tasks, err := readCheckpoints(ctx, i.client, i.rt, i.log, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +343,7 @@ func (i *Inspector) Shadows(ctx context.Context) ([]app.ShadowState, error) {
 }
 
 func (i *Inspector) readStats(ctx context.Context) ([]TaskKeys, error) {
-	tasks, err := readCheckpoints(ctx, i.client, i.rt, i.progress.show)
+	tasks, err := readCheckpoints(ctx, i.client, i.rt, i.log, i.progress.show)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (c *Changer) promote(ctx context.Context, by string, limit time.Duration, d
 		return nil, err
 	}
 	d := &Decider{cfg: c.cfg, routes: c.routes, conn: c.conn, topology: found.Topology}
-	plan, err := found.Plan(ctx, c.options(app.ApplyOptions{}))
+	plan, err := found.Plan(ctx, c.conn, c.cfg, c.options(app.ApplyOptions{}))
 	if err != nil {
 		return nil, err
 	}

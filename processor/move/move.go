@@ -129,7 +129,8 @@ type run struct {
 	act    *app.Act
 	state  State
 	reads  reading
-	held   time.Time // when the hold began; zero before
+	held   time.Time // when the hold began, by the clock of who began it; zero before
+	saw    time.Time // when this run first saw it; zero before
 	looked bool      // this run has looked for a hold
 	reason string    // why the switch is undone
 }
@@ -306,8 +307,8 @@ func (r *run) write(ctx context.Context, next switchover.Phase) error {
 // a run before.
 func (r *run) observeHold(rows app.Rows) {
 	if hold, err := app.HoldIn(rows); err == nil && hold != nil && hold.ID == r.sw.HoldID() && r.held.IsZero() {
-		r.held = time.Now()
-		if !r.looked {
+		r.saw = time.Now()
+		if r.held = r.saw; !r.looked && hold.At.Before(r.saw) {
 			r.held = hold.At
 		}
 	}
@@ -377,10 +378,11 @@ func (r *run) watch(left int64) {
 	}
 }
 
-// undo reports whether the input was held for too long.
+// undo reports whether this run has seen the input held for too long. The processes count by the broker
+// time of the hold, so they end that of a run before in time. Its own time may be of another clock.
 func (r *run) undo() bool {
 	limit := time.Duration(r.sw.LimitMS) * time.Millisecond
-	if r.held.IsZero() || limit == 0 || time.Since(r.held) < limit {
+	if r.saw.IsZero() || limit == 0 || time.Since(r.saw) < limit {
 		return false
 	}
 	r.reason = fmt.Sprintf("the input was held for more than %v; %s", limit, r.state.waits())

@@ -30,6 +30,27 @@ func TestHeldForIsTheWholeTime(t *testing.T) {
 	}
 }
 
+// TestLimitIsOfOneClock: a run takes over a hold that began by another clock, which is ahead or behind.
+// It neither undoes the move at once, nor says that the input was held for less than nothing.
+func TestLimitIsOfOneClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		sw := &app.Switch{Number: 2, LimitMS: 60_000}
+		row, err := json.Marshal(&app.Hold{ID: sw.HoldID(), At: time.Now().Add(ahead)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		takesOver := &run{sw: sw}
+		takesOver.observeHold(app.Rows{"hold": row})
+		if takesOver.undo() || takesOver.state.HeldFor < 0 {
+			t.Errorf("a clock that is %v ahead: undone %v, held for %v", ahead, takesOver.undo(), takesOver.state.HeldFor)
+		}
+		takesOver.saw = takesOver.saw.Add(-time.Hour)
+		if !takesOver.undo() {
+			t.Errorf("a clock that is %v ahead: not undone after an hour of its own", ahead)
+		}
+	}
+}
+
 // TestMoveWaitsForReaders: it waits while a process reads on, and not for one that does not.
 func TestMoveWaitsForReaders(t *testing.T) {
 	sw := &app.Switch{To: 6}

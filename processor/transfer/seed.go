@@ -129,10 +129,14 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	if err := c.refuseMoving(ctx); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if s.producer != nil {
+			s.producer.Close()
+		}
+	}()
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer s.producer.Close()
 	source, stop, err := o.Open()
 	if err != nil {
 		return nil, err
