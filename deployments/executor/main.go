@@ -96,11 +96,12 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 	session, err := kgo.NewGroupTransactSession(
 		kgo.OnPartitionsRevoked(o.dropLost), kgo.OnPartitionsLost(o.dropLost),
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), endOnce())
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), endOnce(),
+		kgo.BlockRebalanceOnPoll(), kgo.RebalanceTimeout(rebalanceMax))
 	if err != nil {
 		return err
 	}
-	defer session.Close()
+	defer session.CloseAllowingRebalance()
 	o.session = session
 	for {
 		fetches := session.PollRecords(ctx, o.pollMax())
@@ -113,6 +114,7 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 		if err := o.process(ctx, fetches.Records()); err != nil {
 			return err
 		}
+		session.AllowRebalance()
 	}
 }
 
@@ -136,6 +138,9 @@ const (
 	// sessionTimeout and requestRetryMax are defaults of the client.
 	sessionTimeout  = 45 * time.Second
 	requestRetryMax = 30 * time.Second
+	// rebalanceMax is how long another process of the group waits for the events of this one.
+	// After that it gets them.
+	rebalanceMax = 5 * time.Minute
 )
 
 // outcomeOf executes an event and returns the outcome. An event without a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -86,19 +87,31 @@ func (o *outbox) pollMax() int {
 }
 
 // process executes events and sends their outcomes in one transaction. Without a commit
-// the session reads the same events again.
+// the session reads the same events again. After a stop these are the events that it has
+// executed: another process gets the others.
 func (o *outbox) process(ctx context.Context, events []*kgo.Record) error {
 	if err := o.session.Begin(); err != nil {
 		return err
 	}
 	var failed kgo.FirstErrPromise
+	left := map[int32]int64{} // the first offset that a stop leaves, by partition
+	running := context.WithoutCancel(ctx)
 	for _, event := range events {
-		if record := o.execute(ctx, event); record != nil {
-			o.session.Produce(ctx, record, failed.Promise())
+		if _, behind := left[event.Partition]; ctx.Err() != nil && !behind {
+			left[event.Partition] = event.Offset
+		}
+		if ctx.Err() != nil {
+			continue
+		}
+		if record := o.execute(running, event); record != nil {
+			o.session.Produce(running, record, failed.Promise())
 		}
 	}
 	cause := failed.Err()
-	committed, err := o.session.End(context.WithoutCancel(ctx), kgo.TransactionEndTry(cause == nil && ctx.Err() == nil))
+	committed, err := o.session.End(kgo.PreTxnCommitFnContext(running, func(r *kmsg.TxnOffsetCommitRequest) error {
+		leave(r, left)
+		return nil
+	}), kgo.TransactionEndTry(cause == nil))
 	switch {
 	case err != nil:
 		return err
@@ -115,6 +128,17 @@ func (o *outbox) process(ctx context.Context, events []*kgo.Record) error {
 		return o.omitResult(events[0], cause)
 	}
 	return o.retry(ctx, events[0], cause)
+}
+
+// leave takes events that were not executed out of a commit.
+func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
+	for _, topic := range r.Topics {
+		for i := range topic.Partitions {
+			if offset, ok := left[topic.Partitions[i].Partition]; ok {
+				topic.Partitions[i].Offset = offset
+			}
+		}
+	}
 }
 
 // execute returns the outcome of an event, nil for none. It executes the event only if no

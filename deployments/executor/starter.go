@@ -7,10 +7,14 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// stopMax is how long a stopped process sends what it has executed.
+const stopMax = 10 * time.Second
 
 // starter begins each event at most once, and once if its journal is not lost. It asks for
 // each start, and executes what is granted. The offsets of the events are committed after
@@ -35,7 +39,11 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 	if err != nil {
 		return err
 	}
-	reading, stop := context.WithCancel(ctx)
+	// A stop waits for the work, and leaves some time to send what was executed.
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
+	reading, stop := context.WithCancel(late)
 	var reader sync.WaitGroup
 	reader.Go(func() { asker.read(reading) })
 	defer func() {
@@ -44,18 +52,21 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 		asker.client.Close()
 	}()
 	group, err := kgo.NewClient(kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.DisableAutoCommit(),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.BlockRebalanceOnPoll(), kgo.RebalanceTimeout(rebalanceMax))
 	if err != nil {
 		return err
 	}
-	defer group.Close()
+	defer group.CloseAllowingRebalance()
 	st := &starter{asker: asker, journal: journal, repeatable: s.repeatable, claimedOnly: s.claimedOnly, work: work}
 	var events []*kgo.Record
 	for {
-		if err := st.finish(ctx, st.attemptsOf(events)); ctx.Err() != nil || err != nil {
-			return unlessStopped(ctx, err)
+		if err := st.finish(ctx, late, st.attemptsOf(events)); ctx.Err() == nil && err != nil {
+			return err
 		}
-		if err := group.CommitRecords(ctx, events...); err != nil && !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, kerr.IllegalGeneration) && !errors.Is(err, kerr.UnknownMemberID) {
+		err := group.CommitRecords(late, st.finished(events)...)
+		group.AllowRebalance()
+		if err != nil && !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, kerr.IllegalGeneration) && !errors.Is(err, kerr.UnknownMemberID) {
 			return unlessStopped(ctx, err)
 		}
 		fetches := group.PollRecords(ctx, eventsMax)
@@ -74,8 +85,7 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// attemptsOf returns the open attempts of the journal and those of new events. An event
-// without a token was let through without a claim: its position names it.
+// attemptsOf returns the open attempts of the journal and those of new events.
 func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 	// Another process may have read an event without a claim that was not begun: its partition brings it.
 	attempts := slices.DeleteFunc(st.journal.open(), func(a *attempt) bool { return a.Unclaimed && a.State == stateAsked })
@@ -84,11 +94,7 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 		taken[a.Token] = true
 	}
 	for _, event := range events {
-		token := string(headerOf(event, "oncebus-claim-token"))
-		unclaimed := token == ""
-		if unclaimed {
-			token = fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
-		}
+		token, unclaimed := tokenOf(event), headerOf(event, "oncebus-claim-token") == nil
 		switch {
 		case unclaimed && st.claimedOnly:
 			slog.Warn("event without a claim, skipped", "event", token, "verdict", string(headerOf(event, "oncebus-verdict")))
@@ -103,8 +109,28 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 	return attempts
 }
 
-// finish executes attempts, unless the journal says that they were, and sends the outcomes.
-func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
+// finished returns the events before the first one that a stop has left.
+func (st *starter) finished(events []*kgo.Record) []*kgo.Record {
+	for i, event := range events {
+		if token := tokenOf(event); !st.journal.ended[token] && !(st.claimedOnly && headerOf(event, "oncebus-claim-token") == nil) {
+			return events[:i]
+		}
+	}
+	return events
+}
+
+// tokenOf returns what names an event in the journal. An event without a token was let through without a
+// claim: its position names it.
+func tokenOf(event *kgo.Record) string {
+	if token := headerOf(event, "oncebus-claim-token"); token != nil {
+		return string(token)
+	}
+	return fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
+}
+
+// finish executes attempts, unless the journal says that they were, and sends the outcomes. After a stop
+// these are what it has executed; late ends some time after ctx.
+func (st *starter) finish(ctx, late context.Context, attempts []*attempt) error {
 	var fresh []*attempt
 	for _, a := range attempts {
 		if a.State == "" {
@@ -122,24 +148,27 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	}
 	var done, ended []*attempt
 	for i, a := range attempts {
-		ended = append(ended, &attempt{State: stateSent, Token: a.Token})
-		if a.State != stateDone && !answers[i].granted {
+		superseded := a.State != stateDone && !answers[i].granted
+		if superseded {
 			slog.Info("attempt superseded, not executed", "key", a.Dedup, "reason", answers[i].reason)
-			continue
-		}
-		if a.State != stateDone {
-			if err := st.execute(ctx, a); err != nil {
-				return err
+		} else if a.State != stateDone {
+			if err = st.execute(ctx, a); err != nil {
+				break
 			}
 		}
-		if !a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted" { // without a claim nothing stays submitted
+		ended = append(ended, &attempt{State: stateSent, Token: a.Token})
+		// Without a claim nothing stays submitted.
+		if !superseded && (!a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted") {
 			done = append(done, a)
 		}
 	}
-	if err := st.send(ctx, done); err != nil {
+	if err != nil && ctx.Err() == nil {
 		return err
 	}
-	return st.journal.write(false, ended...)
+	if err := st.send(late, done); err != nil {
+		return err
+	}
+	return errors.Join(err, st.journal.write(false, ended...))
 }
 
 // askAll asks for the start of each attempt that was not executed. One without a claim is granted.

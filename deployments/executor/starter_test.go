@@ -312,3 +312,49 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 		})
 	}
 }
+
+// TestStopHandsOver: a process that is stopped in its work sends what it has executed, and its next start
+// or another process of the group executes the others. No event is executed twice, also without a claim.
+func TestStopHandsOver(t *testing.T) {
+	t.Parallel()
+	for name, asks := range map[string]bool{"executes at once": false, "asks before": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, dir := newWorkbench(t, 4), t.TempDir()
+			var all []*kgo.Record // two events without a claim, too
+			for n, event := range events(6) {
+				if event.Headers = nil; n > 3 {
+					all = append(all, event)
+				}
+			}
+			must(t, w.Client().ProduceSync(t.Context(), all...).FirstErr())
+			if asks {
+				w.answerStarts(t, func(_, _, _ string) string { return "" })
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+			defer stop()
+			sent := ""
+			for _, run := range []struct {
+				last    string // the event in whose work the process is stopped
+				sent    int
+				process string
+			}{{"1", 2, "one"}, {"4", 2, "one"}, {"5", 0, "another"}} {
+				w.instance, w.journal = run.process, filepath.Join(dir, run.process)
+				running, stop := context.WithCancel(ctx)
+				must(t, w.run(running, func(work context.Context, event *kgo.Record) ([]byte, error) {
+					w.count(event)
+					if string(event.Value) == run.last {
+						stop()
+					}
+					return event.Value, work.Err()
+				}))
+				stop()
+				sent += fmt.Sprint(w.outcomesSent(t, ctx, run.sent))
+			}
+			if want := "[token-0 completed 0 token-1 completed 1][token-2 completed 2 token-3 completed 3][]"; sent != want {
+				t.Errorf("outcomes %s, want %s", sent, want)
+			}
+			w.assertWorkedOnce(t, 6)
+		})
+	}
+}

@@ -31,13 +31,16 @@ steps:
   - {do: crash-in-work, event: brief}
 `
 
+// executors has, by language, what builds an executor and returns its command.
+var executors = map[string]func(*testing.T) []string{"go": prepareGo, "java": prepareJava, "python": preparePython, "typescript": prepareTypeScript}
+
 // TestRealExecutors runs each executor against Apache Kafka, through the command oncebus
 // conformance: every rule is judged and holds. With a gateway that must be asked, those hold that
 // the shorter scenario gives an occasion for.
 func TestRealExecutors(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Shared(t)
-	for name, prepare := range map[string]func(*testing.T) []string{"go": prepareGo, "java": prepareJava, "python": preparePython, "typescript": prepareTypeScript} {
+	for name, prepare := range executors {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			command := prepare(t)
@@ -51,6 +54,28 @@ func TestRealExecutors(t *testing.T) {
 			for _, rule := range []conformance.Rule{conformance.EffectOnce, conformance.UnclaimedOnce, conformance.KeepsStartID} {
 				if held := regexp.MustCompile("(?m)^" + string(rule) + " +holds "); !held.MatchString(table) {
 					t.Errorf("rule %s does not hold", rule)
+				}
+			}
+		})
+	}
+}
+
+// TestRealExecutorsHandOver: an executor that is stopped among events sends what it has finished, and another
+// process of the group gets the others. No claim stays without an outcome.
+func TestRealExecutorsHandOver(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Shared(t)
+	scenario, err := conformance.ParseScenario("stop.yaml", []byte(stopScenario))
+	must(t, err)
+	for name, prepare := range executors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := "stopped-" + name + "-" + filepath.Base(filepath.Dir(t.TempDir())) + "-"
+			verdicts, err := newProcess(t, prepare(t), broker.Seeds(), prefix, scenario, true).judged(t, broker.Seeds(), scenario)()
+			must(t, err)
+			for _, v := range verdicts {
+				for _, finding := range v.Findings {
+					t.Errorf("%s: %s", v.Rule, finding)
 				}
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"oncebus/processor/conformance"
 	"oncebus/processor/kafkatest"
@@ -30,6 +31,7 @@ type planted struct {
 	asksNot    bool // it runs where the executor does not ask
 	waits      bool // the run ends with an outcome that does not come
 	asked      bool // the gateway knows no idempotency keys
+	stops      bool // it is stopped where the scenario says crash, and another process starts
 }
 
 var mistakes = []planted{
@@ -41,6 +43,11 @@ var mistakes = []planted{
 	},
 	{
 		name: "none-without-keys", does: "the executor as it is, where the gateway knows no idempotency keys", asked: true,
+	},
+	{
+		name: "drops-what-a-stop-finished", stops: true, waits: true, does: "a stop ends the executor without the transaction of what it has finished",
+		edits:  []string{"	ctx = context.WithoutCancel(ctx)\n	if err", "	if ctx.Err() != nil {\n		return ctx.Err()\n	}\n	if err"},
+		breaks: []conformance.Rule{conformance.OutcomeForEach},
 	},
 	{
 		name: "asks-after-a-note-only", asked: true, does: "the gateway is asked for an earlier charge only if the journal has a note of the work",
@@ -189,26 +196,8 @@ func (m *planted) compare(t *testing.T, verdicts []conformance.Verdict) {
 // an embedded broker.
 func (m *planted) prepare(t *testing.T) func() ([]conformance.Verdict, error) {
 	t.Helper()
-	cluster := embedded.Start(t)
-	for _, topic := range []string{"run", "outcomes", "answers"} {
-		cluster.CreateTopic(topic, 2)
-	}
-	scenario := m.scenario(t)
-	gateway, err := conformance.Listen(t.Context(), "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { must(t, gateway.Close()) })
-	x := newProcess(t, []string{m.build(t)}, strings.Join(cluster.ListenAddrs(), ","), scenario, gateway.URL())
-	return func() ([]conformance.Verdict, error) {
-		timeline, err := conformance.Run(t.Context(), conformance.Config{
-			Client: security.Config{Brokers: cluster.ListenAddrs(), AppID: "conformance"}, Topic: "run", Outcomes: "outcomes", Answers: "answers", Group: "executor", Gateway: gateway,
-			Control: conformance.Control{Start: x.start, Kill: x.kill, Stop: x.kill, Ended: x.ended},
-			Step:    func(int) {},
-		}, scenario, slog.New(slog.DiscardHandler))
-		if err != nil {
-			return nil, err
-		}
-		return conformance.Check(scenario, timeline), nil
-	}
+	brokers, scenario := embedded.Start(t).ListenAddrs(), m.scenario(t)
+	return newProcess(t, []string{m.build(t)}, brokers, "", scenario, m.stops).judged(t, brokers, scenario)
 }
 
 // scenario returns the scenario of the directory, as the mistake needs it.
@@ -217,6 +206,9 @@ func (m *planted) scenario(t *testing.T) *conformance.Scenario {
 	file, err := os.ReadFile("scenario.yaml")
 	must(t, err)
 	text := string(file)
+	if m.stops {
+		text = stopScenario
+	}
 	if m.asksNot {
 		text = strings.NewReplacer("start: true\n", "", "  - {do: refuse, event: plain}\n", "").Replace(text)
 	}
@@ -263,25 +255,45 @@ func (m *planted) build(t *testing.T) string {
 	return binary
 }
 
+// stopScenario is for an executor that is stopped among events, where the kit would kill it.
+const stopScenario = `
+lease: 5s
+start: true
+events:
+  brief: {value: '{"account":"b","amount":6,"work_ms":40}', outcome: completed, result: '{"account":"b","granted":6}'}
+steps:
+  - {do: crash, event: brief, count: 40}
+`
+
 // process is an executor that the kit starts and kills.
 type process struct {
 	command []string
 	environ []string
+	prefix  string // of topics and group
+	gateway *conformance.Gateway
 	running *kafkatest.Process
 	log     *os.File
+	// stops says that SIGTERM takes the place of a crash, and that each start is another process of the
+	// group: it has an instance and a journal of its own.
+	stops  bool
+	starts int
 }
 
 // newProcess returns an executor of topics run, outcomes and answers, which charges at a gateway.
-func newProcess(t *testing.T, command []string, brokers string, s *conformance.Scenario, gateway string) *process {
+func newProcess(t *testing.T, command, brokers []string, prefix string, s *conformance.Scenario, stops bool) *process {
 	t.Helper()
+	gateway, err := conformance.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { must(t, gateway.Close()) })
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	log, err := os.Create(path)
 	must(t, err)
-	x := &process{command: command, log: log, environ: append(os.Environ(),
-		"EXECUTOR_BROKERS="+brokers, "EXECUTOR_INPUT=run", "EXECUTOR_OUTCOMES=outcomes", "EXECUTOR_ANSWERS=answers", "EXECUTOR_GROUP=executor",
-		"EXECUTOR_INSTANCE=executor-1", "EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", s.Start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"),
-		"EXECUTOR_GATEWAY_LIMIT_MS=1000", "EXECUTOR_GATEWAY="+gateway, fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk))}
+	x := &process{command: command, log: log, prefix: prefix, gateway: gateway, stops: stops, environ: append(os.Environ(),
+		"EXECUTOR_BROKERS="+strings.Join(brokers, ","), "EXECUTOR_INPUT="+prefix+"run", "EXECUTOR_OUTCOMES="+prefix+"outcomes",
+		"EXECUTOR_ANSWERS="+prefix+"answers", "EXECUTOR_GROUP="+prefix+"executor",
+		"EXECUTOR_RENEW_MS=1000", fmt.Sprint("EXECUTOR_START=", s.Start), "EXECUTOR_JOURNAL="+filepath.Join(dir, "journal"),
+		"EXECUTOR_GATEWAY_LIMIT_MS=1000", "EXECUTOR_GATEWAY="+gateway.URL(), fmt.Sprint("EXECUTOR_GATEWAY_ASK=", s.Gateway == conformance.GatewayAsk))}
 	t.Cleanup(func() {
 		if x.running != nil {
 			_ = x.running.Kill()
@@ -294,14 +306,40 @@ func newProcess(t *testing.T, command []string, brokers string, s *conformance.S
 	return x
 }
 
+// judged returns a function that does the scenario, and judges.
+func (x *process) judged(t *testing.T, brokers []string, scenario *conformance.Scenario) func() ([]conformance.Verdict, error) {
+	t.Helper()
+	return func() ([]conformance.Verdict, error) {
+		timeline, err := conformance.Run(t.Context(), conformance.Config{
+			Client: security.Config{Brokers: brokers, AppID: "conformance"}, Topic: x.prefix + "run", Outcomes: x.prefix + "outcomes", Answers: x.prefix + "answers",
+			Group: x.prefix + "executor", CreateTopics: true, Gateway: x.gateway,
+			Control: conformance.Control{Start: x.start, Kill: x.kill, Stop: x.kill, Ended: x.ended},
+			Step:    func(int) {},
+		}, scenario, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, err
+		}
+		return conformance.Check(scenario, timeline), nil
+	}
+}
+
 func (x *process) start(ctx context.Context) (err error) {
 	command := exec.CommandContext(context.WithoutCancel(ctx), x.command[0], x.command[1:]...)
-	command.Env, command.Stdout, command.Stderr = x.environ, x.log, x.log
+	command.Env, command.Stdout, command.Stderr = append(slices.Clip(x.environ), fmt.Sprintf("EXECUTOR_INSTANCE=%sexecutor-%d", x.prefix, x.starts)), x.log, x.log
+	if x.stops {
+		x.starts++
+		command.Env = append(command.Env, fmt.Sprintf("EXECUTOR_JOURNAL=%s-%d", x.log.Name(), x.starts))
+	}
 	x.running, err = kafkatest.StartProcess(command)
 	return err
 }
 
-func (x *process) kill(context.Context) error { return x.running.Kill() }
+func (x *process) kill(context.Context) error {
+	if x.stops {
+		return x.running.Stop(20 * time.Second)
+	}
+	return x.running.Kill()
+}
 
 func (x *process) ended() error {
 	if x.running == nil || x.running.Running() {

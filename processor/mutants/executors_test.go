@@ -150,4 +150,20 @@ var executorList = []mutant{
 		aims:     []suite{executorSuite.aimed("^TestWorkIsNotedBefore$")},
 		notInSim: notOfOncebus,
 	},
+	{
+		name:     "executor-leaves-what-a-stop-executed",
+		hazards:  []string{"D54"},
+		does:     "a stop commits no offset of what an executor has executed, so that another process executes it again",
+		edits:    []edit{{"deployments/executor/starter.go", "group.CommitRecords(late, st.finished(events)...)", "group.CommitRecords(ctx, st.finished(events)...)"}},
+		aims:     []suite{executorSuite.aimed("^TestStopHandsOver$")},
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "executor-drops-what-a-stop-executed",
+		hazards:  []string{"D54"},
+		does:     "a stop aborts the transaction of what an executor has executed, so that another process executes it again",
+		edits:    []edit{{"deployments/executor/outbox.go", "kgo.TransactionEndTry(cause == nil))", "kgo.TransactionEndTry(cause == nil && ctx.Err() == nil))"}},
+		aims:     []suite{executorSuite.aimed("^TestStopHandsOver$")},
+		notInSim: notOfOncebus,
+	},
 }

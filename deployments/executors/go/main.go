@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func main() {
@@ -59,8 +61,13 @@ func work(ctx context.Context, g *gateway, reference string, value []byte, again
 	return fmt.Appendf(nil, `{"account":%q,"granted":%d}`, request.Account, request.Amount), nil
 }
 
-// eventsMax is how many events one transaction has at most.
-const eventsMax = 50
+const (
+	// eventsMax is how many events one transaction has at most.
+	eventsMax = 50
+	// rebalanceMax is how long another process of the group waits for the transaction of this one. After
+	// that it gets the events that this one works on.
+	rebalanceMax = 5 * time.Minute
+)
 
 type executor struct {
 	*asker
@@ -85,7 +92,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("EXECUTOR_RENEW_MS: %w", err)
 	}
-	asker, err := newAsker(ctx, brokers, instance, time.Duration(renewMS)*time.Millisecond)
+	// A stop waits for work, which is renewed, and for answers.
+	asking, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	asker, err := newAsker(asking, brokers, instance, time.Duration(renewMS)*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -94,11 +104,12 @@ func run(ctx context.Context) error {
 	// the transaction of a process that lost the partition.
 	session, err := kgo.NewGroupTransactSession(brokers, kgo.ConsumerGroup(os.Getenv("EXECUTOR_GROUP")), kgo.ConsumeTopics(os.Getenv("EXECUTOR_INPUT")),
 		kgo.TransactionalID(instance), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(time.Second),
+		kgo.BlockRebalanceOnPoll(), kgo.RebalanceTimeout(rebalanceMax),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		return err
 	}
-	defer session.Close()
+	defer session.CloseAllowingRebalance()
 	x := &executor{
 		asker: asker, session: session, journal: journal, gateway: newGateway(ctx.Done()), start: os.Getenv("EXECUTOR_START") == "true",
 		claimedOnly: os.Getenv("EXECUTOR_CLAIMED_ONLY") == "true", done: map[string]*kgo.Record{},
@@ -111,31 +122,35 @@ func run(ctx context.Context) error {
 		if err := x.process(ctx, fetches.Records()); err != nil {
 			return err
 		}
+		session.AllowRebalance()
 	}
 	return nil
 }
 
-// process works on events, and then commits their outcomes and offsets in one transaction. An
-// idle executor has no transaction open.
+// process works on events, and then commits their outcomes and offsets in one transaction. After a stop
+// these are the events that it has finished: another process gets the others. An idle executor has no
+// transaction open.
 func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 	x.hold(events)
 	defer x.release()
 	var outcomes []*kgo.Record
-	for _, event := range events {
-		if ctx.Err() != nil {
-			return ctx.Err() // the next start executes the others
-		}
+	left := map[int32]int64{} // the first offset that a stop leaves, by partition
+	for i, event := range events {
 		outcome, err := x.execute(ctx, event)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return err
+		}
+		if err != nil {
+			for _, event := range slices.Backward(events[i:]) {
+				left[event.Partition] = event.Offset
+			}
+			break
 		}
 		if outcome != nil && outcome.Topic != "" {
 			outcomes = append(outcomes, outcome)
 		}
 	}
-	if ctx.Err() != nil {
-		return ctx.Err() // the next start finds the outcomes in the journal
-	}
+	ctx = context.WithoutCancel(ctx)
 	if err := x.session.Begin(); err != nil {
 		return err
 	}
@@ -144,16 +159,34 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 		again := *outcome
 		x.session.Produce(ctx, &again, failed.Promise())
 	}
-	committed, err := x.session.End(context.WithoutCancel(ctx), kgo.TransactionEndTry(failed.Err() == nil))
+	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, func(r *kmsg.TxnOffsetCommitRequest) error {
+		leave(r, left)
+		return nil
+	}), kgo.TransactionEndTry(failed.Err() == nil))
 	if committed {
 		clear(x.done)
 	}
 	return errors.Join(err, failed.Err()) // not committed without an error: the group rebalanced
 }
 
+// leave takes events that were not executed out of a commit.
+func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
+	for _, topic := range r.Topics {
+		for i := range topic.Partitions {
+			if offset, ok := left[topic.Partitions[i].Partition]; ok {
+				topic.Partitions[i].Offset = offset
+			}
+		}
+	}
+}
+
 // execute returns the outcome of an event; nil for none. An event without a claim is executed, and
-// has no outcome to record: only a request that waits gets it.
+// has no outcome to record: only a request that waits gets it. The error is that of ctx if the process
+// stops before the outcome is known.
 func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	token := header(event, "oncebus-claim-token")
 	if token == "" && x.claimedOnly {
 		slog.Warn("event without a claim, skipped", "verdict", header(event, "oncebus-verdict"))
@@ -378,22 +411,23 @@ func (a *asker) release() {
 const askAgain = 5 * time.Second
 
 // ask asks for the start of an event until there is an answer, and returns whether it is
-// granted. An answer may be lost; the same start id gets it again.
+// granted. An answer may be lost; the same start id gets it again. After a stop it asks once more,
+// because no other process gets an event that was granted to this one.
 func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
 	answered := make(chan bool, 1)
 	a.mu.Lock()
 	a.started[token] = answered
 	a.mu.Unlock()
-	for {
-		a.client.Produce(ctx, a.record(event.Key, token, "start"), sent)
+	for last := false; !last; {
+		last = ctx.Err() != nil
+		a.client.Produce(context.WithoutCancel(ctx), a.record(event.Key, token, "start"), sent)
 		select {
 		case granted := <-answered:
 			return granted
 		case <-time.After(askAgain):
-		case <-ctx.Done():
-			return false
 		}
 	}
+	return false
 }
 
 // running returns a context that ends when the attempt is superseded.

@@ -42,6 +42,10 @@ GATEWAY_PAUSE_S = 2  # between two requests
 stopping = threading.Event()
 
 
+class Stopped(Exception):
+    """The process stops before the outcome of an event is known."""
+
+
 class Rejected(Exception):
     """Refuses an event permanently. After any other error it may be tried again."""
 
@@ -71,7 +75,7 @@ def charge(request, unsure, superseded):
     charges = GATEWAY + "/charges"
     body = json.dumps(request).encode()
     pause = GATEWAY_LIMIT_S if GATEWAY_ASK else GATEWAY_PAUSE_S
-    while not superseded.wait(pause if unsure else 0) and not stopping.is_set():
+    while not superseded.wait(pause if unsure else 0) and not (unsure and stopping.is_set()):
         unsure = True
         try:
             if GATEWAY_ASK:
@@ -190,7 +194,7 @@ class Asker:
         since = int((time.time() - 60) * 1000)
         partitions = consumer.list_topics(ANSWERS, timeout=30).topics[ANSWERS].partitions
         consumer.assign(consumer.offsets_for_times([TopicPartition(ANSWERS, p, since) for p in partitions], timeout=30))
-        while not stopping.is_set():
+        while True:
             answer = consumer.poll(1)
             if answer is None or answer.error():
                 continue
@@ -204,8 +208,10 @@ class Asker:
                     self.answered[token].set()
 
     def renew(self):
-        """Asks for every event in process, also for those that wait for another one."""
-        while not stopping.wait(RENEW_S):
+        """Asks for every event in process, also for those that wait for another one, and after a stop,
+        which waits for the work."""
+        while True:
+            time.sleep(RENEW_S)
             with self.lock:
                 for token, key in self.held.items():
                     if not self.over[token].is_set() and token not in self.answered:
@@ -218,15 +224,17 @@ class Asker:
             self.over = {token: threading.Event() for token in self.held}
 
     def start(self, token, key):
-        """Asks until there is an answer, and returns whether the start is granted."""
+        """Asks until there is an answer, and returns whether the start is granted. After a stop it asks once
+        more, because no other process gets an event that was granted to this one."""
         answered = threading.Event()
         with self.lock:
             self.answered[token] = answered
-        while not stopping.is_set():
+        last = False
+        while not answered.is_set() and not last:
+            last = stopping.is_set()
             self.send("start", token, key)
             self.producer.flush(5)
-            if answered.wait(ASK_AGAIN_S):
-                break
+            answered.wait(ASK_AGAIN_S)
         with self.lock:
             del self.answered[token]
             return answered.is_set() and not self.over[token].is_set()
@@ -260,6 +268,8 @@ def response_headers(kind):
 def execute(event, asker, journal, done):
     """Returns the kind and the value of an event's outcome; None for none. An event without a claim is
     executed, and has no outcome to record: only a request that waits gets it."""
+    if stopping.is_set():
+        raise Stopped
     token = header(event, "oncebus-claim-token")
     if not token and CLAIMED_ONLY:
         print("event without a claim, skipped:", header(event, "oncebus-verdict"), flush=True)
@@ -270,6 +280,8 @@ def execute(event, asker, journal, done):
     if name in done:
         return done[name]
     if token and START and not asker.start(token, event.key()):
+        if stopping.is_set():
+            raise Stopped
         print("attempt superseded, skipped:", token, flush=True)
         return None
     outcome = journal.done.get(name)
@@ -280,9 +292,11 @@ def execute(event, asker, journal, done):
             again = True
         superseded = asker.over[token] if token else threading.Event()
         outcome = outcome_of(event.value(), reference, again, superseded)
-        if outcome is None or superseded.is_set():
-            print("attempt superseded, or the process stops:", name, flush=True)
+        if superseded.is_set():
+            print("attempt superseded:", name, flush=True)
             return None
+        if outcome is None:
+            raise Stopped
         journal.end(name, *outcome)
     done[name] = outcome
     return outcome
@@ -320,9 +334,13 @@ def run():
         if not events:
             continue  # idle: no transaction is open
         asker.hold(events)
-        # After a stop the next start executes the others.
-        outcomes = [(e, execute(e, asker, journal, done)) for e in events if not stopping.is_set()]
-        if stopping.is_set():
+        outcomes = []
+        try:
+            for event in events:
+                outcomes.append((event, execute(event, asker, journal, done)))
+        except Stopped:
+            pass  # what is finished is sent, and another process gets the others
+        if not outcomes:
             break
         try:
             commit(producer, consumer, outcomes)

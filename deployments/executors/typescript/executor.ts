@@ -190,9 +190,13 @@ function record(key: Buffer | null, token: string, kind: string, value: string |
 const ask = (token: string, attempt: Held, kind: string) =>
   asker.send({ topic: OUTCOMES, messages: [record(attempt.key, token, kind, null)] });
 
-/** Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. */
+/**
+ * Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. After a stop it asks
+ * once more, because no other process gets an event that was granted to this one.
+ */
 async function start(token: string, attempt: Held): Promise<boolean> {
-  while (!attempt.answered) {
+  for (let last = false; !attempt.answered && !last; ) {
+    last = stopping.signal.aborted;
     const answered = new Promise<void>((resolve) => (attempt.asking = resolve));
     await ask(token, attempt, "start");
     const again = new AbortController();
@@ -200,7 +204,7 @@ async function start(token: string, attempt: Held): Promise<boolean> {
     again.abort();
   }
   attempt.asking = undefined;
-  return !attempt.over.signal.aborted;
+  return attempt.answered && !attempt.over.signal.aborted;
 }
 
 /** Takes an answer. The answer superseded may come without a question. */
@@ -225,8 +229,12 @@ async function renew() {
 /** The outcomes of events whose transaction has not committed: they are sent again without the work. */
 const done = new Map<string, Outcome>();
 
-/** Returns the outcome of an event; undefined for none. An event without a claim is executed, and has no outcome to record. */
-async function execute(partition: number, event: KafkaMessage): Promise<Outcome | undefined> {
+/**
+ * Returns the outcome of an event; undefined for none, "stopped" if the process stops before it is known. An event without a claim is
+ * executed, and has no outcome to record.
+ */
+async function execute(partition: number, event: KafkaMessage): Promise<Outcome | "stopped" | undefined> {
+  if (stopping.signal.aborted) return "stopped";
   const token = tokenOf(event);
   if (!token && CLAIMED_ONLY) {
     console.error("event without a claim, skipped:", header(event, "oncebus-verdict"));
@@ -238,6 +246,7 @@ async function execute(partition: number, event: KafkaMessage): Promise<Outcome 
   if (done.has(name)) return done.get(name);
   const attempt = held.get(token) ?? new Held(event.key);
   if (token && START && !(await start(token, attempt))) {
+    if (stopping.signal.aborted) return "stopped";
     console.error("attempt superseded, skipped:", token);
     return undefined;
   }
@@ -246,10 +255,11 @@ async function execute(partition: number, event: KafkaMessage): Promise<Outcome 
     // An earlier attempt may have a request on its way, too.
     const again = begin(name) || (GATEWAY_ASK && !["", "1"].includes(header(event, "oncebus-attempt")));
     outcome = await outcomeOf(String(event.value), reference, again, attempt.over.signal);
-    if (!outcome || attempt.over.signal.aborted) {
-      console.error("attempt superseded, or the process stops:", name);
+    if (attempt.over.signal.aborted) {
+      console.error("attempt superseded:", name);
       return undefined;
     }
+    if (!outcome) return "stopped";
     writeJournal({ event: name, ...outcome });
     journal.set(name, outcome);
   }
@@ -307,7 +317,10 @@ async function disown() {
 }
 
 // kafkajs sends no heartbeat while it waits for events, so it must wait for less than the session timeout.
-const consumer = kafka.consumer({ groupId: GROUP, sessionTimeout: 6000, heartbeatInterval: 1000, maxWaitTimeInMs: 1000, readUncommitted: false });
+const consumer = kafka.consumer({
+  groupId: GROUP, sessionTimeout: 6000, heartbeatInterval: 1000, maxWaitTimeInMs: 1000, readUncommitted: false,
+  rebalanceTimeout: 300_000, // another process of the group waits so long for the transaction of this one
+});
 
 /** The next offset of the group. */
 async function committed(admin: Admin, partition: number): Promise<string> {
@@ -345,9 +358,11 @@ async function processBatch(admin: Admin, { batch, heartbeat, isRunning, isStale
 /** Executes events, and commits their outcomes and offsets in one transaction. */
 async function transact(owner: Owned, partition: number, events: KafkaMessage[]): Promise<boolean> {
   const messages = [];
+  let offset = BigInt(events[0].offset); // the next one that the group reads
   for (const event of events) {
-    if (stopping.signal.aborted) return false; // the next start executes the others
     const outcome = await execute(partition, event);
+    if (outcome === "stopped") break; // what is finished is sent, and another process gets the others
+    offset = BigInt(event.offset) + 1n;
     if (outcome && tokenOf(event)) messages.push(record(event.key, tokenOf(event), outcome.kind, outcome.value));
     else if (outcome && header(event, "oncebus-reply-to")) {
       // no claim, and a request waits
@@ -355,12 +370,10 @@ async function transact(owner: Owned, partition: number, events: KafkaMessage[])
       messages.push({ key: event.key, value: outcome.value, headers: { ...headers, "oncebus-reply-to": header(event, "oncebus-reply-to") } });
     }
   }
-  if (stopping.signal.aborted) return false; // the next start finds the outcomes in the journal
   const transaction = await owner.transaction();
   try {
     if (messages.length > 0) await transaction.send({ topic: OUTCOMES, messages });
-    const offset = String(BigInt(events[events.length - 1].offset) + 1n);
-    await transaction.sendOffsets({ consumerGroupId: GROUP, topics: [{ topic: INPUT, partitions: [{ partition, offset }] }] });
+    await transaction.sendOffsets({ consumerGroupId: GROUP, topics: [{ topic: INPUT, partitions: [{ partition, offset: String(offset) }] }] });
     await transaction.commit();
   } catch (error) {
     console.error("transaction aborted:", String(error));
@@ -394,8 +407,8 @@ async function run() {
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.once(signal, async () => {
       stopping.abort();
-      await Promise.allSettled([consumer.disconnect(), answers.disconnect()]);
-      await Promise.allSettled([disown(), asker.disconnect(), admin.disconnect()]);
+      await consumer.disconnect().catch(() => {}); // it waits for the work, and the work for answers
+      await Promise.allSettled([disown(), answers.disconnect(), asker.disconnect(), admin.disconnect()]);
       if (journalFile >= 0) closeSync(journalFile);
       process.exit(0);
     });

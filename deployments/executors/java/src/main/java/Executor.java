@@ -64,6 +64,8 @@ public final class Executor {
   static final int EVENTS_MAX = 50;
   /** When a start without an answer is asked for again: an answer may be lost. */
   static final long ASK_AGAIN_MS = 5000;
+  /** How long a stop waits for work. */
+  static final long STOP_MS = 20_000;
   /** A request to the gateway without an answer takes effect within this time, or never. */
   static final long GATEWAY_LIMIT_MS = Long.parseLong(System.getenv().getOrDefault("EXECUTOR_GATEWAY_LIMIT_MS", "60000"));
   /** Between two requests to the gateway. */
@@ -80,6 +82,9 @@ public final class Executor {
       super("rejected: " + why);
     }
   }
+
+  /** The process stops before the outcome of an event is known. */
+  static final class Stopped extends Exception {}
 
   /** An event in process. over is counted down when the attempt is superseded, answered with the answer to start. */
   static final class Held {
@@ -140,7 +145,7 @@ public final class Executor {
         .header("Content-Type", "application/json").header("Idempotency-Key", reference)
         .POST(HttpRequest.BodyPublishers.ofString(charge)).build();
     long pause = GATEWAY_ASK ? GATEWAY_LIMIT_MS : GATEWAY_PAUSE_MS;
-    while (!held.over.await(unsure ? pause : 0, TimeUnit.MILLISECONDS) && !stopping) {
+    while (!held.over.await(unsure ? pause : 0, TimeUnit.MILLISECONDS) && !(unsure && stopping)) {
       unsure = true;
       try {
         if (GATEWAY_ASK && send(ask, 404, Set.of())) {
@@ -188,7 +193,7 @@ public final class Executor {
         stopping = true;
         consumer.wakeup();
         try {
-          main.join(10_000);
+          main.join(STOP_MS);
         } catch (InterruptedException e) {
           Thread.currentThread().interrupt();
         }
@@ -236,10 +241,12 @@ public final class Executor {
       List<ProducerRecord<byte[], byte[]>> outcomes = new ArrayList<>();
       Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
       for (ConsumerRecord<byte[], byte[]> event : events) {
-        if (stopping) {
-          return; // the next start executes what is not committed
+        Outcome outcome;
+        try {
+          outcome = execute(event);
+        } catch (Stopped e) {
+          break; // what is finished is sent, and another process gets the others
         }
-        Outcome outcome = execute(event);
         if (outcome != null && !token(event).isEmpty()) {
           outcomes.add(record(event.key(), token(event), outcome.kind(), outcome.value()));
         } else if (outcome != null && !header(event, "oncebus-reply-to").isEmpty()) { // no claim, and a request waits
@@ -250,8 +257,8 @@ public final class Executor {
         }
         offsets.put(new TopicPartition(event.topic(), event.partition()), new OffsetAndMetadata(event.offset() + 1));
       }
-      if (stopping) {
-        return; // the next start finds the outcomes in the journal
+      if (offsets.isEmpty()) {
+        return;
       }
       try {
         producer.beginTransaction();
@@ -285,6 +292,9 @@ public final class Executor {
 
   /** Returns the outcome of an event; null for none. An event without a claim is executed, and has no outcome to record. */
   Outcome execute(ConsumerRecord<byte[], byte[]> event) throws Exception {
+    if (stopping) {
+      throw new Stopped();
+    }
     String token = token(event);
     if (token.isEmpty() && CLAIMED_ONLY) {
       System.err.println("event without a claim, skipped: " + header(event, "oncebus-verdict"));
@@ -299,6 +309,9 @@ public final class Executor {
     }
     Held attempt = token.isEmpty() ? new Held(event.key()) : held.get(token);
     if (!token.isEmpty() && START && !start(token, attempt)) {
+      if (stopping) {
+        throw new Stopped();
+      }
       System.err.println("attempt superseded, skipped: " + token);
       return null;
     }
@@ -307,9 +320,12 @@ public final class Executor {
       // An earlier attempt may have a request on its way, too.
       boolean again = begin(name) || GATEWAY_ASK && !Set.of("", "1").contains(header(event, "oncebus-attempt"));
       outcome = outcomeOf(event.value(), reference, again, attempt);
-      if (outcome == null || attempt.superseded()) {
-        System.err.println("attempt superseded, or the process stops: " + name);
+      if (attempt.superseded()) {
+        System.err.println("attempt superseded: " + name);
         return null;
+      }
+      if (outcome == null) {
+        throw new Stopped();
       }
       writeJournal(name + " " + outcome.kind() + " " + Base64.getEncoder().encodeToString(outcome.value()));
       journal.put(name, outcome);
@@ -343,12 +359,17 @@ public final class Executor {
     return new Outcome(kind, text.getBytes(StandardCharsets.UTF_8));
   }
 
-  /** Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. */
+  /**
+   * Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. After a stop
+   * it asks once more, because no other process gets an event that was granted to this one.
+   */
   boolean start(String token, Held attempt) throws InterruptedException {
     attempt.asking = true;
+    boolean last;
     do {
+      last = stopping;
       ask(token, attempt, "start");
-    } while (!attempt.answered.await(ASK_AGAIN_MS, TimeUnit.MILLISECONDS) && !stopping);
+    } while (!attempt.answered.await(ASK_AGAIN_MS, TimeUnit.MILLISECONDS) && !last);
     attempt.asking = false;
     return attempt.answered.getCount() == 0 && !attempt.superseded();
   }
@@ -362,9 +383,9 @@ public final class Executor {
     });
   }
 
-  /** Asks for every event in process, also for those that wait for another one. */
+  /** Asks for every event in process, also for those that wait for another one, and after a stop, which waits for the work. */
   void renew() {
-    while (!stopping) {
+    while (true) {
       held.forEach((token, attempt) -> {
         if (!attempt.asking && !attempt.superseded()) {
           ask(token, attempt, "renew");
@@ -397,7 +418,7 @@ public final class Executor {
           consumer.seek(partition, at.offset());
         }
       });
-      while (!stopping) {
+      while (true) {
         consumer.poll(Duration.ofSeconds(1)).forEach(this::takeAnswer);
       }
     }
