@@ -64,6 +64,9 @@ type Config struct {
 	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" help:"networks such as 10.0.0.0/8, comma separated, whose X-Forwarded-For names the source"`
 
+	// OpenAPI serves the document of the endpoints to anybody who reaches the port.
+	OpenAPI bool `env:"OPENAPI" envDefault:"false" help:"serve the OpenAPI document at /openapi.json to anybody: it names topics and key rules"`
+
 	// Secrets are the settings SECRET_<NAME>, by <NAME>.
 	Secrets Secrets
 }

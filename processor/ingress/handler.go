@@ -75,7 +75,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeLocation(w, r, rq, e, name) })
 		}
 	}
-	if path == openAPIPath {
+	if path == openAPIPath && s.cfg.OpenAPI {
 		return s.describe(r)
 	}
 	return problemNotFound.respond("")
