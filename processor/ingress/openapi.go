@@ -129,6 +129,11 @@ func OpenAPI(routes *rules.Routes) ([]byte, error) {
 			return nil, err
 		}
 	}
+	for _, item := range d.Paths {
+		if item["get"] != nil {
+			item["head"] = item["get"]
+		}
+	}
 	text, err := json.MarshalIndent(d, "", "  ")
 	return append(text, '\n'), err
 }
@@ -325,7 +330,7 @@ func describeMeta(routes []*rules.Route) *operation {
 func describeDescription() pathItem {
 	s := sample{response: &response{status: http.StatusOK, name: "this document", contentType: jsonType}, open: true}
 	o := &operation{Summary: "This document", Responses: describeSamples(append(malformed(), s, sample{response: problemNotFound.respond("")}))}
-	return pathItem{"get": o, "head": o}
+	return pathItem{"get": o}
 }
 
 func names(routes []*rules.Route) string {
@@ -338,8 +343,8 @@ func names(routes []*rules.Route) string {
 
 // describe responds with the document.
 func (s *Server) describe(r *http.Request) *response {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return wrongMethod("GET, HEAD")
+	if !asks(r) {
+		return wrongMethod(allowAsking)
 	}
 	d := &response{status: http.StatusOK, name: "openapi", contentType: jsonType, body: s.openAPI.plain}
 	if acceptsGzip(r.Header) {
