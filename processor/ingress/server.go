@@ -48,6 +48,9 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	if err != nil {
 		return nil, err
 	}
+	if bounded, action := cfg.BoundConnections(); bounded != "" {
+		log.Warn(bounded, "action", action)
+	}
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
