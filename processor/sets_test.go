@@ -14,6 +14,7 @@ import (
 	"oncebus/dedup/routesets"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/deadletter"
 	"oncebus/processor/wire"
 )
 
@@ -260,7 +261,7 @@ func TestStartRefusesWhatAnOperatorHasToSay(t *testing.T) {
 }
 
 // TestAppendedKeySourceKeepsTheKeys: an operator puts it in force, in all processes. Events with the keys of the older
-// rule are duplicates, and those that had none are judged by the new source. The way back is refused, as the keys of
+// rule are duplicates, and those that had none are judged by the new source, also by a redrive. The way back is refused, as the keys of
 // the new source would be lost, and so is a start, which asks no operator.
 func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
 	t.Parallel()
@@ -277,11 +278,18 @@ func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
 	if <-two.done; two.err == nil || !strings.Contains(two.err.Error(), "oncebus apply --yes") {
 		t.Errorf("a start with the new rule: %v", two.err)
 	}
+	b.useRoutes(longer)
+	if _, err := b.redrive(b.config("one"), func(*deadletter.RedriveOptions) {}); err == nil || !strings.Contains(err.Error(), "key rule changed") {
+		t.Errorf("a redrive before the rule is in force: %v", err)
+	}
 	if a := b.apply(longer); a.Worst() != routesets.Confirm {
 		t.Errorf("the plan is %s", a.Text())
 	}
 	two = b.ready(b.start(b.config("two")))
 	b.taken(2, one, two)
+	if report, err := b.redrive(b.config("one"), func(*deadletter.RedriveOptions) {}); err != nil || report.Redriven != 1 {
+		t.Errorf("the redrive: %+v, %v", report, err)
+	}
 	b.produce(signal("a", 0, time.Now().UnixMilli()), byNumber("b"), byNumber("b"), byNumber("a"))
 	b.drain(one, "signals.raw")
 	if n := len(b.read("signals.unique")); n != 2 {

@@ -54,6 +54,9 @@ func (o *doctorOptions) run(ctx context.Context, _ []string, p cli.Process) int 
 	defer cancel()
 	log := cli.NewLogger(io.Discard, slog.LevelError, s.LogFormat) // the findings have the errors
 	findings, err := processor.Diagnose(ctx, s.Processor, routes, log, p.Clock())
+	if text, action := s.Ingress.BoundConnections(); s.Ingress.Addr != "" && text != "" {
+		findings = append(findings, app.Finding{Check: "open files", Level: app.Note, Text: text, Action: action})
+	}
 	if err == nil {
 		err = writeFindings(p.Stdout, findings, o.json)
 	}

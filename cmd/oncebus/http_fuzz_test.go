@@ -74,7 +74,7 @@ func TestRealHTTPFuzz(t *testing.T) {
 	cluster := embedded.Start(t)
 	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), cluster.Admin(), false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
-	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=token-of-the-fuzzer", "INGRESS_WRITE_TIMEOUT=150s", "COMMIT_INTERVAL=5ms")
+	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=token-of-the-fuzzer", "INGRESS_WRITE_TIMEOUT=150s", "INGRESS_OPENAPI=true", "COMMIT_INTERVAL=5ms")
 	s.awaitReady()
 	url := "http://" + s.await("ingress listening")["addr"].(string)
 

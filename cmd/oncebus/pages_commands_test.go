@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	main "oncebus/cmd/oncebus"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/kafkatest/program"
 )
@@ -88,6 +89,35 @@ func TestPageCommands(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// spanCommand matches a command in the text of a page.
+var spanCommand = regexp.MustCompile("`oncebus ([a-z][^`]*)`")
+
+// TestPagesNameRealCommands: each command in the text of a page exists, with its options.
+func TestPagesNameRealCommands(t *testing.T) {
+	paths := main.Commands().Paths()
+	for _, p := range pages(t) {
+		for _, found := range spanCommand.FindAllStringSubmatch(strings.Join(p.lines, " "), -1) {
+			words := strings.Fields(found[1])
+			depth := 0
+			for n := range paths {
+				if len(paths[n]) <= len(words) && slices.Equal(paths[n], words[:len(paths[n])]) {
+					depth = max(depth, len(paths[n]))
+				}
+			}
+			if depth == 0 {
+				t.Errorf("%s: oncebus has no command %q", p.path, found[1])
+				continue
+			}
+			help := execute(t.Context(), nil, "", append(slices.Clone(words[:depth]), "--help")...).Stdout
+			for _, word := range words[depth:] {
+				if option, _, _ := strings.Cut(strings.TrimRight(word, ",;"), "="); strings.HasPrefix(option, "--") && option != "--help" && !strings.Contains(help, option) {
+					t.Errorf("%s: oncebus %s has no option %s", p.path, strings.Join(words[:depth], " "), option)
+				}
+			}
+		}
 	}
 }
 

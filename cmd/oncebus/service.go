@@ -131,6 +131,7 @@ type admin struct {
 // serveAdmin starts the admin server on a listener. It calls failed if the server ends before
 // stop.
 func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, ready func() error, what work, failed func(error)) (*admin, error) {
+	s.Admin.WarnOpen(listener.Addr().String(), log)
 	guard, err := access.New(s.Admin, registry, log)
 	if err != nil {
 		return nil, err

@@ -77,9 +77,9 @@ func pending(o *front.Operation, status string) *response {
 
 // takeLocation responds to the GET of a location.
 func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, name string) *response {
-	if r.Method != http.MethodGet {
+	if !asks(r) {
 		s.leaveBody(w)
-		return wrongMethod(http.MethodGet)
+		return wrongMethod(allowAsking)
 	}
 	if rejected := s.receiveLookup(w, r, rq, e, &e.lookup, r.URL.EscapedPath()); rejected != nil {
 		return rejected

@@ -407,3 +407,35 @@ func TestAnswersOfTheTask(t *testing.T) {
 }
 
 func signHMAC(text string) string { return sign("token-of-sender-a", text) }
+
+// TestHeadIsGetWithoutABody: for every path that has a GET, with what it asks of a sender.
+func TestHeadIsGetWithoutABody(t *testing.T) {
+	t.Parallel()
+	meta := `  - name: meta
+    topics: [meta.raw]
+    key: [{field: id}]
+    window: 1h
+    output: meta.unique
+    dead_letter: dead
+    http: {path: /meta, provider: meta, signature: {secret: SENDER}, handshake: {verify_token: OTHER}}
+`
+	b := newBench(t, followRoutes+meta, oneTask)
+	i := b.serve(func(c *Config) { c.Secrets, c.OpenAPI = answerSecrets, true })
+	location := i.post("/payments", `{"amount":7}`, paying("k1", "Prefer", "respond-async")...).want(t, "first", 202).Header.Get("Location")
+	for path, headers := range map[string][]string{
+		"/payments": paying("k1"), location: bearer, "/payments/events": bearer, openAPIPath: nil,
+		"/meta?hub.mode=subscribe&hub.challenge=c&hub.verify_token=token-of-sender-b": nil,
+	} {
+		if path != "/payments/events" { // which does not end
+			i.get(path, headers...)
+		}
+		got := i.send(http.MethodHead, path, "", headers...)
+		if got.StatusCode >= 300 || got.text != "" {
+			t.Errorf("HEAD %s: status %d, %q", path, got.StatusCode, got.text)
+		}
+		if headers != nil {
+			i.send(http.MethodHead, path, "").want(t, "HEAD without the secret of "+path, 401)
+		}
+	}
+	i.send(http.MethodHead, "/transfers/outcomes", "").want(t, "HEAD of what has no GET", 405).header(t, "outcomes", "Allow", "POST")
+}

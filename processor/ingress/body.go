@@ -86,6 +86,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, memory *reserva
 	if r.ContentLength > int64(limit) {
 		return nil, &http.MaxBytesError{Limit: int64(limit)}
 	}
+	boundChunks(r, limit)
 	maxBytes := int64(limit) + 1 // one more, to see the end
 	if r.ContentLength >= 0 {
 		maxBytes = r.ContentLength + 1

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"oncebus/dedup/rules"
@@ -63,6 +64,9 @@ type Config struct {
 
 	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" help:"networks such as 10.0.0.0/8, comma separated, whose X-Forwarded-For names the source"`
+
+	// OpenAPI serves the document of the endpoints to anybody who reaches the port.
+	OpenAPI bool `env:"OPENAPI" envDefault:"false" help:"serve the OpenAPI document at /openapi.json to anybody: it names topics and key rules"`
 
 	// Secrets are the settings SECRET_<NAME>, by <NAME>.
 	Secrets Secrets
@@ -138,6 +142,26 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// BoundConnections lowers MaxConnections to half of the files that the process may open, and returns what the operator
+// should know of that; "" if nothing is lowered. Every connection is a file: at the limit of the system none is accepted,
+// and brokers and stores get none either.
+func (c *Config) BoundConnections() (text, action string) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return "", "" // a system without the limit
+	}
+	return c.boundConnections(files.Cur)
+}
+
+func (c *Config) boundConnections(files uint64) (text, action string) {
+	if uint64(c.MaxConnections) <= files/2 {
+		return "", ""
+	}
+	text = fmt.Sprintf("the process may open %d files, so the ingress takes %d connections, not the %d of ONCEBUS_INGRESS_MAX_CONNECTIONS", files, max(files/2, 1), c.MaxConnections)
+	c.MaxConnections = int(max(files/2, 1))
+	return text, "raise the limit of open files (ulimit -n, LimitNOFILE of systemd) to more than twice the connections, or lower the setting"
 }
 
 // trustedProxies parses TrustedProxies; a single address is a network of one.

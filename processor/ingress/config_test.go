@@ -141,3 +141,17 @@ func TestValidateRoutes(t *testing.T) {
 	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "timeout: 20s", "max_body: 100", 1))),
 		"route a: http.outcomes accepts up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
 }
+
+// TestOpenFilesBoundConnections: half of the files are for connections, and the operator reads of it.
+func TestOpenFilesBoundConnections(t *testing.T) {
+	for _, c := range []struct {
+		files      uint64
+		have, want int
+	}{{300, 16384, 150}, {1 << 20, 16384, 16384}, {32768, 16384, 16384}, {32767, 16384, 16383}, {1, 10, 1}, {1<<64 - 1, RequestsMax, RequestsMax}} {
+		cfg := Config{MaxConnections: c.have}
+		text, action := cfg.boundConnections(c.files)
+		if cfg.MaxConnections != c.want || (text != "") != (c.want < c.have) || (action != "") != (text != "") || text != "" && !strings.Contains(text, "ONCEBUS_INGRESS_MAX_CONNECTIONS") {
+			t.Errorf("%d files: %d connections, want %d: %q", c.files, cfg.MaxConnections, c.want, text)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -32,6 +33,8 @@ type connection struct {
 	framing framing
 	// handled is set while a handler, not net/http, has the request.
 	handled bool
+	// chunkMax is the longest chunk that the handler reads; math.MaxInt64 before it knows.
+	chunkMax int64
 }
 
 // watchedListener accepts connections as *connection.
@@ -92,8 +95,17 @@ func beginRequest(r *http.Request) (ambiguous bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handled = true
+	c.handled, c.chunkMax = true, math.MaxInt64
 	return c.framing.begin(r)
+}
+
+// boundChunks lets a read of the body fail at once where a chunk alone is over the limit. net/http would wait for its bytes.
+func boundChunks(r *http.Request, limit int) {
+	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+		c.mu.Lock()
+		c.chunkMax = int64(limit)
+		c.mu.Unlock()
+	}
 }
 
 func (c *connection) Read(p []byte) (int, error) {
@@ -103,14 +115,29 @@ func (c *connection) Read(p []byte) (int, error) {
 	if c.refused != nil {
 		return 0, c.refused
 	}
-	n, err := c.Conn.Read(p)
-	c.mu.Lock()
-	c.framing.scan(p[:n])
-	c.mu.Unlock()
-	if n > 0 && c.place != nil {
-		c.place.received(p[:n])
+	for {
+		c.mu.Lock()
+		limit := c.chunkMax
+		over := c.handled && c.framing.chunked && c.framing.left > limit
+		c.mu.Unlock()
+		if over {
+			return 0, &http.MaxBytesError{Limit: limit}
+		}
+		n, err := c.Conn.Read(p)
+		received := n > 0
+		c.mu.Lock()
+		if c.framing.between() { // net/http itself ignores empty lines behind a POST alone
+			n = copy(p, bytes.TrimLeft(p[:n], "\r\n"))
+		}
+		c.framing.scan(p[:n])
+		c.mu.Unlock()
+		if received && c.place != nil {
+			c.place.received(p[:n])
+		}
+		if n > 0 || !received || err != nil {
+			return n, err
+		}
 	}
-	return n, err
 }
 
 // handshake does what net/http does for a TLS connection. net/http has set the read

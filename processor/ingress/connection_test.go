@@ -94,6 +94,82 @@ func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
 	}
 }
 
+// TestEmptyLinesBeforeARequest are ignored (RFC 9112, section 2.2), also behind a request without a body.
+func TestEmptyLinesBeforeARequest(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, signalRoutes).serve(nil)
+	conn := i.dial()
+	in := bufio.NewReader(conn)
+	for n, text := range []string{"\r\n\n" + whole("/signals", event("a")), "\n" + strings.Replace(whole("/x", ""), "POST", "GET", 1), "\r\n" + whole("/signals", event("b"))} {
+		for _, part := range []string{"\r\n", text} {
+			if _, err := io.WriteString(conn, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		response, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if want := []int{202, 404, 202}[n]; response.StatusCode != want {
+			t.Errorf("request %d: status %d, want %d", n, response.StatusCode, want)
+		}
+	}
+}
+
+// TestLargeChunkIsRefusedAtOnce: its size alone is over the limit, and none of its bytes are awaited.
+func TestLargeChunkIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      max_body: 64", 1)).serve(func(c *Config) { c.ReadTimeout, c.WriteTimeout = 5*time.Minute, 10*time.Minute })
+	head := "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for name, text := range map[string]string{"the first": head + "41\r\n", "a huge one": head + "7fffffffffffffff\r\n", "the second": head + "1\r\n \r\nffffffff\r\n"} {
+		got := responsesUntilClose(t, i.dial(), text)
+		if len(got) != 1 || !got[0].Close {
+			t.Fatalf("%s: %d responses", name, len(got))
+		}
+		got[0].problem(t, name, "too-large", 413)
+	}
+	if got := responsesUntilClose(t, i.dial(), chunked(strings.Repeat(" ", 64-len(event("a")))+event("a"), "1.1")+last("b")); len(got) != 2 || got[0].StatusCode != 202 {
+		t.Errorf("as large as the limit: %v", got)
+	}
+}
+
+// TestExpectIsAnsweredByWhoIsAuthorised: without the secret no 100 asks for the body.
+func TestExpectIsAnsweredByWhoIsAuthorised(t *testing.T) {
+	t.Parallel()
+	i := serveSigned(newBench(t, signedRoutes))
+	got := responsesUntilClose(t, i.dial(), raw("/signals", "", 9, "Expect", "100-continue"))
+	if len(got) != 1 {
+		t.Fatalf("%d responses", len(got))
+	}
+	got[0].problem(t, "without the secret", "signature", 401)
+	conn := i.dial()
+	if _, err := io.WriteString(conn, raw("/signals", "", 9, append([]string{"Expect", "100-continue"}, bearer...)...)); err != nil {
+		t.Fatal(err)
+	}
+	if response, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || response.StatusCode != http.StatusContinue {
+		t.Errorf("with the secret: %v, %v", response, err)
+	}
+}
+
+// TestSecretsAreNotLogged: not in a path, nor in an id that a sender chose.
+func TestSecretsAreNotLogged(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signedRoutes)
+	i := serveSigned(b)
+	const secret = "token-of-sender-a"
+	i.post("/hooks/"+secret+"/x", "").want(t, "in the path", 404)
+	i.post("/hooks/token%2Dof-sender-a", "").want(t, "in the path, encoded", 404)
+	i.post("/"+strings.Repeat("x", pathLogBytes-len(secret)/2)+secret, "").want(t, "at the end of what is logged", 404)
+	i.post("/signals", event("a"), append([]string{"X-Request-Id", "of-" + secret}, bearer...)...).want(t, "in the id", 202)
+	if text := b.logs.String(); strings.Contains(text, secret) || strings.Contains(text, secret[:len(secret)/2]+`..`) || !strings.Contains(text, "/hooks/[secret]/x") || !strings.Contains(text, "of-[secret]") {
+		t.Errorf("the log has the secret, or not what is in its place:\n%s", text)
+	}
+}
+
 // TestOnePathForm: a path has one form, that of the routes file, so
 // that a proxy's rule for a path covers all requests with it.
 func TestOnePathForm(t *testing.T) {

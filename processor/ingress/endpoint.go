@@ -51,7 +51,7 @@ func carriedHeaders(h *rules.HTTP) []carriedHeader {
 // a sender who asks for an outcome.
 func allowed(h *rules.HTTP) []string {
 	if h.Handshake.Kind == rules.MetaHandshake || h.Answer != nil {
-		return append([]string{http.MethodGet}, h.Methods...)
+		return append([]string{allowAsking}, h.Methods...)
 	}
 	return h.Methods
 }

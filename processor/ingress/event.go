@@ -22,7 +22,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if !e.allowsSource(rq.source) {
 		return s.reject(rq, reasonAddress, problemSource.respond(""))
 	}
-	if r.Method == http.MethodGet && e.token != nil {
+	if asks(r) && e.token != nil {
 		if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
 			return s.reject(rq, reasonSource, tooFast(ofSource, wait))
 		}

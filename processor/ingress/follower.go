@@ -52,12 +52,15 @@ var errStopping = errors.New("the stream ends")
 
 // takeFollower responds with the outcomes of the path, until the client disconnects.
 func (s *Server) takeFollower(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
-	if r.Method != http.MethodGet {
+	if !asks(r) {
 		s.leaveBody(w)
-		return wrongMethod(http.MethodGet)
+		return wrongMethod(allowAsking)
 	}
 	if rejected := s.receiveLookup(w, r, rq, e, &e.follow, r.URL.EscapedPath()); rejected != nil {
 		return rejected
+	}
+	if r.Method == http.MethodHead {
+		return &response{status: http.StatusOK, name: "events", contentType: eventStream}
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)

@@ -60,6 +60,11 @@ func (f *framing) begin(r *http.Request) bool {
 	return ambiguous
 }
 
+// between reports whether no byte of the next message has come.
+func (f *framing) between() bool {
+	return !f.lost && f.state == inHead && f.lines == 0 && len(f.line) == 0
+}
+
 // scan reads the next bytes of the connection.
 func (f *framing) scan(p []byte) {
 	for len(p) > 0 && !f.lost {

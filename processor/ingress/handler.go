@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -56,7 +57,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	path := r.URL.EscapedPath()
 	if e, ok := s.endpoints.events[path]; ok {
 		rq.route = e.routes[0].Name
-		if r.Method == http.MethodGet && e.Answer != nil {
+		if asks(r) && e.Answer != nil {
 			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeKey(w, r, rq, e) })
 		}
 		return s.admit(w, s.events, &e.body, rq, func() *response { return s.takeEvent(w, r, rq, e) })
@@ -75,11 +76,18 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeLocation(w, r, rq, e, name) })
 		}
 	}
-	if path == openAPIPath {
+	if path == openAPIPath && s.cfg.OpenAPI {
 		return s.describe(r)
 	}
 	return problemNotFound.respond("")
 }
+
+// allowAsking are the methods of a path that takes nothing.
+const allowAsking = http.MethodGet + ", " + http.MethodHead
+
+// asks reports whether a request asks and sends nothing. HEAD is GET without the body of
+// the response (RFC 9110, section 9.3.2), which net/http leaves out.
+func asks(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // refusedBody is how long net/http may read the body of a request that was rejected
 // before its body, so that the connection can be used again.
@@ -161,7 +169,7 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 	if !s.log.Enabled(r.Context(), slog.LevelInfo) {
 		return
 	}
-	path := r.URL.Path
+	path := s.masked(r.URL.Path)
 	if len(path) > pathLogBytes {
 		path = path[:pathLogBytes] + "..."
 	}
@@ -169,13 +177,13 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 	attrs = append(attrs,
 		slog.String("route", rq.route), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", response.status),
 		slog.String("response", response.name), slog.String("verdict", response.verdict), slog.Int("bytes", rq.bytes),
-		slog.Duration("duration", took), slog.String("source", rq.source.String()), slog.String("request_id", rq.id),
+		slog.Duration("duration", took), slog.String("source", rq.source.String()), slog.String("request_id", s.masked(rq.id)),
 	)
 	if rq.key != "" {
 		attrs = append(attrs, slog.String("key", rq.key))
 	}
 	if rq.request != "" && fitsHeader(rq.request) {
-		attrs = append(attrs, slog.String("request", rq.request))
+		attrs = append(attrs, slog.String("request", s.masked(rq.request)))
 	}
 	if id := traceID(r.Header.Get("Traceparent")); id != "" {
 		attrs = append(attrs, slog.String("trace_id", id))
@@ -184,6 +192,16 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 		attrs = append(attrs, slog.String("reason", response.reason))
 	}
 	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// masked replaces the secrets of the routes in a text that a sender chose: some put the token into the path, or into an id.
+func (s *Server) masked(text string) string {
+	for _, k := range s.endpoints.keyrings {
+		for _, secret := range k.secrets() {
+			text = strings.ReplaceAll(text, string(secret), "[secret]")
+		}
+	}
+	return text
 }
 
 // headerRequestID names a request. A response repeats it, and the log has it.

@@ -20,7 +20,7 @@ import (
 func TestRefusedBeforeAnEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      methods: [PUT, POST]\n      max_body: 64", 1))
-	i := b.serve(nil)
+	i := b.serve(func(c *Config) { c.OpenAPI = true })
 	big := strings.Repeat(" ", 65)
 	for _, c := range []struct {
 		name, method, path, body string

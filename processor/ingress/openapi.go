@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -95,7 +97,7 @@ const documentText = `These endpoints receive events by HTTP and produce them to
 After a 2xx Kafka has stored the event. Without a 2xx the client may retry: the retry is a duplicate. An event without a key may be emitted twice.
 
 Errors are problem details (RFC 9457). Other paths get 404, other methods 405 (components.responses).
-Every response has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, except a 431 over HTTP/2.
+Every response but this document has the header Cache-Control: no-store, and every one has X-Content-Type-Options: nosniff, except a 431 over HTTP/2.
 Every response to a well-formed request has X-Request-Id: that of the request, or a random one.`
 
 // OpenAPI returns the OpenAPI 3.1 document, in JSON, of the endpoints of these
@@ -125,6 +127,11 @@ func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	for _, path := range slices.Sorted(maps.Keys(byPath)) {
 		if err := d.add(path, byPath[path], routes); err != nil {
 			return nil, err
+		}
+	}
+	for _, item := range d.Paths {
+		if item["get"] != nil {
+			item["head"] = item["get"]
 		}
 	}
 	text, err := json.MarshalIndent(d, "", "  ")
@@ -322,8 +329,8 @@ func describeMeta(routes []*rules.Route) *operation {
 
 func describeDescription() pathItem {
 	s := sample{response: &response{status: http.StatusOK, name: "this document", contentType: jsonType}, open: true}
-	o := &operation{Summary: "This document", Responses: describeSamples(append(malformed(), s))}
-	return pathItem{"get": o, "head": o}
+	o := &operation{Summary: "This document", Responses: describeSamples(append(malformed(), s, sample{response: problemNotFound.respond("")}))}
+	return pathItem{"get": o}
 }
 
 func names(routes []*rules.Route) string {
@@ -336,8 +343,32 @@ func names(routes []*rules.Route) string {
 
 // describe responds with the document.
 func (s *Server) describe(r *http.Request) *response {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return wrongMethod("GET, HEAD")
+	if !asks(r) {
+		return wrongMethod(allowAsking)
 	}
-	return &response{status: http.StatusOK, name: "openapi", contentType: jsonType, body: s.openAPI}
+	d := &response{status: http.StatusOK, name: "openapi", contentType: jsonType, body: s.openAPI.plain}
+	if acceptsGzip(r.Header) {
+		d.with("Content-Encoding", codingGzip).body = s.openAPI.compressed
+	}
+	return d.with("Cache-Control", "max-age=300").with("Vary", "Accept-Encoding")
+}
+
+// acceptsGzip reports whether the client reads a response in gzip. A weight of 0 refuses it (RFC 9110, section 12.5.3).
+func acceptsGzip(in http.Header) bool {
+	for coding := range strings.SplitSeq(strings.Join(in.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		if strings.EqualFold(name, codingGzip) {
+			return strings.Trim(strings.TrimPrefix(weight, "q="), "0.") != "" || weight == ""
+		}
+	}
+	return false
+}
+
+// gzipped returns the bytes in gzip.
+func gzipped(plain []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a level that exists
+	_, _ = w.Write(plain)                                 // into memory
+	_ = w.Close()
+	return b.Bytes()
 }

@@ -277,11 +277,11 @@ func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 }
 
 // TestDocumentIsServed: the server returns OpenAPI's bytes, which equal routes
-// repeat.
+// repeat. A client may keep them, and gets them compressed if it reads that.
 func TestDocumentIsServed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, claimRoutes)
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token-of-executors"}} })
+	i := b.serve(func(c *Config) { c.OpenAPI, c.Secrets = true, Secrets{"EXECUTOR": {Value: "token-of-executors"}} })
 	want, err := OpenAPI(parseRoutes(t, claimRoutes))
 	if err != nil {
 		t.Fatal(err)
@@ -293,4 +293,17 @@ func TestDocumentIsServed(t *testing.T) {
 	if got := i.send("HEAD", "/openapi.json", "").want(t, "its head", 200); got.ContentLength != int64(len(want)) {
 		t.Errorf("length %d", got.ContentLength)
 	}
+	for coding, compressed := range map[string]bool{"gzip": true, "br, GZIP;q=0.5": true, "*": false, "gzip;q=0": false, "identity": false} {
+		got := i.send("GET", "/openapi.json", "", "Accept-Encoding", coding).want(t, coding, 200).header(t, coding, "Cache-Control", "max-age=300").header(t, coding, "Vary", "Accept-Encoding")
+		if (got.Header.Get("Content-Encoding") == "gzip") != compressed || compressed && len(got.text) > len(want)/4 || !compressed && got.text != string(want) {
+			t.Errorf("Accept-Encoding %s: %d bytes of %d, encoding %q", coding, len(got.text), len(want), got.Header.Get("Content-Encoding"))
+		}
+	}
+}
+
+// TestDocumentIsOffByDefault: it has topics and key rules, and anybody may ask.
+func TestDocumentIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, bareRoutes).serve(nil)
+	i.send("GET", "/openapi.json", "").problem(t, "the document", "not-found", 404)
 }

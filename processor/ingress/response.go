@@ -114,10 +114,10 @@ var noStore, noSniff = []string{"no-store"}, []string{"nosniff"}
 // write sends a response.
 func (r *response) write(w http.ResponseWriter) {
 	h := w.Header()
+	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 	for name, values := range r.header {
 		h[name] = values
 	}
-	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 	if r.status == http.StatusNoContent || r.status == http.StatusResetContent || r.status == http.StatusNotModified {
 		w.WriteHeader(r.status)
 		return

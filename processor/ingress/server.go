@@ -25,7 +25,7 @@ type Server struct {
 	endpoints *endpoints
 	trusted   []netip.Prefix
 	metrics   *metrics
-	openAPI   []byte
+	openAPI   struct{ plain, compressed []byte } // of Config.OpenAPI
 
 	// Outcomes have limits of their own: duplicates that wait for an outcome
 	// must not block it. So have senders who ask for one: those who wait must not block them.
@@ -48,14 +48,20 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	if err != nil {
 		return nil, err
 	}
+	if bounded, action := cfg.BoundConnections(); bounded != "" {
+		log.Warn(bounded, "action", action)
+	}
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.events, s.outcomes = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.outcomes), s.metrics)
 	s.lookups, s.followers = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.followed), s.metrics)
-	if s.openAPI, err = OpenAPI(routes); err != nil {
-		return nil, err
+	if cfg.OpenAPI {
+		if s.openAPI.plain, err = OpenAPI(routes); err != nil {
+			return nil, err
+		}
+		s.openAPI.compressed = gzipped(s.openAPI.plain)
 	}
 	if s.trusted, err = cfg.trustedProxies(); err != nil {
 		return nil, err

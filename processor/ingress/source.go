@@ -8,7 +8,8 @@ import (
 
 // sourceOf returns the address of the sender: the peer, or the address that a
 // trusted proxy reports. Each proxy appends to X-Forwarded-For, so the list is
-// read from its end, for as long as the address that appended is trusted.
+// read from its end, for as long as the address that appended is trusted. Empty
+// elements of a list count for nothing (RFC 9110, section 5.6.1).
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	source := peerOf(r.RemoteAddr)
 	if !source.IsValid() {
@@ -19,7 +20,11 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	}
 	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(forwarded) - 1; i >= 0 && isTrusted(trusted, source); i-- {
-		addr, ok := parseForwarded(strings.TrimSpace(forwarded[i]))
+		text := strings.TrimSpace(forwarded[i])
+		if text == "" {
+			continue
+		}
+		addr, ok := parseForwarded(text)
 		if !ok {
 			break
 		}
@@ -37,10 +42,13 @@ func peerOf(remote string) netip.Addr {
 	return peer.Addr().Unmap().WithZone("")
 }
 
-// parseForwarded reads an address, with or without a port.
+// parseForwarded reads an address, with or without a port, of IPv6 also in brackets.
 func parseForwarded(text string) (netip.Addr, bool) {
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
 		return withPort.Addr(), true
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(inner, "]") {
+		text = strings.TrimSuffix(inner, "]")
 	}
 	addr, err := netip.ParseAddr(text)
 	return addr, err == nil

@@ -1,13 +1,17 @@
 package access
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +79,7 @@ type Guard struct {
 const (
 	refusedToken       = "token"
 	refusedCertificate = "certificate"
+	refusedHost        = "host"
 )
 
 // New returns the guard of valid settings.
@@ -82,14 +87,14 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Guard, error
 	g := &Guard{
 		clients: cfg.TLSClientCAFile != "",
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_admin_refused_total",
-			Help: "Requests to the admin server without a valid token or client certificate, by what was wrong."}, []string{"reason"}),
+			Help: "Requests to the admin server without a valid token or client certificate, or by the name of another site, by what was wrong."}, []string{"reason"}),
 	}
 	reloads := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_admin_reloads_total",
 		Help: "Changed token and certificates of the admin server that were read again, by outcome. After a failure the old ones stay in use."}, []string{"what", "outcome"})
 	expiry := prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_admin_certificate_expiry_timestamp_seconds",
 		Help: "When the admin server's certificate in use expires, in Unix time; 0 without one. Alert days before."})
 	reg.MustRegister(g.refused, reloads, expiry)
-	for _, reason := range []string{refusedToken, refusedCertificate} {
+	for _, reason := range []string{refusedToken, refusedCertificate, refusedHost} {
 		g.refused.WithLabelValues(reason)
 	}
 	if cfg.Token != "" {
@@ -160,7 +165,7 @@ func (g *Guard) TLS() *tls.Config {
 	return g.certificates.Config()
 }
 
-// Protect serves a request with next if it may be served, else it responds with 401 or 403.
+// Protect serves a request with next if it may be served, else it responds with 401, 403 or 421.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -169,10 +174,59 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 		case g.token != nil && !g.hasToken(r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="oncebus"`)
 			g.refuse(w, http.StatusUnauthorized, refusedToken, "the bearer token of ONCEBUS_ADMIN_TOKEN is required: Authorization: Bearer TOKEN")
+		case g.token != nil:
+			g.serveWithToken(w, r, next)
+		case !g.clients && !isLocalName(r.Host):
+			g.refuse(w, http.StatusMisdirectedRequest, refusedHost, "without ONCEBUS_ADMIN_TOKEN ask by an IP address, localhost, or a name without a dot or of .svc, .local or .internal: a page of another site has its own name")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isLocalName reports whether a page of another site cannot have the name. Such a page may let its name point to this
+// machine, and its script then reads what the browser reaches (DNS rebinding): with the name of its site as the host.
+func isLocalName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
+		return true
+	}
+	return slices.ContainsFunc([]string{".localhost", ".svc", ".local", ".internal"}, func(end string) bool { return strings.HasSuffix(host, end) })
+}
+
+// serveWithToken serves a request until its token is replaced: a stream of the live page would go on else.
+func (g *Guard) serveWithToken(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	ctx, cancel := context.WithCancel(r.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for ticker := time.NewTicker(reloadInterval); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				if !g.hasToken(r) {
+					cancel()
+				}
+			}
+		}
+	}()
+	defer func() { cancel(); <-watched }()
+	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// WarnOpen warns of an address that other machines reach while nothing is asked of them.
+func (c Config) WarnOpen(addr string, log *slog.Logger) {
+	host, _, err := net.SplitHostPort(addr)
+	if ip, wrong := netip.ParseAddr(host); err != nil || c.Token != "" || c.TLSClientCAFile != "" || host == "localhost" || wrong == nil && ip.IsLoopback() {
+		return
+	}
+	log.Warn("the admin address has no authentication, and other machines reach it: any of them reads topics, keys and figures", "addr", addr,
+		"action", "set ONCEBUS_ADMIN_TOKEN or ONCEBUS_ADMIN_TLS_CLIENT_CA_FILE, or listen on 127.0.0.1")
 }
 
 func (g *Guard) refuse(w http.ResponseWriter, status int, reason, text string) {

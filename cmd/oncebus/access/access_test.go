@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,7 +40,7 @@ var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = 
 // status is that of a request with the header Authorization; "" for none.
 func status(t *testing.T, h http.Handler, authorization string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil)
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1/metrics", nil)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
@@ -110,6 +111,79 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	now = now.Add(reloadInterval)
 	expect(next, 200)
 	expect(token, 401)
+}
+
+// TestStreamEndsWithItsToken: a stream that was begun with a token ends soon after the token is replaced.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	kafkatest.ReplaceFile(t, path, []byte(token))
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuard(t, Config{Token: token, TokenFile: security.SecretPath(path)})
+		begun, ended := make(chan struct{}), make(chan struct{})
+		stream := g.Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-r.Context().Done()
+		}))
+		go func() {
+			defer close(ended)
+			if w := status(t, stream, "Bearer "+token); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}()
+		<-begun
+		select {
+		case <-ended:
+			t.Error("the stream ended with its token valid")
+		case <-time.After(time.Minute):
+		}
+		kafkatest.ReplaceFile(t, path, []byte("fedcba9876543210"))
+		select {
+		case <-ended:
+		case <-time.After(3 * reloadInterval):
+			t.Error("the stream goes on")
+			t.FailNow()
+		}
+	})
+}
+
+// TestNamesOfOtherSites: a browser that a site sent here by its own name reads nothing, unless it has a token.
+func TestNamesOfOtherSites(t *testing.T) {
+	open, _ := newGuard(t, Config{})
+	closed, _ := newGuard(t, Config{Token: token})
+	for host, want := range map[string]int{
+		"127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "10.1.2.3": 200, "localhost:8080": 200, "oncebus-0:8080": 200, "oncebus-0.oncebus.prod.svc:8080": 200,
+		"oncebus.prod.svc.cluster.local.": 200, "a.localhost": 200, "host.docker.internal": 200, "": 200,
+		"evil.example:8080": 421, "EVIL.EXAMPLE": 421, "127.0.0.1.evil.example:80": 421, "localhost.evil.example": 421, "svc.evil.example": 421, "evil-svc.example.": 421,
+	} {
+		for g, want := range map[*Guard]int{open: want, closed: 200} {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/state", nil)
+			r.Host = host
+			r.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			if g.Protect(ok).ServeHTTP(w, r); w.Code != want || want != 200 && strings.Contains(w.Body.String(), "figures") {
+				t.Errorf("host %q, with a token %v: %d, want %d", host, g == closed, w.Code, want)
+			}
+		}
+	}
+}
+
+// TestOpenAddressIsWarnedOf: one that other machines reach, while nothing is asked of them.
+func TestOpenAddressIsWarnedOf(t *testing.T) {
+	for _, c := range []struct {
+		addr string
+		cfg  Config
+		want bool
+	}{
+		{"0.0.0.0:8080", Config{}, true}, {"[::]:8080", Config{}, true}, {"10.1.2.3:8080", Config{}, true}, {"host.example:8080", Config{}, true}, {":8080", Config{}, true},
+		{"127.0.0.1:8080", Config{}, false}, {"[::1]:8080", Config{}, false}, {"localhost:8080", Config{}, false},
+		{"0.0.0.0:8080", Config{Token: token}, false}, {"[::]:8080", Config{TLSClientCAFile: "x"}, false},
+	} {
+		var log strings.Builder
+		c.cfg.WarnOpen(c.addr, slog.New(slog.NewTextHandler(&log, nil)))
+		if (log.Len() > 0) != c.want || c.want && !strings.Contains(log.String(), "ONCEBUS_ADMIN_TOKEN") {
+			t.Errorf("%s: %q", c.addr, log.String())
+		}
+	}
 }
 
 // TestClientCertificates: probes need no certificate, everything else needs one of the

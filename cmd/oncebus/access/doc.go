@@ -9,6 +9,8 @@
 //
 //   - With a token, a request needs it. With an authority of clients, its connection needs
 //     a client certificate of it. With both, it needs both.
+//   - Without both, the request names an address, or a name that no site has.
+//   - A request ends when its token is replaced, also a stream.
 //   - The comparison of tokens takes the same time whatever the request sends.
 //   - Token and certificates are read again when their files change. If that fails, the old
 //     ones stay in use.
