@@ -64,7 +64,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 	}
 }
 
-// TestRecordThatWasNeverPlacedIsWrittenNowhere: a client that is given up while no broker answers
+// TestRecordThatWasNeverPlacedIsWrittenNowhere: a client that is closed while no broker answers
 // fails records whose partition it has not chosen. They have the emitter's number for the
 // partitioner, which is no partition.
 func TestRecordThatWasNeverPlacedIsWrittenNowhere(t *testing.T) {
