@@ -336,7 +336,7 @@ vuln: ## known vulnerabilities in what the code calls, where their database can 
 	@GO='$(GO)' .ci/vuln $(GOVULNCHECK) . $(SECOND_MODULE)
 
 .PHONY: pages
-pages: ## write the generated sections of the pages (*.md) and openapi.json from the code
+pages: ## write the generated sections of the pages (*.md) from the code
 	$(GO) test -count=1 -run '^(TestPages|TestAuditPage|TestShippedOpenAPI|TestChartAlerts)$$' ./cmd/oncebus ./processor/ingress -rewrite
 
 # For which platforms: make release RELEASE_PLATFORMS='linux/amd64 darwin/arm64'; host is this machine. REBUILD=true compiles everything
