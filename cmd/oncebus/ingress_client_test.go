@@ -210,7 +210,8 @@ func (a answer) replays(what string, want bool) {
 type problem struct {
 	Type, Title, Detail, Verdict, Key, First string
 	Status                                   int
-	FirstRequest                             string `json:"first_request"`
+	FirstRequest                             string    `json:"first_request"`
+	FirstTime                                time.Time `json:"first_time"`
 }
 
 // problem checks that a response is an error with this verdict, and returns it.
