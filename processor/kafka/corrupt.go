@@ -24,7 +24,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // FindCorrupt returns the first batch from an offset on whose checksum is wrong; nil for none. It
 // was read twice with the same bytes: what the network or a broker's memory changes comes otherwise
-// the next time, and no event is given up for that.
+// the next time, and no event is lost to that.
 func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*kgo.ErrDecompressTooLarge, error) {
 	start, end, err := r.ListBounds(ctx)
 	if err != nil {
