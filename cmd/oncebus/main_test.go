@@ -3,6 +3,7 @@ package main_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,13 @@ import (
 	main "oncebus/cmd/oncebus"
 )
 
+// asCommand is the variable with which the test binary is oncebus itself, so that a test can kill it.
+const asCommand = "ONCEBUS_TEST_AS_COMMAND"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(main.Commands().Run(context.Background(), os.Args[1:], cli.ThisProcess()))
+	}
 	goleak.VerifyTestMain(program.Main(m), goleak.IgnoreAnyFunction("oncebus/processor/kafka.(*Budget).collectNow")) // ends with the garbage collection
 }
 

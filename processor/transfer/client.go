@@ -125,3 +125,10 @@ func (c *Client) changelog(id app.TaskID) *kafka.Reader {
 	name := c.app.ChangelogOf(id.Topic)
 	return c.leaders.NewReader(name, c.app.Topology.Topics[name].ID, id.Partition)
 }
+
+// closeAfter closes a client after an error.
+func closeAfter(err error, client *kgo.Client) {
+	if err != nil {
+		client.Close()
+	}
+}

@@ -129,14 +129,10 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	if err := c.refuseMoving(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if s.producer != nil {
-			s.producer.Close()
-		}
-	}()
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
+	defer s.producer.Close()
 	source, stop, err := o.Open()
 	if err != nil {
 		return nil, err
@@ -193,6 +189,7 @@ func (s *seeding) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
+	defer func() { closeAfter(err, s.producer) }()
 	partitions := s.app.Topology.Topics[s.app.Topology.Repartition].Partitions
 	for p := range partitions {
 		s.readers = append(s.readers, s.changelog(app.TaskID{Topic: s.app.Topology.Repartition, Partition: p}))
