@@ -298,7 +298,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	f.large.Store(new(largeSender))
+	f.large.Store(newLargeSender())
 	f.sender.Store(sender)
 	f.at.Store(at)
 	helpersCtx, stop := context.WithCancelCause(ctx)

@@ -85,7 +85,11 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 	if d.Route.Prepartitioned { // else the record key is the envelope, which the output lacks
 		out.Key = rec.Key
 	}
-	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most && !kafka.Precompress(&out, most, 0) {
+	n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes)
+	switch {
+	case most == 0 || n <= most:
+	case kafka.IsPrecompressed(rec) && wire.RecordBytes(rec) <= most: // the record of the output has less than that one
+	case !kafka.Precompress(&out, most, 0):
 		return tooLarge(n, d.Route.Output, most)
 	}
 	return nil

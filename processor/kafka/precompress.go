@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
-	"sync"
+	"runtime"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -28,9 +28,9 @@ var precompressedMark = func() []byte {
 	return mark
 }()
 
-// precompressing lets one goroutine at a time compress: a record may have
-// ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES.
-var precompressing sync.Mutex
+// precompressing lets as many goroutines compress as there are processors, since a record may have
+// ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: more would take memory and be no faster.
+var precompressing = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
 
 // largeCodecs are what a large record is compressed with: gzip, which every client reads, and the
 // closer zstd where that is not enough.
@@ -51,8 +51,8 @@ func Precompress(r *kgo.Record, most, readMax int) bool {
 	if readMax > 0 && len(r.Value) > readMax {
 		return false
 	}
-	precompressing.Lock()
-	defer precompressing.Unlock()
+	precompressing <- struct{}{}
+	defer func() { <-precompressing }()
 	body := encodeAlone(r)
 	if readMax > 0 && len(body) > readMax {
 		return false

@@ -4,11 +4,41 @@ import (
 	"bytes"
 	"crypto/rand"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// meeting compresses nothing before two goroutines are in it.
+type meeting struct {
+	kgo.Compressor
+	both *sync.WaitGroup
+}
+
+func (m meeting) Compress(dst *bytes.Buffer, records []byte, flags ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
+	m.both.Done()
+	m.both.Wait()
+	return m.Compressor.Compress(dst, records, flags...)
+}
+
+// TestLargeRecordsAreCompressedAtTheSameTime: no large record waits for that of another worker or request.
+func TestLargeRecordsAreCompressedAtTheSameTime(t *testing.T) {
+	codecs := largeCodecs
+	defer func() { largeCodecs = codecs }()
+	var both, done sync.WaitGroup
+	both.Add(2)
+	largeCodecs = []kgo.Compressor{meeting{codecs[0], &both}}
+	for range 2 {
+		done.Go(func() {
+			if !Precompress(&kgo.Record{Value: make([]byte, 2<<20)}, 1<<20, 0) {
+				t.Error("the record does not fit")
+			}
+		})
+	}
+	done.Wait()
+}
 
 // TestLargeRecordFitsCompressed: a broker takes a record by the size of its compressed batch, and a reader
 // gets it whole, among small records of the same partition.
