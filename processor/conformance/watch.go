@@ -88,8 +88,15 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 }
 
-// answer answers a question as oncebus does. The caller holds the lock.
+// answer answers a question as oncebus does. The first question about an event that is refused gets the answer
+// to a question of an earlier start of the executor. The caller holds the lock.
 func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
+	if st != nil && st.Refused && !st.asked {
+		st.asked = true
+		r.produceAnswer(&kgo.Record{Topic: r.Answers, Key: question.Key, Headers: header(
+			wire.HeaderRoute, routeName, wire.HeaderClaimToken, e.Token, wire.HeaderOutcome, e.Kind, wire.HeaderAnswer, wire.AnswerGranted, wire.HeaderStartID, e.StartID)})
+		return
+	}
 	reason := ""
 	switch {
 	case st == nil, st.Aborted:
@@ -124,6 +131,10 @@ func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 			answer.Headers = append(answer.Headers, h)
 		}
 	}
+	r.produceAnswer(answer)
+}
+
+func (r *runner) produceAnswer(answer *kgo.Record) {
 	r.answers.Produce(context.Background(), answer, func(_ *kgo.Record, err error) {
 		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
 			r.mu.Lock()

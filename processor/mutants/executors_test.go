@@ -166,4 +166,12 @@ var executorList = []mutant{
 		aims:     []suite{executorSuite.aimed("^TestStopHandsOver$")},
 		notInSim: notOfOncebus,
 	},
+	{
+		name:     "executor-takes-an-old-answer",
+		hazards:  []string{"D54"},
+		does:     "an executor takes the answer to a question of the process before, although the attempt is superseded by now",
+		edits:    []edit{{"deployments/executor/asker.go", "string(id) == a.id && string(headerOf(r, runHeader)) == a.run:", "string(id) == a.id:"}},
+		aims:     []suite{executorSuite.aimed("^TestAnswerToAnEarlierStart$")},
+		notInSim: notOfOncebus,
+	},
 }
