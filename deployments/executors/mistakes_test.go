@@ -82,6 +82,11 @@ var mistakes = []planted{
 		breaks: []conformance.Rule{conformance.UnclaimedOnce},
 	},
 	{
+		name: "no-reply", waits: true, does: "a request that waits for an event without a claim gets no outcome",
+		edits:  []string{"	case replyTo == \"\":\n", "	case token == \"\":\n"},
+		breaks: []conformance.Rule{conformance.OutcomeForEach},
+	},
+	{
 		name: "outcome-outside-the-transaction", does: "the producer of the questions also sends the outcomes",
 		edits:  []string{"		x.session.Produce(ctx, &again, failed.Promise())\n", "		x.client.Produce(ctx, &again, failed.Promise())\n		failed.Err()\n"},
 		breaks: []conformance.Rule{conformance.OneTransaction},

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	headers := wire.Headers(rec.Headers)
 	own := func(name string) string { value, _ := headers.Own(name); return string(value) }
 	e := Entry{
-		Token: own(wire.HeaderClaimToken), Kind: own(wire.HeaderOutcome), StartID: own(wire.HeaderStartID), Value: rec.Value,
+		Token: own(wire.HeaderClaimToken), ReplyTo: own(wire.HeaderReplyTo), Kind: own(wire.HeaderOutcome), StartID: own(wire.HeaderStartID), Value: rec.Value,
 		Producer: Producer{rec.ProducerID, rec.ProducerEpoch, rec.Attrs.IsTransactional()},
 	}
 	st := r.attempts[e.Token]
@@ -83,7 +84,7 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 	e.What = Outcome
 	r.add(e)
-	if st != nil {
+	if st = r.attempts[cmp.Or(e.Token, e.ReplyTo)]; st != nil {
 		st.outcomes++
 	}
 }
