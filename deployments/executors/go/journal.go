@@ -58,14 +58,14 @@ func openJournal(path, instance string) (*journal, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if _, err := j.file.WriteString("\n"); err != nil { // ends a line that was cut short
+	if _, err = j.file.WriteString("\n"); err != nil { // ends a line that was cut short
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if drawn {
 		j.id += "-" + rand.Text()
-		return j, j.write(line{ID: j.id})
+		err = j.write(line{ID: j.id})
 	}
-	return j, nil
+	return j, err
 }
 
 func (j *journal) outcome(event string) (kind string, result []byte, known bool) {
