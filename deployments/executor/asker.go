@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,9 @@ const (
 	answersSince = time.Minute
 )
 
+// runHeader is on each question, and comes back on its answer.
+const runHeader = "executor-run"
+
 // question identifies a start or a renewal.
 type question struct{ kind, token string }
 
@@ -33,6 +37,7 @@ type answer struct {
 type asker struct {
 	*settings
 	id     string // the start id
+	run    string // drawn at each start, and on each question
 	client *kgo.Client
 
 	mu      sync.Mutex
@@ -47,7 +52,7 @@ func newAsker(s *settings, id string) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asker{settings: s, id: id, client: client, waiting: map[question]chan answer{}, running: map[string]context.CancelCauseFunc{}}, nil
+	return &asker{settings: s, id: id, run: rand.Text(), client: client, waiting: map[question]chan answer{}, running: map[string]context.CancelCauseFunc{}}, nil
 }
 
 // read delivers answers until ctx is done.
@@ -63,7 +68,7 @@ func (a *asker) read(ctx context.Context) {
 			switch id := headerOf(r, "oncebus-start-id"); {
 			case id == nil && string(headerOf(r, "oncebus-answer")) == "superseded":
 				a.supersede(string(headerOf(r, "oncebus-claim-token")), string(headerOf(r, "oncebus-reason")))
-			case string(id) == a.id:
+			case string(id) == a.id && string(headerOf(r, runHeader)) == a.run: // else it is to a question of an earlier start
 				a.deliver(question{string(headerOf(r, "oncebus-outcome")), string(headerOf(r, "oncebus-claim-token"))}, answer{
 					string(headerOf(r, "oncebus-answer")) == "granted", string(headerOf(r, "oncebus-reason")),
 				})
@@ -106,7 +111,9 @@ func (a *asker) ask(ctx context.Context, kind string, key []byte, token string) 
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
 	for n := 1; ; n++ {
-		a.client.Produce(context.WithoutCancel(ctx), a.record(kind, key, token, nil), func(_ *kgo.Record, err error) {
+		question := a.record(kind, key, token, nil)
+		question.Headers = append(question.Headers, kgo.RecordHeader{Key: runHeader, Value: []byte(a.run)})
+		a.client.Produce(context.WithoutCancel(ctx), question, func(_ *kgo.Record, err error) {
 			if err != nil && ctx.Err() == nil {
 				slog.Warn("question not sent, retrying", "kind", kind, "topic", a.outcomes, "error", err)
 			}

@@ -358,3 +358,25 @@ func TestStopHandsOver(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswerToAnEarlierStart: after a restart an answer comes to the question of the process before. It does not
+// start the event, whose attempt is superseded by now.
+func TestAnswerToAnEarlierStart(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 2)
+	client := w.Client()
+	w.answerStarts(t, func(_, token, id string) string {
+		if token != "token-0" {
+			return ""
+		}
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "answers", Key: []byte(token), Headers: []kgo.RecordHeader{
+			{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte("start")},
+			{Key: "oncebus-start-id", Value: []byte(id)}, {Key: "oncebus-answer", Value: []byte("granted")},
+		}}).FirstErr())
+		return "the attempt was erased"
+	})
+	w.assertOutcomes(t, "[token-1 completed 1]", 1, w.counted)
+	if n := w.worked[0].Load(); n != 0 {
+		t.Errorf("the superseded event was executed %d times", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"oncebus/processor/conformance"
 	"oncebus/processor/kafkatest"
@@ -79,6 +80,61 @@ func TestRealExecutorsHandOver(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRealExecutorJournals: a journal belongs to one process, and its start id to the journal. Without a journal
+// an executor that asks and has no idempotency keys does not start.
+func TestRealExecutorJournals(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range executors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command, journal := prepare(t), filepath.Join(t.TempDir(), "journal")
+			ends := func(journal, want string) {
+				t.Helper()
+				x := newProcess(t, command, []string{"127.0.0.1:1"}, "", &conformance.Scenario{Start: true, Gateway: conformance.GatewayAsk}, false)
+				x.environ = append(x.environ, "EXECUTOR_JOURNAL="+journal)
+				must(t, x.start(t.Context()))
+				<-x.running.Exited()
+				if log, err := os.ReadFile(x.log.Name()); err != nil || x.running.Err() == nil || !strings.Contains(string(log), want) {
+					t.Errorf("ended with %v, %s, want %s", x.running.Err(), log, want)
+				}
+			}
+			ends("", "set EXECUTOR_JOURNAL")
+			first := holdJournal(t, command, journal, func() { ends(journal, "another process has it") })
+			if again := holdJournal(t, command, journal, func() {}); again != first {
+				t.Errorf("the journal became %q, was %q", again, first)
+			}
+			must(t, os.Remove(journal))
+			if other := holdJournal(t, command, journal, func() {}); other == first || !strings.Contains(other, "executor-0") {
+				t.Errorf("another journal has %q, the one before had %q", other, first)
+			}
+		})
+	}
+}
+
+// holdJournal calls do while an executor has its journal, and returns the line with the start id.
+func holdJournal(t *testing.T, command []string, journal string, do func()) string {
+	t.Helper()
+	x := newProcess(t, command, []string{"127.0.0.1:1"}, "", &conformance.Scenario{Start: true, Gateway: conformance.GatewayAsk}, false)
+	x.environ = append(x.environ, "EXECUTOR_JOURNAL="+journal)
+	before, _ := os.ReadFile(journal) // it may not exist yet
+	must(t, x.start(t.Context()))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(journal)
+		if line := strings.TrimSpace(string(text)); err == nil && line != "" && len(text) > len(before) {
+			do()
+			must(t, x.running.Kill())
+			return line
+		}
+		select {
+		case <-x.running.Exited():
+			t.Fatalf("the executor ended: %v", x.running.Err())
+		case <-tick.C:
+		}
 	}
 }
 

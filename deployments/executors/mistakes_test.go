@@ -82,6 +82,11 @@ var mistakes = []planted{
 		breaks: []conformance.Rule{conformance.UnclaimedOnce},
 	},
 	{
+		name: "no-reply", waits: true, does: "a request that waits for an event without a claim gets no outcome",
+		edits:  []string{"	case replyTo == \"\":\n", "	case token == \"\":\n"},
+		breaks: []conformance.Rule{conformance.OutcomeForEach},
+	},
+	{
 		name: "outcome-outside-the-transaction", does: "the producer of the questions also sends the outcomes",
 		edits:  []string{"		x.session.Produce(ctx, &again, failed.Promise())\n", "		x.client.Produce(ctx, &again, failed.Promise())\n		failed.Err()\n"},
 		breaks: []conformance.Rule{conformance.OneTransaction},
@@ -90,7 +95,7 @@ var mistakes = []planted{
 		name: "stale-token", waits: true, does: "the outcome of a later attempt has the token of the first one under its record key",
 		edits: []string{
 			"	outcome, replyTo := x.record(event.Key, token, kind), ", "	if first[string(event.Key)] == \"\" {\n		first[string(event.Key)] = token\n	}\n	outcome, replyTo := x.record(event.Key, first[string(event.Key)], kind), ",
-			"// eventsMax is", "var first = map[string]string{}\n\n// eventsMax is",
+			"const (\n	// eventsMax is", "var first = map[string]string{}\n\nconst (\n	// eventsMax is",
 		},
 		breaks: []conformance.Rule{conformance.OutcomeForEach, conformance.OutcomeOnce},
 	},
@@ -102,7 +107,7 @@ var mistakes = []planted{
 	{
 		name: "outcome-again-after-a-crash", asksNot: true, does: "the outcomes are committed in a transaction of their own, before the offsets",
 		edits: []string{
-			"	if err := x.session.Begin(); err != nil {\n		return err\n	}\n", "	own, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Getenv(\"EXECUTOR_BROKERS\"), \",\")...), kgo.TransactionalID(x.instance+\"-own\"))\n	if err != nil {\n		return err\n	}\n	defer own.Close()\n	if err := errors.Join(x.session.Begin(), own.BeginTransaction()); err != nil {\n		return err\n	}\n",
+			"	if err := x.session.Begin(); err != nil {\n		return err\n	}\n", "	own, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Getenv(\"EXECUTOR_BROKERS\"), \",\")...), kgo.TransactionalID(x.id+\"-own\"))\n	if err != nil {\n		return err\n	}\n	defer own.Close()\n	if err := errors.Join(x.session.Begin(), own.BeginTransaction()); err != nil {\n		return err\n	}\n",
 			"		x.session.Produce(ctx, &again, failed.Promise())\n	}\n", "		own.Produce(ctx, &again, failed.Promise())\n	}\n	failed.Err()\n	if err := own.EndTransaction(ctx, kgo.TryCommit); err != nil {\n		return err\n	}\n	time.Sleep(1500 * time.Millisecond)\n",
 		},
 		breaks: []conformance.Rule{conformance.OutcomeOnce},
@@ -117,8 +122,13 @@ var mistakes = []planted{
 	},
 	{
 		name: "never-asks", does: "the executor works without a question",
-		edits:  []string{" && x.start && !x.ask(", " && x.start && x.instance == \"\" && !x.ask("},
+		edits:  []string{" && x.start && !x.ask(", " && x.start && x.id == \"\" && !x.ask("},
 		breaks: []conformance.Rule{conformance.AsksStart, conformance.HonoursStart},
+	},
+	{
+		name: "takes-an-old-answer", does: "the executor takes the answer to a question that it asked before it was started again",
+		edits:  []string{"id != \"\" && (id != a.id || header(r, runHeader) != a.run)", "id != \"\" && id != a.id"},
+		breaks: []conformance.Rule{conformance.HonoursStart},
 	},
 	{
 		name: "lease-not-renewed", does: "the executor renews nothing",
@@ -132,7 +142,7 @@ var mistakes = []planted{
 	},
 	{
 		name: "another-start-id-after-a-crash", waits: true, does: "the start id is drawn at each start",
-		edits:  []string{"topic: os.Getenv(\"EXECUTOR_OUTCOMES\"), instance: instance,", "topic: os.Getenv(\"EXECUTOR_OUTCOMES\"), instance: instance + time.Now().String(),"},
+		edits:  []string{"id: id, run: rand.Text(), renew", "id: id + time.Now().String(), run: rand.Text(), renew"},
 		breaks: []conformance.Rule{conformance.KeepsStartID},
 	},
 	{

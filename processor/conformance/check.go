@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,8 +65,8 @@ func (c *checker) take(e *Entry) {
 	switch e.What {
 	case Dispatched:
 		c.dispatched = append(c.dispatched, e.Dispatch)
-		if e.Dispatch.Token != "" {
-			c.attempts[e.Dispatch.Token] = &attempt{Dispatch: e.Dispatch, at: e.At}
+		if e.Dispatch.name() != "" {
+			c.attempts[e.Dispatch.name()] = &attempt{Dispatch: e.Dispatch, at: e.At}
 		}
 	case Asked:
 		c.asked(e)
@@ -95,11 +96,15 @@ func (c *checker) take(e *Entry) {
 
 // known returns the attempt of a token. It finds tokens that no committed event has.
 func (c *checker) known(e *Entry) *attempt {
-	a := c.attempts[e.Token]
+	a := c.attempts[cmp.Or(e.Token, e.ReplyTo)]
 	switch {
+	case e.ReplyTo != "" && (a == nil || a.ReplyTo != e.ReplyTo):
+		c.find(KnownToken, "%s with oncebus-reply-to %q, which no event without a token had", e.Kind, e.ReplyTo)
+		return nil
+	case e.ReplyTo != "":
 	case e.Token == "":
 		c.tokenless++
-		c.find(KnownToken, "%s without the header oncebus-claim-token: an event without a claim gets no outcome", e.Kind)
+		c.find(KnownToken, "%s without the header oncebus-claim-token: an event without a claim gets no outcome, unless it has oncebus-reply-to", e.Kind)
 	case a == nil:
 		c.find(KnownToken, "%s with token %q, which no event had", e.Kind, e.Token)
 	case a.Aborted:
@@ -150,7 +155,7 @@ func (c *checker) outcome(e *Entry) {
 	if a == nil {
 		return
 	}
-	if c.scenario.Start && !a.Refused {
+	if c.scenario.Start && !a.Refused && a.Token != "" {
 		c.judge(AsksStart)
 		if !a.granted {
 			c.find(AsksStart, "%s for %v, whose start was not granted before", e.Kind, a)

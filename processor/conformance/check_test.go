@@ -86,6 +86,11 @@ func TestCheck(t *testing.T) {
 		"a token that no event has":        {newPlay().answered("1").outcome("9", transaction), []Rule{KnownToken}},
 		"no token":                         {newPlay().answered("1").outcome("", transaction), []Rule{KnownToken}},
 		"a question with an unknown token": {newPlay().answered("1").ask("9", "renew", "a", false), []Rule{KnownToken}},
+		"a request that waits":             {newPlay().dispatch("", waits).add(replied("r")).commit(1, transaction), nil},
+		"a request that waits in vain":     {newPlay().dispatch("", waits).commit(1, transaction), []Rule{OutcomeForEach}},
+		"a request that does not wait":     {newPlay().answered("1").add(replied("r")), []Rule{KnownToken}},
+		"two replies":                      {newPlay().dispatch("", waits).add(replied("r")).add(replied("r")).commit(1, transaction), []Rule{OutcomeOnce}},
+		"a reply to a token":               {newPlay().answered("1").add(replied("1")), []Rule{KnownToken}},
 		"no outcome":                       {newPlay().dispatch("1").ask("1", "start", "a", true).commit(1, transaction), []Rule{OutcomeForEach}},
 		"the executor ended":               {newPlay().answered("1").add(Entry{What: Missed, Note: "it has ended"}), []Rule{OutcomeForEach}},
 		"two outcomes":                     {newPlay().answered("1").outcome("1", transaction), []Rule{OutcomeOnce}},
@@ -123,11 +128,17 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func waits(d *Dispatch)     { d.ReplyTo = "r" }
 func aborted(d *Dispatch)   { d.Aborted = true }
 func refused(d *Dispatch)   { d.Refused = true }
 func renewed(d *Dispatch)   { d.Renewed = true }
 func secondOf1(d *Dispatch) { d.Key, d.Attempt = "key-1", 2 }
 func toReject(d *Dispatch)  { d.Event = &Event{Name: "poison", Outcome: "rejected"} }
+
+// replied is an outcome for a request that waits.
+func replied(to string) Entry {
+	return Entry{What: Outcome, ReplyTo: to, Kind: "completed", Value: []byte(yes), Producer: transaction}
+}
 
 // charged is an answered event with its charge.
 func (p *play) charged(token string) *play { return p.answered(token).charge("key-" + token) }

@@ -62,7 +62,7 @@ func (c *checker) concludeUnclaimed(keys map[string]bool) {
 		}
 	}
 	rule := EffectOnce
-	if c.scenario.has(StepUnclaimed) {
+	if c.scenario.has(StepUnclaimed) || c.scenario.has(StepReply) {
 		rule = UnclaimedOnce
 		c.judge(rule)
 	}

@@ -32,7 +32,7 @@ var Rules = []struct {
 	{OutcomeForEach, "each claimed event gets an outcome, also after a crash and an idle time"},
 	{OutcomeOnce, "no event gets two outcomes, also after a crash"},
 	{EffectOnce, "each completed event has one effect at the gateway, also after a crash in the work"},
-	{UnclaimedOnce, "an event without a claim is run once, and gets no outcome"},
+	{UnclaimedOnce, "an event without a claim is run once, and only a request that waits gets its outcome"},
 	{Result, "kind and value of each outcome are those of the scenario, byte for byte"},
 	{OneTransaction, "outcome and offset are in one transaction"},
 	{EveryOffset, "the offset of every event is committed, also without an outcome"},

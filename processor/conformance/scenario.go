@@ -50,6 +50,7 @@ const (
 	StepAttempts  StepKind = "attempts"      // Count attempts of one key, each after the outcome of the one before
 	StepAbort     StepKind = "abort"         // in a transaction that is aborted, then in one that is committed
 	StepUnclaimed StepKind = "unclaimed"     // without a claim token, as a policy forwards it
+	StepReply     StepKind = "reply"         // without a claim token, and a request by HTTP waits for the outcome
 	StepRenew     StepKind = "renew"         // takes longer than the lease
 	StepSupersede StepKind = "supersede"     // is superseded while the executor works on it
 	StepRefuse    StepKind = "refuse"        // its start is superseded
@@ -58,7 +59,7 @@ const (
 	StepIdle      StepKind = "idle"          // no event for a time, then one
 )
 
-var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepRenew, StepSupersede, StepRefuse, StepCrash, StepInWork, StepIdle}
+var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepReply, StepRenew, StepSupersede, StepRefuse, StepCrash, StepInWork, StepIdle}
 
 // Step is one step of a scenario.
 type Step struct {

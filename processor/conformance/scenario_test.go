@@ -17,7 +17,7 @@ func TestParseScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := ParseScenario("scenario.yaml", text)
-	if err != nil || !s.Start || !s.Transaction || s.Lease != 5*time.Second || s.Wait != time.Minute || s.Gateway != GatewayKeys || len(s.Steps) != 12 {
+	if err != nil || !s.Start || !s.Transaction || s.Lease != 5*time.Second || s.Wait != time.Minute || s.Gateway != GatewayKeys || len(s.Steps) != 14 {
 		t.Errorf("%+v, error %v", s, err)
 	}
 	for _, kind := range stepKinds {

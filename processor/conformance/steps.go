@@ -70,6 +70,9 @@ func (r *runner) do(ctx context.Context, index int, step *Step) error {
 		return r.dispatchAll(ctx, d, 1)
 	case StepUnclaimed:
 		return r.produceAndAwaitOffsets(ctx, []*Dispatch{{Step: index, Event: step.Event}})
+	case StepReply:
+		r.serial++
+		return r.produceAndAwait(ctx, []*Dispatch{{Step: index, Event: step.Event, ReplyTo: "kit-" + strconv.FormatInt(r.serial, 10)}})
 	case StepRenew:
 		d.Renewed = true
 		return r.dispatchAll(ctx, d, 1)
@@ -127,8 +130,8 @@ func (r *runner) produce(ctx context.Context, all []*Dispatch, more ...*kgo.Reco
 	for _, d := range all {
 		records = append(records, r.record(d))
 		r.add(Entry{What: Dispatched, Dispatch: d})
-		if d.Token != "" {
-			r.attempts[d.Token] = &state{Dispatch: d}
+		if d.name() != "" {
+			r.attempts[d.name()] = &state{Dispatch: d}
 		}
 	}
 	r.mu.Unlock()
@@ -154,7 +157,7 @@ func (r *runner) record(d *Dispatch) *kgo.Record {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	if d.Token == "" {
-		rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Bypassed.String())...)
+		rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Bypassed.String(), wire.HeaderReplyTo, d.ReplyTo)...)
 		return rec
 	}
 	token, _ := dedup.ParseToken([]byte(d.Token)) // the kit made it
@@ -182,7 +185,7 @@ func (r *runner) awaitOutcomes(ctx context.Context, all []*Dispatch) error {
 // answered counts the events that have an outcome. The caller holds the lock.
 func (r *runner) answered(all []*Dispatch) (n int) {
 	for _, d := range all {
-		if r.attempts[d.Token].outcomes > 0 {
+		if r.attempts[d.name()].outcomes > 0 {
 			n++
 		}
 	}

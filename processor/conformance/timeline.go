@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -14,7 +15,7 @@ const (
 	Asked                  // the executor sent start or renew: Token, Kind, StartID
 	Answered               // the kit answered: Token, Kind, StartID, Granted
 	Superseded             // the kit announced that the attempt is superseded: Token
-	Outcome                // the executor's outcome was committed: Token, Kind, Value, Producer
+	Outcome                // the executor's outcome was committed: Token or ReplyTo, Kind, Value, Producer
 	Committed              // the group committed an offset: Partition, Offset, Producer
 	Killed                 // the executor was killed
 	Booked                 // the gateway booked a charge: Reference
@@ -30,6 +31,7 @@ type Entry struct {
 
 	Dispatch  *Dispatch
 	Token     string
+	ReplyTo   string
 	Kind      string // of an outcome or a question, as in its header
 	StartID   string
 	Granted   bool
@@ -54,6 +56,7 @@ type Dispatch struct {
 	Step      int // index in the scenario
 	Event     *Event
 	Token     string // "" without a claim
+	ReplyTo   string // of the request that waits, if there is no claim
 	Key       string // as its header has it, the same in all attempts; "" without a claim
 	Attempt   uint32
 	Partition int32
@@ -62,6 +65,9 @@ type Dispatch struct {
 	Refused   bool // its start is superseded
 	Renewed   bool // it takes longer than the lease
 }
+
+// name is what the outcome of an event has: its token, or the request that waits; "" for no outcome.
+func (d *Dispatch) name() string { return cmp.Or(d.Token, d.ReplyTo) }
 
 // String names an event in a finding.
 func (d *Dispatch) String() string {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	headers := wire.Headers(rec.Headers)
 	own := func(name string) string { value, _ := headers.Own(name); return string(value) }
 	e := Entry{
-		Token: own(wire.HeaderClaimToken), Kind: own(wire.HeaderOutcome), StartID: own(wire.HeaderStartID), Value: rec.Value,
+		Token: own(wire.HeaderClaimToken), ReplyTo: own(wire.HeaderReplyTo), Kind: own(wire.HeaderOutcome), StartID: own(wire.HeaderStartID), Value: rec.Value,
 		Producer: Producer{rec.ProducerID, rec.ProducerEpoch, rec.Attrs.IsTransactional()},
 	}
 	st := r.attempts[e.Token]
@@ -83,13 +84,20 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 	e.What = Outcome
 	r.add(e)
-	if st != nil {
+	if st = r.attempts[cmp.Or(e.Token, e.ReplyTo)]; st != nil {
 		st.outcomes++
 	}
 }
 
-// answer answers a question as oncebus does. The caller holds the lock.
+// answer answers a question as oncebus does. The first question about an event that is refused gets the answer
+// to a question of an earlier start of the executor. The caller holds the lock.
 func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
+	if st != nil && st.Refused && !st.asked {
+		st.asked = true
+		r.produceAnswer(&kgo.Record{Topic: r.Answers, Key: question.Key, Headers: header(
+			wire.HeaderRoute, routeName, wire.HeaderClaimToken, e.Token, wire.HeaderOutcome, e.Kind, wire.HeaderAnswer, wire.AnswerGranted, wire.HeaderStartID, e.StartID)})
+		return
+	}
 	reason := ""
 	switch {
 	case st == nil, st.Aborted:
@@ -124,6 +132,10 @@ func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 			answer.Headers = append(answer.Headers, h)
 		}
 	}
+	r.produceAnswer(answer)
+}
+
+func (r *runner) produceAnswer(answer *kgo.Record) {
 	r.answers.Produce(context.Background(), answer, func(_ *kgo.Record, err error) {
 		if err != nil && !errors.Is(err, kgo.ErrClientClosed) {
 			r.mu.Lock()

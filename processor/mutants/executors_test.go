@@ -166,4 +166,28 @@ var executorList = []mutant{
 		aims:     []suite{executorSuite.aimed("^TestStopHandsOver$")},
 		notInSim: notOfOncebus,
 	},
+	{
+		name:     "executor-takes-an-old-answer",
+		hazards:  []string{"D54"},
+		does:     "an executor takes the answer to a question of the process before, although the attempt is superseded by now",
+		edits:    []edit{{"deployments/executor/asker.go", "string(id) == a.id && string(headerOf(r, runHeader)) == a.run:", "string(id) == a.id:"}},
+		aims:     []suite{executorSuite.aimed("^TestAnswerToAnEarlierStart$")},
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-overlooks-a-missing-reply",
+		hazards:  []string{"D48"},
+		does:     "the kit misses no outcome for a request that waits for an event without a claim",
+		edits:    []edit{{"processor/conformance/check.go", "		if e.Dispatch.name() != \"\" {\n", "		if e.Dispatch.Token != \"\" {\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
+	{
+		name:     "kit-takes-any-reply",
+		hazards:  []string{"D48"},
+		does:     "the kit takes an outcome for a request that does not wait",
+		edits:    []edit{{"processor/conformance/check.go", "	case e.ReplyTo != \"\" && (a == nil || a.ReplyTo != e.ReplyTo):\n", "	case e.ReplyTo != \"\" && a == nil:\n"}},
+		aims:     inCheck("^TestCheck$"),
+		notInSim: notOfOncebus,
+	},
 }

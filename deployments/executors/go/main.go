@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,9 +85,13 @@ type executor struct {
 func run(ctx context.Context) error {
 	brokers := kgo.SeedBrokers(strings.Split(os.Getenv("EXECUTOR_BROKERS"), ",")...)
 	instance := os.Getenv("EXECUTOR_INSTANCE")
-	journal, err := openJournal(os.Getenv("EXECUTOR_JOURNAL"))
+	start, gateway := os.Getenv("EXECUTOR_START") == "true", newGateway(ctx.Done())
+	journal, err := openJournal(os.Getenv("EXECUTOR_JOURNAL"), instance)
 	if err != nil {
 		return err
+	}
+	if start && journal.file == nil && (gateway == nil || gateway.ask) {
+		return errors.New("set EXECUTOR_JOURNAL: without it nothing says after a crash that work has begun, and a start is granted again")
 	}
 	renewMS, err := strconv.Atoi(os.Getenv("EXECUTOR_RENEW_MS"))
 	if err != nil {
@@ -94,12 +99,13 @@ func run(ctx context.Context) error {
 	}
 	// A stop waits for work, which is renewed, and for answers.
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	asker, err := newAsker(asking, brokers, instance, time.Duration(renewMS)*time.Millisecond)
+	asker, err := newAsker(asking, brokers, journal.id, time.Duration(renewMS)*time.Millisecond)
 	if err != nil {
+		end()
 		return err
 	}
 	defer asker.close()
+	defer end()
 	// The group's member and its generation are part of the offset commit, so the broker refuses
 	// the transaction of a process that lost the partition.
 	session, err := kgo.NewGroupTransactSession(brokers, kgo.ConsumerGroup(os.Getenv("EXECUTOR_GROUP")), kgo.ConsumeTopics(os.Getenv("EXECUTOR_INPUT")),
@@ -111,7 +117,7 @@ func run(ctx context.Context) error {
 	}
 	defer session.CloseAllowingRebalance()
 	x := &executor{
-		asker: asker, session: session, journal: journal, gateway: newGateway(ctx.Done()), start: os.Getenv("EXECUTOR_START") == "true",
+		asker: asker, session: session, journal: journal, gateway: gateway, start: start,
 		claimedOnly: os.Getenv("EXECUTOR_CLAIMED_ONLY") == "true", done: map[string]*kgo.Record{},
 	}
 	for ctx.Err() == nil {
@@ -290,9 +296,10 @@ func header(r *kgo.Record, name string) string {
 // asker asks start and renew with a producer of its own, because a question in the open
 // transaction would not be read, and reads the answers.
 type asker struct {
-	topic, instance string
-	renewEvery      time.Duration
-	client          *kgo.Client
+	topic, id  string // id is the start id
+	run        string // drawn at each start, and on each question: an answer without it is to a question of an earlier start
+	renewEvery time.Duration
+	client     *kgo.Client
 
 	mu      sync.Mutex
 	held    map[string][]byte             // record keys of the events in process, by token
@@ -301,7 +308,7 @@ type asker struct {
 	cancel  map[string]context.CancelFunc // of the running work
 }
 
-func newAsker(ctx context.Context, brokers kgo.Opt, instance string, renewEvery time.Duration) (*asker, error) {
+func newAsker(ctx context.Context, brokers kgo.Opt, id string, renewEvery time.Duration) (*asker, error) {
 	opts := []kgo.Opt{brokers}
 	if answers := os.Getenv("EXECUTOR_ANSWERS"); answers != "" {
 		opts = append(opts, kgo.ConsumeTopics(answers), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(time.Now().Add(-time.Minute).UnixMilli())))
@@ -311,7 +318,7 @@ func newAsker(ctx context.Context, brokers kgo.Opt, instance string, renewEvery 
 		return nil, err
 	}
 	a := &asker{
-		topic: os.Getenv("EXECUTOR_OUTCOMES"), instance: instance, renewEvery: renewEvery, client: client,
+		topic: os.Getenv("EXECUTOR_OUTCOMES"), id: id, run: rand.Text(), renewEvery: renewEvery, client: client,
 		held: map[string][]byte{}, started: map[string]chan bool{}, over: map[string]bool{}, cancel: map[string]context.CancelFunc{},
 	}
 	go a.read(ctx)
@@ -325,9 +332,17 @@ func (a *asker) close() { a.client.Close() }
 // oncebus reads them in their order.
 func (a *asker) record(key []byte, token, kind string) *kgo.Record {
 	return &kgo.Record{Topic: a.topic, Key: key, Headers: []kgo.RecordHeader{
-		{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)}, {Key: "oncebus-start-id", Value: []byte(a.instance)},
+		{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)}, {Key: "oncebus-start-id", Value: []byte(a.id)},
 	}}
 }
+
+func (a *asker) question(key []byte, token, kind string) *kgo.Record {
+	question := a.record(key, token, kind)
+	question.Headers = append(question.Headers, kgo.RecordHeader{Key: runHeader, Value: []byte(a.run)})
+	return question
+}
+
+const runHeader = "executor-run"
 
 // read takes the answers. The answer superseded may come without a question.
 func (a *asker) read(ctx context.Context) {
@@ -340,9 +355,9 @@ func (a *asker) read(ctx context.Context) {
 	}
 }
 
-// take takes an answer, unless it is to another executor or of an earlier event.
+// take takes an answer, unless it is to another executor, to an earlier start of this one, or of an earlier event.
 func (a *asker) take(r *kgo.Record) {
-	if id := header(r, "oncebus-start-id"); id != "" && id != a.instance {
+	if id := header(r, "oncebus-start-id"); id != "" && (id != a.id || header(r, runHeader) != a.run) {
 		return
 	}
 	a.mu.Lock()
@@ -374,7 +389,7 @@ func (a *asker) renew(ctx context.Context) {
 			a.mu.Lock()
 			for token, key := range a.held {
 				if a.started[token] == nil && !a.over[token] {
-					a.client.Produce(ctx, a.record(key, token, "renew"), sent)
+					a.client.Produce(ctx, a.question(key, token, "renew"), sent)
 				}
 			}
 			a.mu.Unlock()
@@ -420,7 +435,7 @@ func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
 	a.mu.Unlock()
 	for last := false; !last; {
 		last = ctx.Err() != nil
-		a.client.Produce(context.WithoutCancel(ctx), a.record(event.Key, token, "start"), sent)
+		a.client.Produce(context.WithoutCancel(ctx), a.question(event.Key, token, "start"), sent)
 		select {
 		case granted := <-answered:
 			return granted

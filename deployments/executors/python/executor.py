@@ -8,6 +8,7 @@ reference that each charge has. ../README.md has the protocol in ten steps, the 
 with a system that cannot be asked.
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
@@ -34,6 +36,8 @@ CLAIMED_ONLY = os.environ.get("EXECUTOR_CLAIMED_ONLY") == "true"
 GATEWAY = os.environ.get("EXECUTOR_GATEWAY", "").rstrip("/")
 GATEWAY_ASK = os.environ.get("EXECUTOR_GATEWAY_ASK") == "true"  # it knows no idempotency keys
 GATEWAY_LIMIT_S = int(os.environ.get("EXECUTOR_GATEWAY_LIMIT_MS", "60000")) / 1000  # until a request has its effect, or never
+
+RUN = uuid.uuid4().hex  # on each question: an answer without it is to a question of an earlier start
 
 EVENTS_MAX = 50  # of one transaction
 ASK_AGAIN_S = 5  # an answer may be lost
@@ -125,23 +129,37 @@ def header(record, name):
 class Journal:
     """A file with two lines for each event: one before its work, and one with its outcome. Both are on
     the disk before the executor goes on. After a crash the first line alone says that the work may have
-    had its effect. Without a path nothing is kept."""
+    had its effect. Its first line is the start id of the executor: with another journal, or without this one,
+    no start is granted again. The file is locked. Without a path nothing is kept."""
 
     def __init__(self, path):
-        self.begun, self.done, self.file = set(), {}, None
+        self.id, self.begun, self.done, self.file = None, set(), {}, None
         if not path:
+            self.id = INSTANCE
+            if START and (not GATEWAY or GATEWAY_ASK):
+                sys.exit("set EXECUTOR_JOURNAL: without it nothing says after a crash that work has begun, and a start is granted again")
             return
         self.file = open(path, "a+", encoding="utf-8")
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failed:
+            sys.exit(f"journal {path}: another process has it: {failed}; give each process a journal of its own")
         self.file.seek(0)
         for text in self.file:
             try:
                 line = json.loads(text)
             except ValueError:
                 continue  # a crash cut it short: what it announces was not done
+            if "id" in line:
+                self.id = line["id"]
+                continue
             self.begun.add(line["event"])
             if "kind" in line:
                 self.done[line["event"]] = (line["kind"], bytes.fromhex(line["result"]))
-        self.file.write("\n")
+        print(file=self.file, flush=True)  # ends a line that was cut short
+        if not self.id:
+            self.id = INSTANCE + "-" + uuid.uuid4().hex
+            self.write({"id": self.id})
 
     def begin(self, event):
         """Notes that the work on an event begins, and returns whether it had begun before."""
@@ -166,7 +184,8 @@ class Asker:
     """Asks start and renew with a producer of its own, because a question in the open transaction
     would not be read, and reads the answers."""
 
-    def __init__(self):
+    def __init__(self, start_id):
+        self.start_id = start_id
         self.producer = Producer({"bootstrap.servers": BROKERS, "linger.ms": 0})
         self.lock = threading.Lock()
         self.held = {}  # token: record key, of the events in process
@@ -178,7 +197,7 @@ class Asker:
     def send(self, kind, token, key):
         # All records of an event have its record key, so that oncebus reads them in their order.
         try:
-            self.producer.produce(OUTCOMES, key=key, headers=outcome_headers(token, kind), on_delivery=sent)
+            self.producer.produce(OUTCOMES, key=key, headers=[*outcome_headers(token, kind, self.start_id), ("executor-run", RUN)], on_delivery=sent)
         except BufferError as full:
             sent(full, None)
         self.producer.poll(0)
@@ -199,9 +218,10 @@ class Asker:
             if answer is None or answer.error():
                 continue
             token, granted = header(answer, "oncebus-claim-token"), header(answer, "oncebus-answer") == "granted"
+            start_id = header(answer, "oncebus-start-id")
             with self.lock:
-                if header(answer, "oncebus-start-id") not in ("", INSTANCE) or token not in self.held:
-                    continue  # to another executor, or of an earlier event
+                if start_id and (start_id != self.start_id or header(answer, "executor-run") != RUN) or token not in self.held:
+                    continue  # to another executor, to an earlier start of this one, or of an earlier event
                 if not granted:
                     self.over[token].set()
                 if token in self.answered and (not granted or header(answer, "oncebus-outcome") == "start"):
@@ -255,8 +275,8 @@ def ends_process(task):
         os._exit(1)
 
 
-def outcome_headers(token, kind):
-    return [("oncebus-claim-token", token), ("oncebus-outcome", kind), ("oncebus-start-id", INSTANCE)]
+def outcome_headers(token, kind, start_id):
+    return [("oncebus-claim-token", token), ("oncebus-outcome", kind), ("oncebus-start-id", start_id)]
 
 
 def response_headers(kind):
@@ -320,7 +340,8 @@ def outcome_of(value, reference, again, superseded):
 
 
 def run():
-    asker, journal = Asker(), Journal(JOURNAL)
+    journal = Journal(JOURNAL)
+    asker = Asker(journal.id)
     producer = Producer({"bootstrap.servers": BROKERS, "transactional.id": INSTANCE})
     producer.init_transactions(30)  # aborts what the process before left open
     consumer = Consumer({
@@ -343,7 +364,7 @@ def run():
         if not outcomes:
             break
         try:
-            commit(producer, consumer, outcomes)
+            commit(producer, consumer, outcomes, journal.id)
             done.clear()
         except KafkaException as failed:
             if not failed.args[0].txn_requires_abort():
@@ -356,7 +377,7 @@ def run():
     consumer.close()
 
 
-def commit(producer, consumer, outcomes):
+def commit(producer, consumer, outcomes, start_id):
     """Commits outcomes and offsets in one transaction. The consumer's metadata has its generation, so
     the broker refuses the transaction of a process that lost the partition."""
     producer.begin_transaction()
@@ -365,7 +386,7 @@ def commit(producer, consumer, outcomes):
         if not outcome or not token and not reply_to:
             continue
         kind, value = outcome
-        headers = outcome_headers(token, kind) if token else [("oncebus-reply-to", reply_to), ("oncebus-outcome", kind)]
+        headers = outcome_headers(token, kind, start_id) if token else [("oncebus-reply-to", reply_to), ("oncebus-outcome", kind)]
         producer.produce(OUTCOMES, key=event.key(), value=value, headers=headers + response_headers(kind))
     offsets = {}
     for event, _ in outcomes:

@@ -6,7 +6,10 @@
 // gateway knows, by the reference that each charge has. ../README.md has the protocol in ten steps, the settings, and what to do with
 // a system that cannot be asked.
 
-import { appendFileSync, closeSync, existsSync, fsyncSync, openSync, readFileSync } from "node:fs";
+import { createHash, randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { appendFileSync, closeSync, fsyncSync, openSync, readFileSync, realpathSync } from "node:fs";
+import { createServer } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import kafkajs, { type Admin, type EachBatchPayload, type IHeaders, type KafkaMessage, type Producer, type Transaction } from "kafkajs";
 // @ts-expect-error: the package has no types
@@ -33,6 +36,8 @@ const CLAIMED_ONLY = process.env.EXECUTOR_CLAIMED_ONLY === "true";
 const GATEWAY = (process.env.EXECUTOR_GATEWAY ?? "").replace(/\/+$/, "");
 const GATEWAY_ASK = process.env.EXECUTOR_GATEWAY_ASK === "true"; // it knows no idempotency keys
 const GATEWAY_LIMIT_MS = Number(process.env.EXECUTOR_GATEWAY_LIMIT_MS ?? "60000"); // until a request has its effect, or never
+
+const RUN = randomUUID(); // on each question: an answer without it is to a question of an earlier start
 
 const EVENTS_MAX = 50; // of one transaction
 const ASK_AGAIN_MS = 5000; // an answer may be lost
@@ -133,18 +138,38 @@ const held = new Map<string, Held>();
 
 /**
  * The journal is a file with two lines for each event: one before its work, and one with its outcome. Both are on the disk before the
- * executor goes on. After a crash the first line alone says that the work may have had its effect. Without a path nothing is kept.
+ * executor goes on. After a crash the first line alone says that the work may have had its effect. Its first line is the start id of the
+ * executor: with another journal, or without this one, no start is granted again. Without a path nothing is kept.
  */
 const journal = new Map<string, Outcome>();
 const begun = new Set<string>();
 let journalFile = -1;
+let startId = INSTANCE;
 
-function openJournal() {
-  if (!JOURNAL) return;
-  for (const text of existsSync(JOURNAL) ? readFileSync(JOURNAL, "utf8").split("\n") : []) {
+/** Node has no locks of files. A socket with the journal's name ends with its process, too. Only Linux has it. */
+async function lockJournal() {
+  if (process.platform !== "linux") return;
+  const name = createHash("sha256").update(realpathSync(JOURNAL)).digest("hex");
+  try {
+    await once(createServer().listen(`\0oncebus-executor-${name}`).unref(), "listening");
+  } catch (error) {
+    throw new Error(`journal ${JOURNAL}: another process has it: ${error}; give each process a journal of its own`);
+  }
+}
+
+async function openJournal() {
+  if (!JOURNAL) {
+    if (!START || (GATEWAY && !GATEWAY_ASK)) return;
+    throw new Error("set EXECUTOR_JOURNAL: without it nothing says after a crash that work has begun, and a start is granted again");
+  }
+  closeSync(openSync(JOURNAL, "a"));
+  await lockJournal();
+  let drawn = true;
+  for (const text of readFileSync(JOURNAL, "utf8").split("\n")) {
     try {
       const line = JSON.parse(text);
-      begun.add(line.event);
+      if (line.id) [startId, drawn] = [line.id, false];
+      else begun.add(line.event);
       if (line.kind) journal.set(line.event, line);
     } catch {
       // a crash cut it short: what it announces was not done
@@ -152,6 +177,9 @@ function openJournal() {
   }
   appendFileSync(JOURNAL, "\n");
   journalFile = openSync(JOURNAL, "a");
+  if (!drawn) return;
+  startId = `${INSTANCE}-${RUN}`;
+  writeJournal({ id: startId });
 }
 
 /** Notes that the work on an event begins, and returns whether it had begun before. */
@@ -162,7 +190,7 @@ function begin(event: string): boolean {
   return again;
 }
 
-function writeJournal(line: { event: string } & Partial<Outcome>) {
+function writeJournal(line: { id: string } | ({ event: string } & Partial<Outcome>)) {
   if (journalFile < 0) return;
   try {
     appendFileSync(journalFile, JSON.stringify(line) + "\n");
@@ -181,14 +209,16 @@ const STATUSES: Record<string, string> = { rejected: "422", failed: "502" };
 
 /** A question or an outcome. All of an event have its record key, so that oncebus reads them in their order. */
 function record(key: Buffer | null, token: string, kind: string, value: string | null) {
-  const headers: Record<string, string> = { "oncebus-claim-token": token, "oncebus-outcome": kind, "oncebus-start-id": INSTANCE };
+  const headers: Record<string, string> = { "oncebus-claim-token": token, "oncebus-outcome": kind, "oncebus-start-id": startId };
   const status = STATUSES[kind];
   if (status) Object.assign(headers, { "http-status": status, "content-type": "text/plain; charset=utf-8" });
   return { key, value, headers };
 }
 
-const ask = (token: string, attempt: Held, kind: string) =>
-  asker.send({ topic: OUTCOMES, messages: [record(attempt.key, token, kind, null)] });
+const ask = (token: string, attempt: Held, kind: string) => {
+  const question = record(attempt.key, token, kind, null);
+  return asker.send({ topic: OUTCOMES, messages: [{ ...question, headers: { ...question.headers, "executor-run": RUN } }] });
+};
 
 /**
  * Asks until there is an answer, and returns whether the start is granted. The same start id gets the answer again. After a stop it asks
@@ -211,7 +241,8 @@ async function start(token: string, attempt: Held): Promise<boolean> {
 function takeAnswer(answer: KafkaMessage) {
   const attempt = held.get(tokenOf(answer));
   const id = header(answer, "oncebus-start-id");
-  if (!attempt || (id !== "" && id !== INSTANCE)) return; // to another executor, or of an earlier event
+  // To another executor, to an earlier start of this one, or of an earlier event.
+  if (!attempt || (id !== "" && (id !== startId || header(answer, "executor-run") !== RUN))) return;
   const granted = header(answer, "oncebus-answer") === "granted";
   if (!granted) attempt.over.abort();
   if (!granted || header(answer, "oncebus-outcome") === "start") {
@@ -386,7 +417,7 @@ async function transact(owner: Owned, partition: number, events: KafkaMessage[])
 }
 
 async function run() {
-  openJournal();
+  await openJournal();
   await asker.connect();
   const admin = kafka.admin();
   await admin.connect();

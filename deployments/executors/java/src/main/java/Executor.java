@@ -7,6 +7,7 @@ import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.channels.FileLock;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -18,6 +19,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -72,7 +74,11 @@ public final class Executor {
   static final long GATEWAY_PAUSE_MS = 2000;
 
   static final ObjectMapper JSON = new ObjectMapper();
+  /** On each question: an answer without it is to a question of an earlier start. */
+  static final byte[] RUN = UUID.randomUUID().toString().getBytes(StandardCharsets.UTF_8);
   static volatile boolean stopping;
+  /** The start id: that of the journal. */
+  static String startId = INSTANCE;
 
   record Outcome(String kind, byte[] value) {}
 
@@ -183,6 +189,7 @@ public final class Executor {
       e.printStackTrace();
       Runtime.getRuntime().halt(1); // a restart goes on
     });
+    Executor executor = new Executor();
     try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Map.of(
             "bootstrap.servers", BROKERS, "transactional.id", INSTANCE), new ByteArraySerializer(), new ByteArraySerializer());
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Map.of(
@@ -200,7 +207,7 @@ public final class Executor {
       }));
       producer.initTransactions(); // aborts what the process before left open
       consumer.subscribe(List.of(INPUT));
-      new Executor().run(producer, consumer);
+      executor.run(producer, consumer);
     } catch (WakeupException e) {
       // stopped
     }
@@ -216,8 +223,12 @@ public final class Executor {
   final KafkaProducer<byte[], byte[]> asker = new KafkaProducer<>(
       Map.of("bootstrap.servers", BROKERS), new ByteArraySerializer(), new ByteArraySerializer());
   final FileOutputStream file;
+  FileLock lock;
 
   Executor() throws IOException {
+    if (START && JOURNAL.isEmpty() && (GATEWAY.isEmpty() || GATEWAY_ASK)) {
+      throw new IOException("set EXECUTOR_JOURNAL: without it nothing says after a crash that work has begun, and a start is granted again");
+    }
     file = JOURNAL.isEmpty() ? null : openJournal();
     for (Runnable runnable : List.<Runnable>of(this::readAnswers, this::renew)) {
       Thread thread = new Thread(runnable);
@@ -376,7 +387,9 @@ public final class Executor {
 
   /** Sends a question. One that was not sent is asked again. */
   void ask(String token, Held attempt, String kind) {
-    asker.send(record(attempt.key, token, kind, null), (metadata, e) -> {
+    ProducerRecord<byte[], byte[]> question = record(attempt.key, token, kind, null);
+    question.headers().add("executor-run", RUN);
+    asker.send(question, (metadata, e) -> {
       if (e != null) {
         System.err.println("question not sent, retrying: " + e);
       }
@@ -427,8 +440,8 @@ public final class Executor {
   void takeAnswer(ConsumerRecord<byte[], byte[]> answer) {
     String id = header(answer, "oncebus-start-id");
     Held attempt = held.get(token(answer));
-    if (attempt == null || !id.isEmpty() && !id.equals(INSTANCE)) {
-      return; // to another executor, or of an earlier event
+    if (attempt == null || !id.isEmpty() && !(id.equals(startId) && header(answer, "executor-run").equals(new String(RUN, StandardCharsets.UTF_8)))) {
+      return; // to another executor, to an earlier start of this one, or of an earlier event
     }
     boolean granted = "granted".equals(header(answer, "oncebus-answer"));
     if (!granted) {
@@ -446,7 +459,7 @@ public final class Executor {
   static ProducerRecord<byte[], byte[]> record(byte[] key, String token, String kind, byte[] value) {
     ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(OUTCOMES, key, value);
     record.headers().add("oncebus-claim-token", token.getBytes(StandardCharsets.UTF_8)).add("oncebus-outcome", kind.getBytes(StandardCharsets.UTF_8))
-        .add("oncebus-start-id", INSTANCE.getBytes(StandardCharsets.UTF_8));
+        .add("oncebus-start-id", startId.getBytes(StandardCharsets.UTF_8));
     String status = STATUSES.get(kind);
     if (status != null) {
       record.headers().add("http-status", status.getBytes(StandardCharsets.UTF_8)).add("content-type", "text/plain; charset=utf-8".getBytes(StandardCharsets.UTF_8));
@@ -465,15 +478,27 @@ public final class Executor {
 
   /**
    * Reads the journal: a file with two lines for each event, one before its work, and one with its outcome. Both are on the disk
-   * before the executor goes on. After a crash the first line alone says that the work may have had its effect.
+   * before the executor goes on. After a crash the first line alone says that the work may have had its effect. The first line of
+   * the file is the start id of the executor: with another journal, or without this one, no start is granted again. The lock is a
+   * file of its own, because Java may release it when another stream of a file is closed.
    */
   FileOutputStream openJournal() throws IOException {
     Path path = Path.of(JOURNAL);
+    lock = new FileOutputStream(JOURNAL + ".lock").getChannel().tryLock();
+    if (lock == null) {
+      throw new IOException("journal " + JOURNAL + ": another process has it; give each process a journal of its own");
+    }
+    boolean drawn = true;
     if (Files.exists(path)) {
       for (String line : Files.readAllLines(path)) {
         String[] fields = line.split(" ", -1);
         if (!fields[fields.length - 1].equals(".")) {
           continue; // a crash cut it short: what it announces was not done
+        }
+        if (fields[0].equals("id")) {
+          startId = fields[1];
+          drawn = false;
+          continue;
         }
         begun.add(fields[0]);
         if (fields.length == 4) {
@@ -483,6 +508,10 @@ public final class Executor {
     }
     FileOutputStream file = new FileOutputStream(JOURNAL, true);
     file.write('\n');
+    if (drawn) {
+      startId = INSTANCE + "-" + UUID.randomUUID();
+      write(file, "id " + startId);
+    }
     return file;
   }
 
@@ -496,9 +525,12 @@ public final class Executor {
   }
 
   void writeJournal(String line) throws IOException {
-    if (file == null) {
-      return;
+    if (file != null) {
+      write(file, line);
     }
+  }
+
+  static void write(FileOutputStream file, String line) throws IOException {
     file.write((line + " .\n").getBytes(StandardCharsets.UTF_8));
     file.getFD().sync();
   }
