@@ -91,7 +91,7 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*program.
 		},
 	}
 	if serves {
-		settings.More = append(settings.More, "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_"+secretName+"="+secretValue)
+		settings.More = append(settings.More, "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_"+secretName+"="+secretValue, "INGRESS_TRUSTED_PROXIES=127.0.0.0/8")
 	}
 	cmd.Env = append(program.Inherited(), settings.Environ()...)
 	if a.profiles != "" {

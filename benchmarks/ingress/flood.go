@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/hmac"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -33,11 +35,20 @@ const (
 type phase struct {
 	Connections int // of the flood, each with one request in flight; 0: no flood
 	Bytes       int // of a body of the flood
+	// Strangers have no signature. Each sends the head and one byte of a body, from one of strangerAddresses.
+	Strangers bool
 }
 
 // phases of a round. Without a flood the figure is measured before and after, so that a
 // change of the machine's load shows.
-var phases = []phase{{}, {128, bodyLen}, {1024, bodyLen}, {96, 512 << 10}, {}}
+var phases = []phase{{}, {128, bodyLen, false}, {1024, bodyLen, false}, {96, 512 << 10, false}, {6000, 1, true}, {}}
+
+const (
+	// strangerAddresses is how many addresses the strangers have, by X-Forwarded-For.
+	strangerAddresses = 30
+	// strangerPause is when a stranger comes again whose connection has ended.
+	strangerPause = 5 * time.Second
+)
 
 // floodRun is the quiet path in one phase of one round.
 type floodRun struct {
@@ -124,7 +135,7 @@ func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, num
 	flooding, endFlood := context.WithCancel(ctx)
 	defer endFlood()
 	var flood *flooders
-	t.primed = func() { flood = startFlooders(flooding, p, "http://"+s.Address(listensIngress)+floodPath, number) }
+	t.primed = func() { flood = startFlooders(flooding, p, s.Address(listensIngress), number) }
 	t.answered = endFlood // else the app is never drained
 	quiet, err := t.run(ctx)
 	endFlood()
@@ -146,8 +157,15 @@ type flooders struct {
 	statuses map[int]int
 }
 
-func startFlooders(ctx context.Context, p phase, url string, number int) *flooders {
+func startFlooders(ctx context.Context, p phase, address string, number int) *flooders {
 	f := &flooders{started: time.Now(), statuses: map[int]int{}}
+	if p.Strangers {
+		for c := range p.Connections {
+			f.wg.Go(func() { f.sendAsStranger(ctx, address, c) })
+		}
+		return f
+	}
+	url := "http://" + address + floodPath
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: p.Connections, MaxConnsPerHost: p.Connections}}
 	for c := range p.Connections {
 		f.wg.Go(func() {
@@ -167,16 +185,57 @@ func startFlooders(ctx context.Context, p phase, url string, number int) *floode
 					}
 				}
 			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.ended = time.Now()
-			for status, n := range own {
-				f.statuses[status] += n
-			}
+			f.add(own)
 		})
 	}
 	context.AfterFunc(ctx, client.CloseIdleConnections)
 	return f
+}
+
+// add counts the responses of one connection.
+func (f *flooders) add(own map[int]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = time.Now()
+	for status, n := range own {
+		f.statuses[status] += n
+	}
+}
+
+// sendAsStranger opens one connection after the other, and waits on each for what the server does.
+func (f *flooders) sendAsStranger(ctx context.Context, address string, number int) {
+	own := map[int]int{}
+	for ctx.Err() == nil {
+		status := stranger(ctx, address, number)
+		if ctx.Err() == nil {
+			own[status]++
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(strangerPause):
+		}
+	}
+	f.add(own)
+}
+
+// stranger sends the beginning of a request without a signature and returns the status; 0 if there is no response.
+func stranger(ctx context.Context, address string, number int) int {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return 0
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\nX-Forwarded-For: 192.0.2.%d\r\n\r\n{", floodPath, number%strangerAddresses)
+	if err != nil {
+		return 0
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
 }
 
 // post sends one request and returns the status; 0 if there is no response.
@@ -219,11 +278,12 @@ func floodTable(b *strings.Builder, runs []floodRun) {
 One process with two signed routes. The quiet path gets %d requests/s in an open loop and waits for verdicts: milliseconds from when a request was due until
 its whole response had arrived. Meanwhile as many connections as the table says send signed requests to the other path, each the next when it has the
 response, or after 10 ms if it was refused. Commit interval %v. The ratio is to the p99 of the same round's first phase without a flood. The flood's generator
-shares the cores too: its lateness at p99 is part of the latency.
+shares the cores too: its lateness at p99 is part of the latency. Bodies of one byte are those of strangers: %d addresses, no signature, and the rest of
+the body never comes; a stranger whose connection has ended comes again after %v.
 
 | round | flood: connections | bytes of a body | p50 | p99 | ratio | max | quiet path's responses | generator late | flood's responses/s | by status | load |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- | ---: |
-`, runs[0].Rate, floodCommit)
+`, runs[0].Rate, floodCommit, strangerAddresses, strangerPause)
 	alone := map[int]float64{}
 	for _, m := range runs {
 		if _, ok := alone[m.Round]; !ok {

@@ -332,7 +332,7 @@ func (a *Audit) judge(i int) Ranked {
 	case c.Copies.N == 0:
 		return Ranked{i, "no two events share a key", true}
 	}
-	why := Percent(n(c.Copies.N)) + " are copies"
+	why := Percent(float64(c.Copies.N)/float64(max(1, c.Keyed))) + " are copies" // of the events with a key, as everywhere
 	if differ := float64(c.OtherPayload.N) / float64(c.Copies.N); differ > 0 {
 		why += ", of which " + Percent(differ) + " have another payload"
 		if differ > 0.5 {

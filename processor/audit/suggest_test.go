@@ -80,3 +80,11 @@ func TestRankPrefersAnIDToWhatGroupsEvents(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestShareOfCopiesIsThatOfEventsWithAKey: as in the lines about the rule, so that one rule has one share.
+func TestShareOfCopiesIsThatOfEventsWithAKey(t *testing.T) {
+	a := &Audit{Counts: []*Counted{{Events: 1000, Keyed: 995, MissingKey: 5, Keys: Estimate{N: 623}, Copies: Estimate{N: 372}}}}
+	if got := a.judge(0); got.Why != "37.4 % are copies, all with the payload of the first" {
+		t.Errorf("%q, want the share of 372 in 995", got.Why)
+	}
+}

@@ -88,7 +88,7 @@ func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *reques
 	if !ok {
 		return problemUnknownRequest.respond("the location is not one of this path")
 	}
-	return s.lookUp(r, rq, e, &operation)
+	return s.admitLookup(w, s.lookups, rq, e, &e.lookup, func() *response { return s.lookUp(r, rq, e, &operation) })
 }
 
 // takeKey responds to a GET of a route's path whose headers have the key of an operation. A
@@ -97,6 +97,11 @@ func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e 
 	if rejected := s.receiveLookup(w, r, rq, e, &e.lookup, r.URL.EscapedPath()+"\n"+r.Header.Get(headerIdempotency)); rejected != nil {
 		return rejected
 	}
+	return s.admitLookup(w, s.lookups, rq, e, &e.lookup, func() *response { return s.lookUpKey(r, rq, e) })
+}
+
+// lookUpKey asks for the outcome of the operation whose key the headers have, and responds.
+func (s *Server) lookUpKey(r *http.Request, rq *request, e *endpoint) *response {
 	headers, err := e.recordHeaders(r.Header)
 	if err != nil {
 		return invalidHeaders(e.HTTP, err)
@@ -135,15 +140,19 @@ func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *reque
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as in receive
 	rq.received = s.now()
 	if err := body.auth.verify(requestToVerify(r, target), rq.received); err != nil {
-		return s.reject(rq, signatureReason(err), unauthorized(body.auth.challenge))
-	}
-	if err := rq.limits.verify(); err != nil {
-		return s.rejectBusy(rq, err)
-	}
-	if wait := e.rate.allow(rq.received); wait > 0 {
-		return s.reject(rq, reasonRate, tooFast("", wait))
+		return s.unauthorised(rq, body, err)
 	}
 	return nil
+}
+
+// admitLookup responds with take to a request that receiveLookup has accepted.
+func (s *Server) admitLookup(w http.ResponseWriter, limits *requestLimits, rq *request, e *endpoint, body *bodyRules, take func() *response) *response {
+	return s.admit(w, limits, body, rq, true, func() *response {
+		if wait := e.rate.allow(rq.received); wait > 0 {
+			return s.reject(rq, reasonRate, tooFast("", wait))
+		}
+		return take()
+	})
 }
 
 // lookUp asks for the outcome of an operation and responds.

@@ -38,11 +38,19 @@ func (a *authenticator) verifyBody(r signature.Request, now time.Time) error {
 
 // verify returns why a request must be rejected, or nil.
 func (a *authenticator) verify(r signature.Request, now time.Time) error {
-	var secrets [][]byte
-	if a.keys != nil {
-		secrets = a.keys.secrets()
+	return a.verifier.Verify(a.secrets(), r, now)
+}
+
+// verifyHead is verify before the body is read.
+func (a *authenticator) verifyHead(r signature.Request, now time.Time) error {
+	return a.verifier.VerifyHead(a.secrets(), r, now)
+}
+
+func (a *authenticator) secrets() [][]byte {
+	if a.keys == nil {
+		return nil
 	}
-	return a.verifier.Verify(secrets, r, now)
+	return a.keys.secrets()
 }
 
 // signedWith returns the secret that a valid request was signed with. During a rotation the

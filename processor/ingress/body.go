@@ -13,19 +13,29 @@ import (
 // firstReadBytes is the buffer that every body begins with.
 const firstReadBytes = 16 << 10
 
+// refuseHead returns the response to a request that is refused whatever its body is; nil for any other. A client without
+// the secret, or with a request that it captured long ago, then takes no place, and its body is not read.
+func (s *Server) refuseHead(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) *response {
+	_, rejected := rules.codingOf(r.Header)
+	if rejected == nil {
+		if err := rules.auth.verifyHead(signature.Request{Header: r.Header, Query: r.URL.RawQuery}, s.now()); err != nil {
+			rejected = s.unauthorised(rq, rules, err)
+		} else if r.ContentLength > int64(rules.maxBytes) {
+			rejected = tooLarge(rules)
+		}
+	}
+	if rejected != nil {
+		s.leaveBody(w)
+	}
+	return rejected
+}
+
 // receive reads the body, verifies the signature and decompresses the body. If one of them
-// fails it returns the response. A token is verified before the body, so that a request without it
-// waits for nothing, and occupies nothing.
+// fails it returns the response. A token is verified already.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) ([]byte, *response) {
 	coding, rejected := rules.codingOf(r.Header)
 	if rejected != nil {
 		return nil, rejected
-	}
-	if !rules.auth.signs {
-		if rejected := s.authorise(rq, rules, signature.Request{Header: r.Header, Query: r.URL.RawQuery}, s.now()); rejected != nil {
-			s.leaveBody(w)
-			return nil, rejected
-		}
 	}
 	body, err := readBody(w, r, rules.maxBytes, rq.limits)
 	if err != nil {
@@ -42,8 +52,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 		}
 	}
 	if rules.auth.signs {
-		if rejected := s.authorise(rq, rules, signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); rejected != nil {
-			return nil, rejected
+		if err := rules.auth.verifyBody(signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: body}, rq.received); err != nil {
+			return nil, s.unauthorised(rq, rules, err)
 		}
 	}
 	// It counts for its endpoint when its body is here: a slow one counts for its source alone.
@@ -56,12 +66,9 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 	return s.decompress(rq, rules, coding, body)
 }
 
-// authorise verifies a request. If it may not go on it returns the response.
-func (s *Server) authorise(rq *request, rules *bodyRules, r signature.Request, now time.Time) *response {
-	if err := rules.auth.verifyBody(r, now); err != nil {
-		return s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
-	}
-	return nil
+// unauthorised rejects a request whose signature or token is not right.
+func (s *Server) unauthorised(rq *request, rules *bodyRules, err error) *response {
+	return s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
 }
 
 // respondToBodyError returns the response to a request whose body was not read.
@@ -83,9 +90,6 @@ func (s *Server) respondToBodyError(r *http.Request, rq *request, rules *bodyRul
 // readBody reads a body of at most limit bytes. Memory is reserved for bytes
 // that arrived, not for those that Content-Length announces.
 func readBody(w http.ResponseWriter, r *http.Request, limit int, memory *reservation) ([]byte, error) {
-	if r.ContentLength > int64(limit) {
-		return nil, &http.MaxBytesError{Limit: int64(limit)}
-	}
 	boundChunks(r, limit)
 	maxBytes := int64(limit) + 1 // one more, to see the end
 	if r.ContentLength >= 0 {

@@ -144,8 +144,11 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// BoundConnections lowers MaxConnections to half of the files that the process may open, and returns what the operator
-// should know of that; "" if nothing is lowered. Every connection is a file: at the limit of the system none is accepted,
+// filesOfOthers is how many files a process needs besides those of connections: to brokers, of stores and of the admin server.
+const filesOfOthers = 1024
+
+// BoundConnections lowers MaxConnections to the files that the process may open without filesOfOthers, or to half of them if
+// there are few, and returns what the operator should know of that; "" if nothing is lowered. Every connection is a file: at the limit of the system none is accepted,
 // and brokers and stores get none either.
 func (c *Config) BoundConnections() (text, action string) {
 	var files syscall.Rlimit
@@ -156,12 +159,13 @@ func (c *Config) BoundConnections() (text, action string) {
 }
 
 func (c *Config) boundConnections(files uint64) (text, action string) {
-	if uint64(c.MaxConnections) <= files/2 {
+	most := max(files-min(files/2, filesOfOthers), 1)
+	if uint64(c.MaxConnections) <= most {
 		return "", ""
 	}
-	text = fmt.Sprintf("the process may open %d files, so the ingress takes %d connections, not the %d of ONCEBUS_INGRESS_MAX_CONNECTIONS", files, max(files/2, 1), c.MaxConnections)
-	c.MaxConnections = int(max(files/2, 1))
-	return text, "raise the limit of open files (ulimit -n, LimitNOFILE of systemd) to more than twice the connections, or lower the setting"
+	text = fmt.Sprintf("the process may open %d files, so the ingress takes %d connections, not the %d of ONCEBUS_INGRESS_MAX_CONNECTIONS", files, most, c.MaxConnections)
+	c.MaxConnections = int(most)
+	return text, fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE of systemd) to %d more than the connections, or lower the setting", filesOfOthers)
 }
 
 // trustedProxies parses TrustedProxies; a single address is a network of one.

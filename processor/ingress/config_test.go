@@ -142,12 +142,12 @@ func TestValidateRoutes(t *testing.T) {
 		"route a: http.outcomes accepts up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
 }
 
-// TestOpenFilesBoundConnections: half of the files are for connections, and the operator reads of it.
+// TestOpenFilesBoundConnections: some files are left to the rest of the process, and the operator reads of it.
 func TestOpenFilesBoundConnections(t *testing.T) {
 	for _, c := range []struct {
 		files      uint64
 		have, want int
-	}{{300, 16384, 150}, {1 << 20, 16384, 16384}, {32768, 16384, 16384}, {32767, 16384, 16383}, {1, 10, 1}, {1<<64 - 1, RequestsMax, RequestsMax}} {
+	}{{300, 16384, 150}, {1 << 20, 16384, 16384}, {16384 + 1024, 16384, 16384}, {16384 + 1023, 16384, 16383}, {2048, 16384, 1024}, {1, 10, 1}, {1<<64 - 1, RequestsMax, RequestsMax}} {
 		cfg := Config{MaxConnections: c.have}
 		text, action := cfg.boundConnections(c.files)
 		if cfg.MaxConnections != c.want || (text != "") != (c.want < c.have) || (action != "") != (text != "") || text != "" && !strings.Contains(text, "ONCEBUS_INGRESS_MAX_CONNECTIONS") {

@@ -38,7 +38,7 @@
 //
 // A new connection replaces an idle one (connections), and a head ends within
 // Config.ReadTimeout. No source and no endpoint can occupy all in-flight requests or
-// all memory of bodies (requestLimits). A request counts before its body is read.
+// all memory of bodies (requestLimits). A request counts between its head and its body.
 //
 // OpenAPI has no handwritten response: openapi_responses.go collects those of the code.
 //

@@ -17,7 +17,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// takeEvent reads an event, submits it and responds.
+// takeEvent responds to a request with an event, or to a handshake. What the head decides comes first.
 func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	if !e.allowsSource(rq.source) {
 		return s.reject(rq, reasonAddress, problemSource.respond(""))
@@ -37,6 +37,14 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if rejected := e.contentTypeProblem(r.Header); rejected != nil {
 		return rejected
 	}
+	if rejected := s.refuseHead(w, r, rq, &e.body); rejected != nil {
+		return rejected
+	}
+	return s.admit(w, s.events, &e.body, rq, e.body.auth.keys == nil, func() *response { return s.receiveEvent(w, r, rq, e) })
+}
+
+// receiveEvent reads an event, submits it and responds.
+func (s *Server) receiveEvent(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	body, rejected := s.receive(w, r, rq, &e.body)
 	if rejected != nil {
 		return rejected

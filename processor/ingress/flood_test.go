@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +77,8 @@ func TestStrangersLeaveRoomForSenders(t *testing.T) {
 	t.Parallel()
 	i := newBench(t, floodRoutes).serveFlood(patient)
 	i.holdOpen("192.0.2.1", "", "/hooks", 30, 0, 12)
-	i.post("/others", event("a"), from("192.0.2.1", "")...).header(t, "the stranger", "Retry-After", "1").problem(t, "the stranger", "busy", 503)
+	i.post("/hooks", event("a"), from("192.0.2.1", "")...).header(t, "the stranger", "Retry-After", "1").problem(t, "the stranger", "busy", 503)
+	i.post("/others", event("a"), from("192.0.2.1", "")...).want(t, "the stranger without a token", 401)
 	for n := range 20 {
 		i.post("/signals", event(fmt.Sprint(n)), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender", 202)
 		i.post("/others", event(fmt.Sprint(n)), from("192.0.2.2", "token-of-sender-b")...).want(t, "another sender", 202)
@@ -88,6 +90,49 @@ func TestStrangersLeaveRoomForSenders(t *testing.T) {
 	i.post("/signals", event("b"), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender among many strangers", 202)
 	if i.count("oncebus_http_refused_total", "reason", "requests_per_source", "route", "hooks") == 0 {
 		t.Error("wrong metrics")
+	}
+}
+
+// TestHeadIsRefusedWithoutAPlace: what the head decides is answered while all places are taken, and before a byte of the body.
+// Then the signature of the body decides, for which a place is needed.
+func TestHeadIsRefusedWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	routes := strings.Replace(floodRoutes, "header: X-Sum}", "header: X-Sum, timestamp_header: X-Time, tolerance: 5m}", 1)
+	i := newBench(t, routes).serveFlood(func(c *Config) {
+		patient(c)
+		c.MaxRequests = 1
+	})
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	i.holdOpen("192.0.2.1", "token-of-sender-a", "/signals", 1, 0, 1)
+	sum := strings.Repeat("00", 32)
+	for name, c := range map[string]struct {
+		path    string
+		length  int
+		status  int
+		headers []string
+	}{
+		"no signature":            {"/hooks", 1000, 401, []string{"X-Time", now}},
+		"no timestamp":            {"/hooks", 1000, 401, []string{"X-Sum", sum}},
+		"two signatures":          {"/hooks", 1000, 401, []string{"X-Sum", sum, "X-Sum", sum, "X-Time", now}},
+		"a malformed signature":   {"/hooks", 1000, 401, []string{"X-Sum", sum[1:], "X-Time", now}},
+		"a stale timestamp":       {"/hooks", 1000, 401, []string{"X-Sum", sum, "X-Time", "1767225600"}},
+		"no token":                {"/signals", 1000, 401, nil},
+		"another token":           {"/others", 1000, 401, []string{"Authorization", "Bearer token-of-sender-a"}},
+		"a coding":                {"/hooks", 1000, 415, []string{"X-Sum", sum, "X-Time", now, "Content-Encoding", "gzip"}},
+		"a long body":             {"/hooks", 10 << 20, 413, []string{"X-Sum", sum, "X-Time", now}},
+		"a long one with a token": {"/others", 10 << 20, 413, []string{"Authorization", "Bearer token-of-sender-b"}},
+		"all that the head has":   {"/hooks", 1000, 503, []string{"X-Sum", sum, "X-Time", now}},
+	} {
+		conn := i.dial()
+		if _, err := fmt.Fprint(conn, raw(c.path, "{", c.length, append(c.headers, "X-Forwarded-For", "192.0.2.2")...)); err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := (slow{conn}).response(t); status != c.status {
+			t.Errorf("%s: status %d, want %d", name, status, c.status)
+		}
+	}
+	if n := i.Requests(); n != 1 {
+		t.Errorf("%d requests in flight", n)
 	}
 }
 
@@ -239,7 +284,7 @@ func TestRejectedBodyIsNotAwaited(t *testing.T) {
 	})
 	i.holdOpen("192.0.2.1", "", "/hooks", 1, 0, 1)
 	conn := i.dial()
-	if _, err := fmt.Fprint(conn, raw("/signals", "{", 1000, from("192.0.2.2", "")...)); err != nil {
+	if _, err := fmt.Fprint(conn, raw("/signals", "{", 1000, from("192.0.2.2", "token-of-sender-a")...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {

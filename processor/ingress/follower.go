@@ -50,7 +50,7 @@ type pushed struct {
 // connection is old enough.
 var errStopping = errors.New("the stream ends")
 
-// takeFollower responds with the outcomes of the path, until the client disconnects.
+// takeFollower responds to a follower.
 func (s *Server) takeFollower(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	if !asks(r) {
 		s.leaveBody(w)
@@ -62,6 +62,11 @@ func (s *Server) takeFollower(w http.ResponseWriter, r *http.Request, rq *reques
 	if r.Method == http.MethodHead {
 		return &response{status: http.StatusOK, name: "events", contentType: eventStream}
 	}
+	return s.admitLookup(w, s.followers, rq, e, &e.follow, func() *response { return s.stream(w, r, rq, e) })
+}
+
+// stream responds with the outcomes of the path, until the client disconnects.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()

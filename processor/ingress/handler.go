@@ -58,22 +58,22 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	if e, ok := s.endpoints.events[path]; ok {
 		rq.route = e.routes[0].Name
 		if asks(r) && e.Answer != nil {
-			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeKey(w, r, rq, e) })
+			return s.takeKey(w, r, rq, e)
 		}
-		return s.admit(w, s.events, &e.body, rq, func() *response { return s.takeEvent(w, r, rq, e) })
+		return s.takeEvent(w, r, rq, e)
 	}
 	if e, ok := s.endpoints.outcomes[path]; ok {
 		rq.route = e.routes[0].Name
-		return s.admit(w, s.outcomes, &e.body, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
+		return s.takeOutcome(w, r, rq, e)
 	}
 	if e, ok := s.endpoints.followed[path]; ok {
 		rq.route = e.routes[0].Name
-		return s.admit(w, s.followers, &e.follow, rq, func() *response { return s.takeFollower(w, r, rq, e) })
+		return s.takeFollower(w, r, rq, e)
 	}
 	if base, name, ok := cutLocation(path); ok {
 		if e := s.endpoints.events[base]; e != nil && e.Answer != nil {
 			rq.route = e.routes[0].Name
-			return s.admit(w, s.lookups, &e.lookup, rq, func() *response { return s.takeLocation(w, r, rq, e, name) })
+			return s.takeLocation(w, r, rq, e, name)
 		}
 	}
 	if path == openAPIPath && s.cfg.OpenAPI {
@@ -121,11 +121,11 @@ func headerBytes(r *http.Request) int {
 	return n
 }
 
-// admit responds with take if the limits allow one more request. It counts the
-// request before its body is read.
-func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *bodyRules, rq *request, take func() *response) *response {
+// admit responds with take if the limits allow one more request. It counts the request when its head was accepted, and
+// before its body is read; for its endpoint at once if it is verified by then, and else with verify.
+func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *bodyRules, rq *request, verified bool, take func() *response) *response {
 	var err error
-	if rq.limits, err = limits.reserve(rq.source, &rules.usage, rules.auth.keys != nil); err != nil {
+	if rq.limits, err = limits.reserve(rq.source, &rules.usage, !verified); err != nil {
 		s.leaveBody(w)
 		return s.rejectBusy(rq, err)
 	}

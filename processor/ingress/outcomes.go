@@ -31,11 +31,19 @@ const (
 // large. Without an outcome the operation runs again when its lease ends.
 const sendShorterResult = "send the outcome with a shorter result, or without one"
 
-// takeOutcome produces an outcome and responds.
+// takeOutcome responds to a request with an outcome. What the head decides comes first.
 func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request, e *outcomeEndpoint) *response {
 	if r.Method != http.MethodPost {
 		return wrongMethod(http.MethodPost)
 	}
+	if rejected := s.refuseHead(w, r, rq, &e.body); rejected != nil {
+		return rejected
+	}
+	return s.admit(w, s.outcomes, &e.body, rq, e.body.auth.keys == nil, func() *response { return s.receiveOutcome(w, r, rq, e) })
+}
+
+// receiveOutcome produces an outcome and responds.
+func (s *Server) receiveOutcome(w http.ResponseWriter, r *http.Request, rq *request, e *outcomeEndpoint) *response {
 	body, rejected := s.receive(w, r, rq, &e.body)
 	if rejected != nil {
 		return rejected

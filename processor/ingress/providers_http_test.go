@@ -253,7 +253,7 @@ func TestCompressedBodies(t *testing.T) {
 }
 
 // TestSignatureOverDecompressedBody: with signed: decompressed the signature is that of the
-// body before a proxy compressed it, and a bomb is bounded although it has no signature.
+// body before a proxy compressed it, and a bomb is bounded before its signature is verified.
 func TestSignatureOverDecompressedBody(t *testing.T) {
 	routes := strings.Replace(withHTTP("decompress: {max_bytes: 1000, signed: decompressed}"), "scheme: none", "scheme: github, secret: A", 1)
 	b := newBench(t, routes)
@@ -262,7 +262,9 @@ func TestSignatureOverDecompressedBody(t *testing.T) {
 	sent := compressed(t, codingGzip, body)
 	i.post("/signals", sent, "Content-Encoding", "gzip", "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", body)).want(t, "signed", 202)
 	i.post("/signals", sent, "Content-Encoding", "gzip", "X-Hub-Signature-256", "sha256="+sign("token-of-sender-a", sent)).want(t, "signature of what came", 401)
-	i.post("/signals", compressed(t, codingGzip, strings.Repeat(" ", 10<<20)), "Content-Encoding", "gzip").want(t, "bomb", 413)
+	bomb := compressed(t, codingGzip, strings.Repeat(" ", 10<<20))
+	i.post("/signals", bomb, "Content-Encoding", "gzip", "X-Hub-Signature-256", "sha256="+sign("another secret", bomb)).want(t, "bomb", 413)
+	i.post("/signals", bomb, "Content-Encoding", "gzip").want(t, "bomb without a signature", 401)
 }
 
 // TestForms: paths read the fields of a form, and Kafka has the form as it came.

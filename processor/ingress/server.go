@@ -48,9 +48,6 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	if err != nil {
 		return nil, err
 	}
-	if bounded, action := cfg.BoundConnections(); bounded != "" {
-		log.Warn(bounded, "action", action)
-	}
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
@@ -104,6 +101,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancelRequests(nil)
 	server := s.httpServer(base)
 	ended := make(chan error, 1)
+	if bounded, action := s.cfg.BoundConnections(); bounded != "" {
+		s.log.Warn(bounded, "action", action)
+	}
 	limited := newConnections(listener, s.cfg, s.metrics)
 	go func() { ended <- server.Serve(s.watch(limited)) }()
 	select {

@@ -202,9 +202,16 @@ var mendList = []mutant{
 	{
 		name:     "token-after-the-body",
 		does:     "a request without the token holds its place until its body has come",
-		edits:    []edit{{"processor/ingress/body.go", "	if !rules.auth.signs {\n", "	if !rules.auth.signs && r.ContentLength == 0 {\n"}},
+		edits:    []edit{{"processor/ingress/event.go", "	if rejected := s.refuseHead(w, r, rq, &e.body); rejected != nil {\n", "	if rejected := s.refuseHead(w, r, rq, &e.body); rejected != nil && r.ContentLength == 0 {\n"}},
 		aims:     []suite{ingressSuite.aimed("^TestStrangersWithoutATokenOccupyNothing$")},
 		notInSim: "its senders all have the token",
+	},
+	{
+		name:     "stale-request-takes-a-place",
+		does:     "a captured request takes a place, and its body is read, although its timestamp is over",
+		edits:    []edit{{"processor/ingress/signature/signature.go", "	if err == nil && v.tolerance > 0 {\n", "	if err == nil && v.tolerance < 0 {\n"}},
+		aims:     []suite{ingressSuite.aimed("^TestHeadIsRefusedWithoutAPlace$")},
+		notInSim: "its senders have clocks",
 	},
 	{
 		name:     "links-in-local-state",

@@ -32,6 +32,9 @@ var pairLists = map[Scheme]pairList{
 // read parses the signature of a request.
 func (v *Verifier) read(r Request) (unverified, error) {
 	u, err := v.readHeaders(r)
+	if bracketed := v.scheme == Discord || v.scheme == SendGrid || v.scheme == Hook0; err == nil && bracketed && !beginsWithBracket(r.Body) {
+		return unverified{}, fmt.Errorf("body: %w: want a JSON object or list", ErrMalformed)
+	}
 	if u.content == nil {
 		u.content = r.Body
 	}

@@ -133,6 +133,26 @@ func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 	return v.match(keys, u)
 }
 
+// VerifyHead returns why a request must be rejected whatever its body is, or nil: before the body is read. Of a signature it
+// checks that the headers are well-formed and the timestamp fresh. That of Adyen is in the body.
+func (v *Verifier) VerifyHead(secrets [][]byte, r Request, now time.Time) error {
+	if v.scheme == Bearer || v.scheme == Token || v.scheme == None {
+		return v.Verify(secrets, r, now)
+	}
+	if v.scheme == Adyen {
+		return nil
+	}
+	if v.scheme == Twilio { // the rest is about form and digest
+		_, err := v.readSingle(r.Header)
+		return err
+	}
+	u, err := v.readHeaders(r)
+	if err == nil && v.tolerance > 0 {
+		err = v.fresh(u.timestamp, now)
+	}
+	return err
+}
+
 // Headers returns the names of the headers that a request must have: the
 // signature's first, then those that it covers. Adyen, None and a token in the URL have
 // no header.
