@@ -225,7 +225,7 @@ func stranger(ctx context.Context, address string, number int) int {
 		return 0
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\nX-Forwarded-For: 192.0.2.%d\r\n\r\n{", floodPath, number%strangerAddresses)
 	if err != nil {
 		return 0

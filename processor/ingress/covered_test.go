@@ -261,7 +261,7 @@ func coverRows(t *testing.T) string {
 	for _, r := range requests {
 		c := r.signed().measure(t)
 		free := slices.DeleteFunc(slices.Clone(rules.ProviderOf(r.Provider).Example().HTTP.Headers), func(name string) bool { return slices.Contains(c.headers, strings.ToLower(name)) })
-		row := fmt.Sprintf("| `%s` | %s | %s |\n", r.Provider, c.cells(), strings.ToLower(strings.Join(free, ", ")))
+		row := fmt.Sprintf("| %#q | %s | %s |\n", r.Provider, c.cells(), strings.ToLower(strings.Join(free, ", ")))
 		if !seen[row] {
 			seen[row] = true
 			b.WriteString(row)

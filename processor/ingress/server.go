@@ -102,7 +102,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := s.httpServer(base)
 	ended := make(chan error, 1)
 	if bounded, action := s.cfg.BoundConnections(); bounded != "" {
-		s.log.Warn(bounded, "action", action)
+		s.log.Warn("open files limit the connections", "finding", bounded, "action", action)
 	}
 	limited := newConnections(listener, s.cfg, s.metrics)
 	go func() { ended <- server.Serve(s.watch(limited)) }()
