@@ -217,8 +217,8 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 		if err != nil {
 			return nil, err
 		}
-		if x.gateway != nil && x.gateway.ask && header(event, "oncebus-attempt") != "1" {
-			again = true // an earlier attempt may have a request on its way, too, or another process that had the event without a claim
+		if attempt := header(event, "oncebus-attempt"); x.gateway != nil && x.gateway.ask && attempt != "" && attempt != "1" {
+			again = true // an earlier attempt may have a request on its way, too
 		}
 		// A stop of the process waits for the work.
 		running, stop := x.running(context.WithoutCancel(ctx), token)

@@ -306,9 +306,9 @@ def execute(event, asker, journal, done):
         return None
     outcome = journal.done.get(name)
     if outcome is None:
-        # An earlier attempt may have a request on its way, too, or another process that had the event without a claim.
+        # An earlier attempt may have a request on its way, too.
         again = journal.begin(name)
-        if GATEWAY_ASK and header(event, "oncebus-attempt") != "1":
+        if GATEWAY_ASK and header(event, "oncebus-attempt") not in ("", "1"):
             again = True
         superseded = asker.over[token] if token else threading.Event()
         outcome = outcome_of(event.value(), reference, again, superseded)

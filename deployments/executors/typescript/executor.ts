@@ -283,8 +283,8 @@ async function execute(partition: number, event: KafkaMessage): Promise<Outcome 
   }
   let outcome = journal.get(name);
   if (!outcome) {
-    // An earlier attempt may have a request on its way, too, or another process that had the event without a claim.
-    const again = begin(name) || (GATEWAY_ASK && header(event, "oncebus-attempt") !== "1");
+    // An earlier attempt may have a request on its way, too.
+    const again = begin(name) || (GATEWAY_ASK && !["", "1"].includes(header(event, "oncebus-attempt")));
     outcome = await outcomeOf(String(event.value), reference, again, attempt.over.signal);
     if (attempt.over.signal.aborted) {
       console.error("attempt superseded:", name);

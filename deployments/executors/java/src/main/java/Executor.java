@@ -328,8 +328,8 @@ public final class Executor {
     }
     Outcome outcome = journal.get(name);
     if (outcome == null) {
-      // An earlier attempt may have a request on its way, too, or another process that had the event without a claim.
-      boolean again = begin(name) || GATEWAY_ASK && !header(event, "oncebus-attempt").equals("1");
+      // An earlier attempt may have a request on its way, too.
+      boolean again = begin(name) || GATEWAY_ASK && !Set.of("", "1").contains(header(event, "oncebus-attempt"));
       outcome = outcomeOf(event.value(), reference, again, attempt);
       if (attempt.superseded()) {
         System.err.println("attempt superseded: " + name);
