@@ -83,7 +83,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker responds, else 0."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
-			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, or their records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES, or they are damaged: the checksum of one is wrong each time it is read, or no client can decompress it. Find their producer."}, []string{"topic"}),
+			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, or their records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES, or they are damaged. Find their producer."}, []string{"topic"}),
 		timedOut: perStage("oncebus_transaction_timeouts_total",
 			"Transactions that took longer than ONCEBUS_TRANSACTION_TIMEOUT, by stage. Each makes the worker's next one smaller."),
 		bound: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_transaction_records_max",

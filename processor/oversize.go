@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,9 +21,6 @@ import (
 // emits a dead letter with the batch's offsets and commits the offset after it.
 // The batch itself stays in its topic. A bypassing task skips it at once; its
 // checkpoint says so when the task reads the batch again.
-//
-// A batch with a wrong checksum is skipped in the same way, once a second and a third fetch have
-// brought the same bytes. The client does not stop there: it fetches the batch again and again.
 //
 // The client does not repeat the announcement, not even after an abort, which may or
 // may not rewind it. So the open transaction skips an announced batch, or the worker
@@ -127,55 +123,6 @@ func (o *oversized) add(fetches kgo.Fetches) {
 		o.batches[id] = tooLarge
 		o.dropAnnouncement(id)
 	})
-}
-
-// findCorrupt finds the batches with a wrong checksum at which a poll stopped. Of an error that is no
-// reason to skip a batch nothing is left: the client fetches again from there.
-func (x *transactions) findCorrupt(fetches kgo.Fetches) {
-	for i := range fetches {
-		for j := range fetches[i].Topics {
-			t := &fetches[i].Topics[j]
-			for k := range t.Partitions {
-				if p := &t.Partitions[k]; kafka.IsCorrupt(p.Err) {
-					p.Err = x.judgeCorrupt(app.TaskID{Topic: t.Topic, Partition: p.Partition}, len(p.Records) > 0, p.Err)
-				}
-			}
-		}
-	}
-}
-
-// judgeCorrupt returns what stays of the error of a poll at a wrong checksum. behind says that it came
-// with records before it, which are processed first.
-func (x *transactions) judgeCorrupt(id app.TaskID, behind bool, err error) error {
-	at := x.readFrom(id)
-	if behind || at < 0 || x.oversized.batches[id] != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout/2)
-	defer cancel()
-	batch, failed := kafka.NewReader(x.client, id.Topic, x.rt.Topology.Topics[id.Topic].ID, id.Partition).FindCorrupt(ctx, at)
-	switch {
-	case failed != nil:
-		return fmt.Errorf("%w: %w", err, failed) // a new client meets it again
-	case batch == nil:
-		x.log.Warn("batch with a wrong checksum was right when it was read again: the network or a broker damages bytes", "topic", id.Topic, "partition", id.Partition, "error", err)
-		return nil
-	}
-	x.oversized.batches[id] = batch
-	return err
-}
-
-// readFrom returns an offset from which on a partition may be read, as committed; -1 for one that
-// is not read.
-func (x *transactions) readFrom(id app.TaskID) int64 {
-	if x.router != nil {
-		at, _ := x.marks.Of(id)
-		return at
-	}
-	if t := x.tasks.tasks[id]; t != nil && t.asks == nil && (t.state == running || t.state == bypassing) {
-		return t.Committed.Next
-	}
-	return -1
 }
 
 // addOffsets adds the skipped batches to an offset commit of the routing stage. Tasks

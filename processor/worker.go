@@ -319,7 +319,6 @@ func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo
 	w.wakePoll = nil
 	w.mu.Unlock()
 	w.txns.oversized.add(fetches)
-	w.txns.findCorrupt(fetches)
 	if fetches.NumRecords() == 0 {
 		w.wakeFetching()
 	}

@@ -18,9 +18,6 @@ func (t *Judge) skipDecided(err error) error {
 	return nil
 }
 
-// errBatch is why a batch was not read.
-var errBatch = errors.New("the batch decompresses to too many bytes, or it is damaged so that no client can decompress it, or its checksum is wrong")
-
 // SkipForeign continues after a batch of the repartition topic that was not decompressed, if an
 // operator skips it. Else it returns the error about it. No event is lost with it, because only
 // oncebus may write there, so it makes no dead letter.
@@ -29,7 +26,7 @@ func (t *Judge) SkipForeign(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.NextOffset <= t.Open.Next {
 		return nil // processed before
 	}
-	if err := t.skipDecided(wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, errBatch)); err != nil {
+	if err := t.skipDecided(wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)); err != nil {
 		return err
 	}
 	t.passBatch(batch)

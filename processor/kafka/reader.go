@@ -52,7 +52,6 @@ type Reader struct {
 	fetchMax     int32      // the most bytes of a fetch; 0 for fetchBytes
 	pools        []kgo.Pool // its pool
 	skip         func(*kgo.Record) bool
-	skipBatch    func(*kgo.ErrDecompressTooLarge) error
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
@@ -85,11 +84,8 @@ func (r *Reader) BoundBatches(batchMax int) {
 // the same time.
 func (r *Reader) BoundFetches(bytes int32) { r.fetchMax = bytes }
 
-// Skip makes Read leave out the records of which skip says so. At a batch with a wrong checksum it
-// ends with the error of batch, or goes on after it if that is nil.
-func (r *Reader) Skip(skip func(*kgo.Record) bool, batch func(*kgo.ErrDecompressTooLarge) error) {
-	r.skip, r.skipBatch = skip, batch
-}
+// Skip makes Read leave out the records of which skip says so.
+func (r *Reader) Skip(skip func(*kgo.Record) bool) { r.skip = skip }
 
 // Bounds returns the partition's first offset and its high watermark. It retries
 // while no leader responds. The watermark is listed read_uncommitted, because
@@ -268,11 +264,24 @@ func (r *Reader) fetchSize() (bytes int32, release func()) {
 	return fetchBytesMin, func() {}
 }
 
-// fetch fetches once. It returns from as the next offset if only records of an
+// fetch sends one request. It returns from as the next offset if only records of an
 // open transaction follow.
 func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kgo.Record, int64, error) {
-	partition, err := r.fetchRaw(ctx, r.request(from, bytes))
+	if err := r.findLeader(ctx); err != nil {
+		return nil, from, err
+	}
+	resp, err := r.request(from, bytes).RequestWith(ctx, r.client.Broker(int(r.leader)))
 	if err != nil {
+		return nil, from, r.unreachable(ctx, err)
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, from, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, from, fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
+	}
+	partition := &resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil {
 		return nil, from, err
 	}
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
@@ -282,11 +291,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kg
 		Partition:      r.Partition,
 		Pools:          r.pools,
 	}, partition, r.decompressor, nil)
-	switch {
-	case IsCorrupt(fetched.Err) && next == from:
-		next, err = r.passCorrupt(ctx, from, fetched.Err)
-		return nil, next, err
-	case fetched.Err != nil && !IsCorrupt(fetched.Err):
+	if fetched.Err != nil {
 		return nil, from, fetched.Err
 	}
 	if next == from && len(partition.RecordBatches) == 0 && partition.LastStableOffset >= end {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -28,13 +29,26 @@ const (
 // A consumer's position stays at the offset after its last record. This tells whether
 // only control records follow. It decompresses nothing: the topic may be another's.
 func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int64, err error) {
+	if err := r.findLeader(ctx); err != nil {
+		return from, err
+	}
 	req := r.request(from, tailFetchBytes)
 	req.MaxWaitMillis = 0
-	p, err := r.fetchRaw(ctx, req)
+	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err == nil && (len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1) {
+		err = fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
 	if err != nil {
 		r.leader = -1
 		return from, fmt.Errorf("fetch %s/%d at %d: %w", r.Topic, r.Partition, from, Denied(err, "Read", ResourceTopic, r.Topic))
 	}
+	p := &resp.Topics[0].Partitions[0]
 	if len(p.RecordBatches) == 0 && p.LastStableOffset >= end {
 		return end, nil // retention or compaction removed all records up to end
 	}

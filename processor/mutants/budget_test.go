@@ -47,22 +47,6 @@ var budgetList = []mutant{
 		notInSim: "its batches are whole",
 	},
 	{
-		name:     "checksum-read-once",
-		hazards:  []string{"G5"},
-		does:     "bytes that the network changes in two fetches make a dead letter of events that are whole",
-		edits:    []edit{{"processor/kafka/corrupt.go", "err != nil || !bytes.Equal(found, again)", "err != nil || again == nil && !bytes.Equal(found, again)"}},
-		aims:     inProcessor("^TestFaultsOfTheNetworkMakeNoDeadLetter$"),
-		notInSim: "its network changes no bytes",
-	},
-	{
-		name:     "end-of-a-damaged-batch",
-		hazards:  []string{"G5"},
-		does:     "a batch with a wrong checksum takes the events behind it with it",
-		edits:    []edit{{"processor/kafka/corrupt.go", "behind = int64(binary.BigEndian.Uint64(in)) //", "behind = max(behind, int64(binary.BigEndian.Uint64(in))) //"}},
-		aims:     inProcessor("^TestDamagedEndOfABatchTakesNoEvent$"),
-		notInSim: "its batches are whole",
-	},
-	{
 		name:     "uncounted-records",
 		hazards:  []string{"G15"},
 		does:     "the records of batches without compression do not count",

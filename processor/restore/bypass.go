@@ -31,7 +31,7 @@ func StartBypass(ctx context.Context, src *Source, id app.TaskID, log *slog.Logg
 		changelog := src.App.ChangelogOf(id.Topic)
 		reader := src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition)
 		skipped := skips{}
-		reader.Skip(skipped.has, skipped.passes)
+		reader.Skip(skipped.has)
 		last, start, err := app.LastCheckpoint(ctx, reader)
 		for ctx.Err() == nil {
 			unreadable, ok := errors.AsType[*wire.UnreadableError](err)

@@ -14,26 +14,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// skips are the records and batches of a changelog that an operator skips: the digests of their
-// bytes, by offset.
+// skips are the records of a changelog that an operator skips: the digests of their bytes, by
+// offset.
 type skips map[int64]string
 
 // has reports whether a record is one of them.
 func (s skips) has(rec *kgo.Record) bool {
 	digest, ok := s[rec.Offset]
 	return ok && digest == wire.DigestOf(rec)
-}
-
-// errChecksum is why a batch of a changelog is not read.
-var errChecksum = errors.New("its checksum is wrong")
-
-// passes returns nil for a batch with a wrong checksum that is one of them, else the error about it.
-func (s skips) passes(batch *kgo.ErrDecompressTooLarge) error {
-	unreadable := wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, errChecksum)
-	if s[unreadable.Offset] == unreadable.Digest {
-		return nil
-	}
-	return unreadable
 }
 
 // refuseLogged returns the refusal of a task at a record of its changelog.

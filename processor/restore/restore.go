@@ -254,7 +254,7 @@ func (r *Restore) once(ctx context.Context) error {
 		}
 	}
 	reader := r.src.Leaders.NewReader(r.changelog, info.ID, r.id.Partition)
-	reader.Skip(r.skips.has, r.skips.passes)
+	reader.Skip(r.skips.has)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err

@@ -140,7 +140,7 @@ func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *stand
 		r:      &Restore{src: src, id: id, changelog: changelog, log: s.log.With("task", id.String()), skips: skips{}},
 		reader: src.Leaders.NewReader(changelog, src.App.Topology.Topics[changelog].ID, id.Partition),
 	}
-	b.reader.Skip(b.r.skips.has, b.r.skips.passes)
+	b.reader.Skip(b.r.skips.has)
 	b.lag.Store(-1)
 	ctx, yield := context.WithCancel(ctx)
 	b.r.yield = yield
