@@ -90,7 +90,7 @@ type ClaimEvent struct {
 	// the place of another.
 	Full     bool
 	AppToken bool // the token of an attempt that it starts names the app
-	// NamesTaker reports that all builds of the app read claims that name who took them over.
+	// NamesTaker reports that the claim may name who took it over.
 	NamesTaker bool
 }
 

@@ -168,12 +168,16 @@ func (o *oversized) resume(client *kgo.Client) {
 
 // skipBatch emits one dead letter for a batch in the open transaction.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
+	id := app.TaskID{Topic: batch.Topic, Partition: batch.Partition}
 	if x.router != nil {
-		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.BatchBytesMax())
-		x.marks.Skipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, batch.NextOffset)
+		if waits := x.router.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax()); waits != nil {
+			delete(x.oversized.batches, id) // the client fetches it again when the partition goes on
+			return x.stopUnreadable(id, waits)
+		}
+		x.marks.Skipped(id, batch.NextOffset)
 		return nil
 	}
-	t := x.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
+	t := x.tasks.tasks[id]
 	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}

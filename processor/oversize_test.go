@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,6 +21,7 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/move"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
 )
@@ -226,6 +228,32 @@ func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
 	b.wait("the event behind the batch", func() bool { return len(b.read("signals.unique")) == 4 })
 	b.ready(i)
+	if n := len(b.read("dead")); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// TestBombInTheTopicThatAMoveHasLeft: the router that forwards from it waits for an operator, and routes
+// the inputs meanwhile.
+func TestBombInTheTopicThatAMoveHasLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	cfg.MaxDecompressedBatchBytes = app.DecompressedBatchBytesMin
+	i := b.ready(b.start(cfg))
+	b.produce(movedEvents(1, 0, 20)...)
+	b.drain(i, "signals.raw")
+	b.move(move.Options{Partitions: 5, Limit: time.Minute})
+	b.awaitGeneration(i, 2)
+	first := b.produceBatch("app-repartition", 0, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
+	refusal := b.awaitRefused(i, app.TaskID{Topic: "app-repartition", Partition: 0}, &kgo.Record{Topic: "app-repartition", Partition: 0, Offset: first})
+	b.produce(movedEvents(2, 20, 20)...)
+	b.wait("the events of the inputs", func() bool { return len(b.keysOf("signals.unique")) == 40 })
+	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
+	b.ready(i)
+	b.drain(i, "signals.raw", "app-repartition")
+	b.checkOnce(40)
 	if n := len(b.read("dead")); n != 0 {
 		t.Errorf("%d dead letters", n)
 	}

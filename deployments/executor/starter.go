@@ -39,11 +39,8 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 	if err != nil {
 		return err
 	}
-	// A stop waits for the work, and leaves some time to send what was executed.
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
-	reading, stop := context.WithCancel(late)
+	// A stop waits for the work, and answers are read until then.
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var reader sync.WaitGroup
 	reader.Go(func() { asker.read(reading) })
 	defer func() {
@@ -61,10 +58,12 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 	st := &starter{asker: asker, journal: journal, repeatable: s.repeatable, claimedOnly: s.claimedOnly, work: work}
 	var events []*kgo.Record
 	for {
-		if err := st.finish(ctx, late, st.attemptsOf(events)); ctx.Err() == nil && err != nil {
+		if err := st.finish(ctx, st.attemptsOf(events)); ctx.Err() == nil && err != nil {
 			return err
 		}
+		late, cancel := untilStopped(ctx)
 		err := group.CommitRecords(late, st.finished(events)...)
+		cancel()
 		group.AllowRebalance()
 		if err != nil && !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, kerr.IllegalGeneration) && !errors.Is(err, kerr.UnknownMemberID) {
 			return unlessStopped(ctx, err)
@@ -75,6 +74,14 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 		}
 		events = fetches.Records()
 	}
+}
+
+// untilStopped returns a context for sending what was executed. A stop leaves it stopMax from now on, however
+// long the work before took.
+func untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
+	return late, cancel
 }
 
 // unlessStopped returns err, nil if ctx is done.
@@ -98,7 +105,11 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 		switch {
 		case unclaimed && st.claimedOnly:
 			slog.Warn("event without a claim, skipped", "event", token, "verdict", string(headerOf(event, "oncebus-verdict")))
-		case !taken[token] && !st.journal.ended[token]:
+		case taken[token] || st.journal.ended[token]:
+		case st.journal.attempts[token] != nil: // one without a claim that was not begun
+			taken[token] = true
+			attempts = append(attempts, st.journal.attempts[token])
+		default:
 			taken[token] = true
 			attempts = append(attempts, &attempt{
 				Token: token, Key: event.Key, Value: event.Value, Dedup: string(headerOf(event, "oncebus-key")), Unclaimed: unclaimed,
@@ -129,8 +140,8 @@ func tokenOf(event *kgo.Record) string {
 }
 
 // finish executes attempts, unless the journal says that they were, and sends the outcomes. After a stop
-// these are what it has executed; late ends some time after ctx.
-func (st *starter) finish(ctx, late context.Context, attempts []*attempt) error {
+// these are what it has executed.
+func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	var fresh []*attempt
 	for _, a := range attempts {
 		if a.State == "" {
@@ -165,6 +176,8 @@ func (st *starter) finish(ctx, late context.Context, attempts []*attempt) error 
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
+	late, cancel := untilStopped(ctx)
+	defer cancel()
 	if err := st.send(late, done); err != nil {
 		return err
 	}

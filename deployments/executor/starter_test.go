@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -311,6 +312,44 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAskedEventWithoutAClaimHasAnOutcome: a stop left an event without a claim before its work, and the next
+// start reads the event again. The request that waits for it gets the outcome of the work.
+func TestAskedEventWithoutAClaimHasAnOutcome(t *testing.T) {
+	t.Parallel()
+	w := newWorkbench(t, 0)
+	w.answerStarts(t, func(_, _, _ string) string { return "" })
+	all := events(1)
+	all[0].Headers = []kgo.RecordHeader{{Key: "oncebus-reply-to", Value: []byte("here")}}
+	must(t, w.Client().ProduceSync(t.Context(), all...).FirstErr())
+	must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
+{"state":"asked","token":"in/0/0","value":"MA==","unclaimed":true,"reply_to":"here"}
+`), 0o600))
+	w.assertOutcomes(t, "[here completed 0]", 1, w.counted)
+}
+
+// TestStopLeavesTimeToSend: the time to send what was executed begins when the work is done, because a stop
+// waits for the work.
+func TestStopLeavesTimeToSend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		<-time.After(2 * stopMax) // the work
+		late, cancel := untilStopped(ctx)
+		defer cancel()
+		<-time.After(stopMax - 1)
+		synctest.Wait()
+		if err := late.Err(); err != nil {
+			t.Errorf("the context is over before its time: %v", err)
+		}
+		<-time.After(2)
+		synctest.Wait()
+		if late.Err() == nil {
+			t.Error("a stop has no end")
+		}
+	})
 }
 
 // TestStopHandsOver: a process that is stopped in its work sends what it has executed, and its next start

@@ -66,8 +66,8 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	return nil
 }
 
-// claimEvent returns an event as the decisions on claims need it. The builds of an app at level 2, whose checkpoints
-// name a route set, all read who took a claim over.
+// claimEvent returns an event as the decisions on claims need it. Only an app at level 2, whose checkpoints name a
+// route set, has rows that name who took a claim over: one at level 1 may have processes of builds that refuse them.
 func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	key := *ev.dedupKey()
 	if found.event.Digest != found.digest {

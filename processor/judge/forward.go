@@ -2,6 +2,7 @@ package judge
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -17,7 +18,7 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 	for _, rec := range records {
 		env := &e.current.envelope
 		if err := wire.ReadEnvelope(rec, env); err != nil {
-			if skip := r.Skips[app.TaskID{Topic: rec.Topic, Partition: rec.Partition}]; skip == nil || !errors.Is(err, skip) {
+			if !r.isSkipped(app.TaskID{Topic: rec.Topic, Partition: rec.Partition}, err) {
 				return err
 			}
 			continue
@@ -42,4 +43,25 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 		e.produce(out, from)
 	}
 	return nil
+}
+
+// isSkipped reports whether an operator skips the record or the batch of a partition that err is about.
+func (r *Router) isSkipped(id app.TaskID, err error) bool {
+	skip := r.Skips[id]
+	return skip != nil && errors.Is(err, skip)
+}
+
+// SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
+// that nobody can read. A batch of an earlier generation's repartition topic has no dead letter: its
+// partition waits, as the returned error says, until an operator skips it.
+func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) *wire.UnreadableError {
+	if !slices.Contains(r.App.Topology.Forwarded, batch.Topic) {
+		e.DeadLetterBatch(batch, r.App.Clock.Now(), limit)
+		return nil
+	}
+	unreadable := wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
+	if r.isSkipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, unreadable) {
+		return nil
+	}
+	return unreadable
 }

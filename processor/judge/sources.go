@@ -85,6 +85,9 @@ func (ev *event) isFromIngress() bool { return ev.envelope != nil && ev.envelope
 // has come further.
 func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 	id := ev.route.NamespaceID
+	if until, retired := t.App.RetiredUntil[id]; retired && ev.brokerTime >= until {
+		t.returned[id] = until
+	}
 	at, follows := t.sourcesOf(id)
 	if !follows {
 		return t.moveStreamTime(e, ev.route, max(time, t.streamTime(id)))
@@ -167,7 +170,9 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	for _, route := range t.App.Kept() {
 		id := route.NamespaceID
 		until, retired := t.App.RetiredUntil[id]
-		if !retired || stored < until {
+		// An event that was routed after the retention is of a route that has come back, and this task does
+		// not have its set yet.
+		if !retired || stored < until || t.returned[id] == until {
 			continue
 		}
 		latest, has := t.Open.Latest(id)

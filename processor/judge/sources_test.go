@@ -218,3 +218,27 @@ func TestFutureEventMovesNoFront(t *testing.T) {
 		t.Errorf("a progress record from now says that events have come to %d h after now, skew is one", (got-1_700_000_000_000)/hour)
 	}
 }
+
+// TestRouteThatComesBackEndsNoKeys: the keys of a removed route have gone, and it comes back with a backlog.
+// A task that has not its set yet judges the first events by the route's last text. They move time as events
+// do, and no retention on top makes the ones behind them late.
+func TestRouteThatComesBackEndsNoKeys(t *testing.T) {
+	t.Parallel()
+	const minute = 60_000
+	s := newSourceWorld(t)
+	id := s.app.ByName["signals"].NamespaceID
+	s.app.RetiredUntil, s.app.GoesOn[id] = map[uint8]int64{id: s.now + 200*minute}, false
+	s.event("a.raw", 5*minute)
+	s.event("b.raw", 5*minute)
+	s.progress(0, 0)
+	s.wantTime("live", 5*minute)
+	s.now += 300 * minute
+	s.progress(299*minute, 299*minute)
+	s.wantTime("one retention later", 5*minute+130*minute+130*minute/32+1)
+	for at := int64(150); at < 250; at += 10 {
+		if verdict := s.event("a.raw", at*minute); verdict != "unique" {
+			t.Errorf("the event at %d min is %s", at, verdict)
+		}
+		s.progress(-1, -1)
+	}
+}

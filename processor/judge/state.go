@@ -59,6 +59,9 @@ type State struct {
 	// counted has the namespace ids whose stream time the open transaction has moved to the least of the
 	// sources while their counts held. Else an old count may have kept it back, and not a source.
 	counted [256]bool
+	// returned has, by the ids of namespaces without a route in force, the time of app.App.RetiredUntil
+	// once an event was stored after it.
+	returned [256]int64
 	// placed has the place of each namespace's sources in the open checkpoint plus 1; 0 without any.
 	placed [256]int16
 	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
