@@ -90,8 +90,6 @@ type ClaimEvent struct {
 	// the place of another.
 	Full     bool
 	AppToken bool // the token of an attempt that it starts names the app
-	// NamesTaker reports that the claim may name who took it over.
-	NamesTaker bool
 }
 
 // A ClaimDecision is the decision on an event of claim mode.
@@ -213,9 +211,8 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 		if ev.Evidence.over(&ev, &current, &rule) {
 			prior.Attempt++
 			// The sender is answered as the first was: its event makes the attempt.
-			if taker := ev.At; ev.NamesTaker {
-				current.Taker, current.Original = &taker, ev.Request.ID
-			}
+			taker := ev.At
+			current.Taker, current.Original = &taker, ev.Request.ID
 			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
 			// A request over the limit is not stored, so the outcome is not sent to it.

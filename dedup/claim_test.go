@@ -122,7 +122,7 @@ func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent
 	at := Position{Offset: p.offset}
 	return ClaimEvent{
 		Event:      Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
-		ReceivedAt: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)}, NamesTaker: true,
+		ReceivedAt: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
 	}
 }
 

@@ -140,8 +140,8 @@ const (
 	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
 	flagAppToken
 	flagStarted
-	flagTimed       // only with flagAppToken, which the manifest allows once no older build runs
-	flagTaken       // only in an app at level 2, see ClaimEvent.NamesTaker
+	flagTimed // only with flagAppToken, which the manifest allows once no older build runs
+	flagTaken
 	flagHits        // alone: hits uvarint and last hit varint follow, and nothing else
 	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed | flagTaken
 )

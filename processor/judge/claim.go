@@ -66,14 +66,13 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	return nil
 }
 
-// claimEvent returns an event as the decisions on claims need it. Only an app at level 2, whose checkpoints name a
-// route set, has rows that name who took a claim over: one at level 1 may have processes of builds that refuse them.
+// claimEvent returns an event as the decisions on claims need it.
 func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	key := *ev.dedupKey()
 	if found.event.Digest != found.digest {
 		key = dedup.CollisionKey(&key, ev.Fingerprint)
 	}
-	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp, NamesTaker: t.Open.Set > 0}
+	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
 }
 
 // storeWaiting stores a duplicate that waits for the outcome, or lets it join an open claim.

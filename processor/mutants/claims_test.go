@@ -22,14 +22,8 @@ var claimList = []mutant{
 	{
 		name:  "taker-is-a-duplicate",
 		does:  "the sender whose event took a claim over gets its outcome as a replay of the dead attempt's request",
-		edits: []edit{{"dedup/claim.go", "				current.Taker, current.Original = &taker, ev.Request.ID\n", "				_ = taker\n"}},
+		edits: []edit{{"dedup/claim.go", "			current.Taker, current.Original = &taker, ev.Request.ID\n", "			_ = taker\n"}},
 		aims:  inScript("leases", "taken-over-after-the-lease"),
-	},
-	{
-		name:  "taker-at-level-1",
-		does:  "a claim that was taken over stops the builds before this one while both run",
-		edits: []edit{{"processor/judge/claim.go", "NamesTaker: t.Open.Set > 0}", "NamesTaker: true}"}},
-		aims:  inScript("leases", "taken-over-at-level-1"),
 	},
 	{
 		name:  "rejected-claim-dispatched",
