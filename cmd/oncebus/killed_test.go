@@ -368,9 +368,9 @@ func (b *killBench) isRedriven(n, again int) {
 	}
 }
 
-// TestKilledCommandIsRepeated kills each command that changes an app before each of its changing
+// TestSystemKilledCommandIsRepeated kills each command that changes an app before each of its changing
 // requests, and after the last one. The same line, typed again, ends as if nothing had happened.
-func TestKilledCommandIsRepeated(t *testing.T) {
+func TestSystemKilledCommandIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, c := range changingCommands {
 		t.Run(name, func(t *testing.T) {
