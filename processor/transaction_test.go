@@ -68,7 +68,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 // fails records whose partition it has not chosen. They have the emitter's number for the
 // partitioner, which is no partition.
 func TestRecordThatWasNeverPlacedIsWrittenNowhere(t *testing.T) {
-	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	refusing, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

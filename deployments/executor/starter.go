@@ -168,8 +168,7 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 			}
 		}
 		ended = append(ended, &attempt{State: stateSent, Token: a.Token})
-		// Without a claim nothing stays submitted.
-		if !superseded && (!a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted") {
+		if !superseded && a.hasOutcome() {
 			done = append(done, a)
 		}
 	}
@@ -182,6 +181,12 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 		return err
 	}
 	return errors.Join(err, st.journal.write(false, ended...))
+}
+
+// hasOutcome reports whether the outcome of an executed attempt goes to oncebus. Without a claim it is the answer
+// to a request that waits, and nothing stays submitted.
+func (a *attempt) hasOutcome() bool {
+	return !a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted"
 }
 
 // askAll asks for the start of each attempt that was not executed. One without a claim is granted.

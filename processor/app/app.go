@@ -144,13 +144,18 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.addSources(r)
 	}
 	for _, r := range rt.Routes {
-		rt.GoesOn[r.NamespaceID] = !slices.ContainsFunc(rt.Routes, func(o *Route) bool {
-			_, retired := rt.RetiredUntil[o.NamespaceID]
-			return o.NamespaceID == r.NamespaceID && o.Time != nil && !o.Time.GoesOn && (retired || !o.Retired)
-		})
+		rt.GoesOn[r.NamespaceID] = rt.goesOn(r.NamespaceID)
 	}
 	rt.Limits.Store(&t.limits)
 	return rt
+}
+
+// goesOn returns GoesOn of a namespace.
+func (rt *App) goesOn(namespaceID uint8) bool {
+	_, retired := rt.RetiredUntil[namespaceID]
+	return !slices.ContainsFunc(rt.Routes, func(r *Route) bool {
+		return r.NamespaceID == namespaceID && r.Time != nil && !r.Time.GoesOn && (retired || !r.Retired)
+	})
 }
 
 // addSources adds the topics of a route in force to those of its namespace.

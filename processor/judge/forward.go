@@ -52,7 +52,7 @@ func (r *Router) isSkipped(id app.TaskID, err error) bool {
 }
 
 // SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
-// that nobody can read. A batch of an earlier generation's repartition topic has no dead letter: its
+// that no client can read. A batch of an earlier generation's repartition topic has no dead letter: its
 // partition waits, as the returned error says, until an operator skips it.
 func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) *wire.UnreadableError {
 	if !slices.Contains(r.App.Topology.Forwarded, batch.Topic) {

@@ -57,7 +57,7 @@ func (c *buildCache) forNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Files can be shared within one file system only.
-	if c.dir, err = os.MkdirTemp(filepath.Dir(whole), "mutants-"); err != nil {
+	if c.dir, err = os.MkdirTemp(filepath.Dir(whole), "mutants-"); err != nil { //nolint:usetesting // see above
 		t.Fatal(err)
 	}
 	if err := shareFiles(whole, c.dir); err != nil {
