@@ -311,7 +311,7 @@ var changingCommands = map[string]changingCommand{
 	},
 	"move": { // each of its phases: TestMoveGoesOn
 		every: 7,
-		args:  func(_ *killBench, n int) []string { return []string{"move", "--partitions", fmt.Sprint(2 + n)} },
+		args:  func(_ *killBench, n int) []string { return []string{"move", "--partitions", fmt.Sprint(3 + n%2)} },
 		ended: func(b *killBench, n int) {
 			b.says("no move to undo", "abort")
 			b.says(fmt.Sprintf("nothing to do: the app has %d partitions", 3+n%2), "move", "--partitions", fmt.Sprint(3+n%2))
