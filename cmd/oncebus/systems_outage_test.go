@@ -23,7 +23,7 @@ type smallDisk struct {
 func newSmallDisk(s *system) *smallDisk {
 	s.t.Helper()
 	// Only the percentage pauses tasks, whatever the size of the disk.
-	s.settings = []string{"STATE_FAIL_OPEN_AFTER=100ms", "DISK_MIN_FREE_BYTES=0"}
+	s.settings = []string{"STATE_FAIL_OPEN_AFTER=100ms", "DISK_MIN_FREE_PERCENT=10", "DISK_MIN_FREE_BYTES=0"}
 	return &smallDisk{kafkatest.MountDisk(s.t, s.stateDir("a"), "96m"), s}
 }
 

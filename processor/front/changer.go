@@ -136,7 +136,7 @@ type Taken struct {
 
 // awaitInterval is the time between two looks at the processes. silentMax is how long a command waits
 // before it says for what.
-const awaitInterval, silentMax = 200 * time.Millisecond, 2 * time.Second
+const awaitInterval, silentMax = 200 * time.Millisecond, 10 * time.Second
 
 // Await waits until all live processes run a set, or ctx is done: then it returns the last look
 // that ctx did not cut short.
