@@ -76,20 +76,22 @@ func ReadSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	value := withoutLineBreak(content)
+	value := WithoutLineBreak(content)
 	if value == "" {
 		return "", fmt.Errorf("%s is empty, want the secret", path)
 	}
 	return value, nil
 }
 
-func withoutLineBreak(content string) string {
+// WithoutLineBreak returns a secret without one final line break, which editors, echo and here-documents append. So
+// the secret of a variable is that of a file with the same content.
+func WithoutLineBreak(content string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 }
 
 // CleanSecret returns the secret of a signature in a variable, read as one in a file, and CheckClean of it.
 func CleanSecret(content string) (string, error) {
-	value := withoutLineBreak(content)
+	value := WithoutLineBreak(content)
 	return value, CheckClean(value)
 }
 

@@ -77,13 +77,19 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 }
 
 // loadSecretFiles sets NAME in variables to the secret in the file that NAME_FILE names, for every
-// secret, and returns the paths by NAME. What is in a variable is the secret as it stands.
+// secret, and returns the paths by NAME. The secret in a variable is what one in a file is.
 func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
 	paths = map[string]string{}
 	for _, s := range table {
 		file := s.Name + "_FILE"
 		path := variables[file]
-		if !s.Secret || path == "" {
+		if !s.Secret {
+			continue
+		}
+		if path == "" {
+			if value := security.WithoutLineBreak(variables[s.Name]); value != "" {
+				variables[s.Name] = value
+			}
 			continue
 		}
 		if variables[s.Name] != "" {

@@ -196,13 +196,11 @@ func TestSecretsFromFiles(t *testing.T) {
 func TestSecretsKeepWhiteSpace(t *testing.T) {
 	const secret = "sixteen bytes or more"
 	for _, name := range []string{"ONCEBUS_KEY_SECRET", "ONCEBUS_SASL_PASSWORD"} {
-		for content, ofFile := range map[string]string{
+		for content, want := range map[string]string{
 			secret: secret, secret + "\n": secret, secret + "\r\n": secret, secret + "\n\n": secret + "\n", " " + secret + "\t\n": " " + secret + "\t",
 			secret + " ": secret + " ", "\ufeff" + secret: "\ufeff" + secret,
 		} {
-			for variable, want := range map[string]string{
-				name + "=" + content: content, name + "_FILE=" + clitest.WriteFile(t, "secret", content): ofFile,
-			} {
+			for _, variable := range []string{name + "=" + content, name + "_FILE=" + clitest.WriteFile(t, "secret", content)} {
 				s, err := Parse([]string{variable})
 				got := map[string]string{"ONCEBUS_KEY_SECRET": string(s.Processor.KeySecret), "ONCEBUS_SASL_PASSWORD": string(s.Processor.SASL.Password)}[name]
 				if err != nil || got != want {
