@@ -27,7 +27,7 @@ func (s *system) execute(input, outcomes string, more ...string) {
 	executor := exec.CommandContext(s.t.Context(), binary)
 	executor.Stdout, executor.Stderr = &logs, &logs
 	executor.Env = append(append(program.Inherited(), "EXECUTOR_BROKERS="+strings.Join(s.seeds, ","), "EXECUTOR_INPUT="+s.topic(input), "EXECUTOR_OUTCOMES="+s.topic(outcomes),
-		"EXECUTOR_GROUP="+s.app+"-executor", "EXECUTOR_INSTANCE="+s.app+"-1", "EXECUTOR_RENEW_MS=10000"), more...)
+		"EXECUTOR_GROUP="+s.app+"-executor", "EXECUTOR_INSTANCE="+s.app+"-1", "EXECUTOR_JOURNAL="+filepath.Join(s.dir, "journal"), "EXECUTOR_RENEW_MS=10000"), more...)
 	if err := executor.Start(); err != nil {
 		s.t.Fatal(err)
 	}
