@@ -3,7 +3,9 @@ package processor_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,5 +146,36 @@ func TestManifestIsDecidedOnceWhereAMarkerIsMissing(t *testing.T) {
 	}))
 	if decided != 1 || opened.Load() < 2 {
 		t.Errorf("decided %d times after %d questions, want once, and a second look", decided, opened.Load())
+	}
+}
+
+// TestEachDecisionIsKept: commands decide over the rows of the manifest at the same time. Each of those that
+// end without an error has its rows there, and no other decided over the same rows.
+func TestEachDecisionIsKept(t *testing.T) {
+	t.Parallel()
+	const commands, decisions = 6, 25
+	b := newBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	found, err := app.Find(t.Context(), b.client, "app", b.routes)
+	must(t, err)
+	var deciding sync.WaitGroup
+	for range commands {
+		deciding.Go(func() {
+			for range decisions {
+				err := app.ChangeRows(t.Context(), b.conn(), b.config("operator").Config, found.Topology, func(rows app.Rows) ([]*kgo.Record, error) {
+					n, _ := strconv.Atoi(string(rows["decisions"])) // 0 before the first one
+					return []*kgo.Record{{Key: []byte("decisions"), Value: []byte(strconv.Itoa(n + 1))}}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	deciding.Wait()
+	rows, err := app.ReadRows(t.Context(), b.client, found.Topology)
+	must(t, err)
+	if want := strconv.Itoa(commands * decisions); string(rows["decisions"]) != want {
+		t.Errorf("%s of %s decisions are there", rows["decisions"], want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -140,6 +141,13 @@ func (r *runner) produce(ctx context.Context, all []*Dispatch, more ...*kgo.Reco
 	}
 	if err := r.producer.ProduceSync(ctx, append(records, more...)...).FirstErr(); err != nil {
 		return errors.Join(fmt.Errorf("produce to topic %s: %w", r.Topic, err), r.producer.EndTransaction(ctx, kgo.TryAbort))
+	}
+	written := kadm.TopicsSet{}
+	for _, rec := range append(records, more...) {
+		written.Add(rec.Topic, rec.Partition)
+	}
+	if err := kafka.AwaitStored(ctx, r.producer, written); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	for i, d := range all {

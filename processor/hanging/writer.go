@@ -82,6 +82,9 @@ func (w *Writer) Write(ctx context.Context, produce func() error) error {
 	if err = errors.Join(err, failed); err != nil {
 		return errors.Join(err, w.Client.EndTransaction(ctx, kgo.TryAbort))
 	}
+	if err := kafka.AwaitStored(ctx, w.Client, written); err != nil {
+		return fmt.Errorf("before the commit of %s: %w", w.id, err)
+	}
 	if err := w.Client.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}

@@ -1,0 +1,30 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// AwaitStored waits until a client has stored the partitions that its open transaction wrote to, and must
+// be called before EndTransaction commits a transaction without offsets. franz-go 1.22.3 sends the first
+// records of a topic before it stores the partitions of the topic (storePartitionsUpdate). An EndTransaction
+// that is faster finds no partition in the transaction, aborts it, and returns nil: a hold that an operator
+// had released was still in force. It returns an error only once ctx is done.
+func AwaitStored(ctx context.Context, client *kgo.Client, written kadm.TopicsSet) error {
+	for topic, partitions := range written {
+		for p := range partitions {
+			for {
+				if leader, epoch, _ := client.PartitionLeader(topic, p); leader >= 0 || epoch >= 0 {
+					break
+				}
+				if err := Pause(ctx, time.Millisecond); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
