@@ -154,7 +154,7 @@ var executorList = []mutant{
 		name:     "executor-leaves-what-a-stop-executed",
 		hazards:  []string{"D54"},
 		does:     "a stop commits no offset of what an executor has executed, so that another process executes it again",
-		edits:    []edit{{"deployments/executor/starter.go", "group.CommitRecords(late, st.finished(events)...)", "group.CommitRecords(ctx, st.finished(events)...)"}},
+		edits:    []edit{{"deployments/executor/starter.go", "late, cancel := untilStopped(ctx)\n\t\terr := group", "late, cancel := context.WithCancel(ctx)\n\t\terr := group"}},
 		aims:     []suite{executorSuite.aimed("^TestStopHandsOver$")},
 		notInSim: notOfOncebus,
 	},
