@@ -24,11 +24,12 @@ func (rt *App) addKept() {
 			continue
 		}
 		rt.RetiredUntil[uint8(id)] = at + last.Span().Retention()
-		if len(rt.RoutesOf[uint8(id)]) > 0 {
+		named := rt.ByName[last.Name] // a promotion keeps the name
+		if len(rt.RoutesOf[uint8(id)]) > 0 || named == nil {
 			continue
 		}
 		former := *last
-		former.Index = rt.ByName[last.Name].Index // its counts are those of the route that has the name
+		former.Index = named.Index // its counts are those of the route that has the name
 		info := rt.numbered(&former)
 		info.Retired = true
 		rt.former = append(rt.former, info)
