@@ -80,8 +80,8 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 // long the work before took.
 func untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
-	return late, cancel
+	forget := context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
+	return late, func() { forget(); cancel() } // ctx lives as long as the process, and this is called for each poll
 }
 
 // unlessStopped returns err, nil if ctx is done.
