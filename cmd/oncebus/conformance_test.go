@@ -125,12 +125,13 @@ func TestConformanceEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			result := runKit(t, test.environ, "env >&2; false", test.scenario)
+			shown := "\n" + result.Stderr // each variable after a line break, the first as well: a shell has its own order
 			for _, want := range test.want {
-				if !strings.Contains(result.Stderr, "\n"+want) {
+				if !strings.Contains(shown, "\n"+want) {
 					t.Errorf("the executor has no %s: %+v", want, result)
 				}
 			}
-			_, journal, _ := strings.Cut(result.Stderr, "\nEXECUTOR_JOURNAL=")
+			_, journal, _ := strings.Cut(shown, "\nEXECUTOR_JOURNAL=")
 			journal, _, _ = strings.Cut(journal, "\n")
 			if (journal == "") != (test.environ != nil) {
 				t.Errorf("the journal is %q", journal)
