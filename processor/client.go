@@ -156,22 +156,29 @@ func (w *worker) synced(partitions map[string][]int32) error {
 // are cooperative. The routing stage has no local state, and the previous build offers only
 // cooperative-sticky.
 func (w *worker) balancers() []kgo.GroupBalancer {
-	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.synced}
+	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.join, w.synced}
 	if w.stage == app.StageRoute {
 		return []kgo.GroupBalancer{sticky}
 	}
 	warm := assign.NewBalancer(func() assign.Warmth {
 		return assign.Warmth{Process: w.cfg.InstanceID, Standby: w.cfg.Standby, Positions: w.stores.Positions(w.rt.Topology)}
 	})
-	return []kgo.GroupBalancer{watchedBalancer{warm, w.synced}, sticky}
+	return []kgo.GroupBalancer{watchedBalancer{warm, w.member.join, w.synced}, sticky}
 }
 
-// watchedBalancer is a balancer that reports the assignment of this member. franz-go's
-// callbacks get differences, and its transaction session drops some of them (A8). The
-// response to a sync has the whole assignment.
+// watchedBalancer is a balancer that reports when this member asks to join a generation of its group,
+// and its assignment there. franz-go's callbacks get differences, and its transaction session drops
+// some of them (A8). The response to a sync has the whole assignment.
 type watchedBalancer struct {
 	kgo.GroupBalancer
+	joins  func()
 	synced func(map[string][]int32) error
+}
+
+// JoinGroupMetadata calls joins: the client asks for the metadata when it makes a request to join.
+func (b watchedBalancer) JoinGroupMetadata(interests []string, current map[string][]int32, generation int32) []byte {
+	b.joins()
+	return b.GroupBalancer.JoinGroupMetadata(interests, current, generation)
 }
 
 // ParseSyncAssignment calls synced with the member's new assignment.

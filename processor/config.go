@@ -45,7 +45,8 @@ type Config struct {
 	// LeaveOnStop says that a clean stop leaves the group, so that other processes
 	// take over the partitions at once. false keeps the membership for
 	// SessionTimeout, for a process that comes back earlier under the same
-	// InstanceID: its partitions wait for it, and no other process restores them.
+	// InstanceID: its partitions wait for it, and no other process restores them. A
+	// stop in the middle of a rebalance leaves the group all the same (A23).
 	LeaveOnStop bool `env:"LEAVE_ON_STOP" envDefault:"true" help:"leave the group at a stop, so that others take over at once; false for a process that comes back under its ONCEBUS_INSTANCE_ID within ONCEBUS_SESSION_TIMEOUT"`
 
 	// Standby makes the process follow the changelogs of tasks of other processes, one process

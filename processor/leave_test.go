@@ -2,8 +2,12 @@ package processor_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
 	"oncebus/processor/app"
@@ -64,4 +68,80 @@ func TestStopLeavesTheGroup(t *testing.T) {
 			assertOut(t, b, before, after)
 		})
 	}
+}
+
+// TestStopInARebalanceLeavesTheGroup: a process that would keep its membership stops while its workers
+// wait to join a generation of their groups. It leaves them: as a leader that never assigns the
+// partitions it would keep all other processes waiting until the rebalance timeout, in the middle of
+// their transactions. Found in a rolling restart on a real broker.
+func TestStopInARebalanceLeavesTheGroup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	config := func(instance string) processor.Config {
+		cfg := b.config(instance)
+		cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
+		cfg.LeaveOnStop = false
+		return cfg
+	}
+	members := func(names ...string) bool {
+		for _, stage := range []string{app.StageRoute, app.StageDedup} {
+			var want []string
+			for _, name := range names {
+				want = append(want, "app-"+name+"-"+stage+"-0")
+			}
+			if !slices.Equal(b.instances(stage), want) {
+				return false
+			}
+		}
+		return true
+	}
+	one := b.ready(b.start(config("one")))
+	two := b.start(config("two"))
+	// In a generation in which each has its half, so that none of them joins again by itself.
+	b.wait("two members that have joined", func() bool {
+		for _, stage := range []string{app.StageRoute, app.StageDedup} {
+			group := b.cluster.GroupInfo(app.GroupName("app", stage))
+			if group.State != "Stable" || slices.ContainsFunc(group.Members, func(m kfake.GroupMember) bool { return m.NumAssigned() != 2 }) {
+				return false
+			}
+		}
+		return members("one", "two") && two.Ready() == nil
+	})
+
+	var mu sync.Mutex
+	joining := map[string]bool{} // instances of process one that wait for the next generation
+	release := make(chan struct{})
+	b.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		switch instance := *req.(*kmsg.JoinGroupRequest).InstanceID; instance {
+		case "app-one-route-0", "app-one-dedup-0":
+			mu.Lock()
+			joining[instance] = true
+			mu.Unlock()
+		case "app-two-route-0", "app-two-dedup-0":
+			b.cluster.SleepControl(func() { <-release })
+		}
+		return nil, nil, false
+	})
+	three := b.start(config("three"))
+	b.wait("process one to join both groups again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(joining) == 2
+	})
+	must(t, one.stop())
+	for _, stage := range []string{app.StageRoute, app.StageDedup} {
+		if got := b.instances(stage); slices.Contains(got, "app-one-"+stage+"-0") {
+			t.Errorf("members after the stop: %v", got)
+		}
+	}
+	close(release)
+	b.wait("a generation without process one", func() bool {
+		return members("three", "two") && two.Ready() == nil && three.Ready() == nil && len(two.State().Tasks) == 2 && len(three.State().Tasks) == 2
+	})
+	events := batch("after", 8)
+	b.produce(events...)
+	b.wait("the events after the stop", func() bool { return len(b.read("signals.unique")) == len(events) })
+	assertOut(t, b, events)
 }

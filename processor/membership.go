@@ -28,6 +28,9 @@ type membership struct {
 	// after the broker removed the member. placed has its partitions with a known
 	// offset.
 	assignment, placed map[app.TaskID]bool
+	// joining says that the member has asked to join a generation of the group whose assignment it
+	// does not have yet.
+	joining bool
 	// id is that of the member in the group when it last got partitions; "" without an assignment.
 	id string
 	// waits is what the worker waits for before it joins the group; "" if it does not wait.
@@ -41,7 +44,7 @@ type membership struct {
 func (m *membership) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rebalanced = false
+	m.rebalanced, m.joining = false, false
 	m.assignment, m.placed, m.removed, m.id = nil, map[app.TaskID]bool{}, "", ""
 }
 
@@ -78,7 +81,7 @@ func (m *membership) subscribed() []string {
 func (m *membership) assign(partitions map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.assignment, m.removed = map[app.TaskID]bool{}, ""
+	m.assignment, m.removed, m.joining = map[app.TaskID]bool{}, "", false
 	for topic, ps := range partitions {
 		if !slices.Contains(m.topics, topic) {
 			m.removed = topic
@@ -89,6 +92,23 @@ func (m *membership) assign(partitions map[string][]int32) {
 		}
 	}
 	maps.DeleteFunc(m.placed, func(id app.TaskID, _ bool) bool { return !m.assignment[id] })
+}
+
+// join marks that the member asks to join the next generation of its group.
+func (m *membership) join() {
+	m.mu.Lock()
+	m.joining = true
+	m.mu.Unlock()
+}
+
+// joins reports whether the group may wait for this member: it has asked to join a generation, and
+// has no assignment of it. If such a member stops without leaving the group, and leads it, then no
+// member assigns the partitions of that generation. All other members wait until the rebalance timeout,
+// and their transactions cannot commit offsets meanwhile.
+func (m *membership) joins() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.joining
 }
 
 // end drops the assignment: the client leaves its group, or the broker removed it.

@@ -168,7 +168,7 @@ func (w *worker) runClient(ctx context.Context) error {
 	defer func() {
 		memberID, _ := w.txns.client.GroupMetadata()
 		w.disconnect()
-		if ctx.Err() != nil && w.cfg.LeaveOnStop {
+		if ctx.Err() != nil && (w.cfg.LeaveOnStop || w.member.joins()) {
 			w.leaveGroup(memberID)
 		}
 	}()

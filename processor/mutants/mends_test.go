@@ -22,6 +22,14 @@ var mendList = []mutant{
 		notInSim: "its broker elects no stale leader",
 	},
 	{
+		name:     "stop-in-a-rebalance-keeps-the-membership",
+		hazards:  []string{"A23"},
+		does:     "a process that comes back under its name stops while its group waits for it, and does not leave the group",
+		edits:    []edit{{"processor/worker.go", " && (w.cfg.LeaveOnStop || w.member.joins())", " && w.cfg.LeaveOnStop"}},
+		aims:     inProcessor("^TestStopInARebalanceLeavesTheGroup$"),
+		notInSim: "its processes leave their groups at a stop",
+	},
+	{
 		name:    "leases-over-a-step-of-broker-time",
 		hazards: []string{"T14"},
 		does:    "leases that began before a step of broker time are compared with the time after it",

@@ -60,7 +60,7 @@ var warmList = []mutant{
 		name:     "earlier-builds-refused",
 		hazards:  []string{"B14"},
 		does:     "a member offers the new balancer only, so no earlier build can join its group",
-		edits:    []edit{{"processor/client.go", "return []kgo.GroupBalancer{watchedBalancer{warm, w.synced}, sticky}", "return []kgo.GroupBalancer{watchedBalancer{warm, w.synced}}"}},
+		edits:    []edit{{"processor/client.go", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.join, w.synced}, sticky}", "return []kgo.GroupBalancer{watchedBalancer{warm, w.member.join, w.synced}}"}},
 		aims:     inProcessor("^TestMembersOfferTheBalancerOfEarlierBuilds$"),
 		notInSim: "its processes are of one build",
 	},
