@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,6 +102,39 @@ func TestNewConnectionReplacesOneWithoutARequest(t *testing.T) {
 			_ = conn.Close()
 		}
 		i.stop()
+	}
+}
+
+// TestLongestWithoutARequestIsReplaced: not the newest, which may be about to send its request, nor one that just had its response.
+func TestLongestWithoutARequestIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	i := b.serve(func(c *Config) {
+		patient(c)
+		c.MaxConnections = 3
+	})
+	var conns []net.Conn
+	for opened, closed := range []int{0: -1, 1: -1, 2: -1, 3: 0, 4: 2} {
+		conns = append(conns, i.dial())
+		b.wait("it to be accepted", func() bool {
+			return int(i.count("oncebus_http_connections")+i.count("oncebus_http_connections_replaced_total")) == opened+1
+		})
+		if closed < 0 {
+			continue
+		}
+		if err := conns[closed].SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conns[closed].Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d is open, although %d are", closed, opened+1)
+		}
+		if _, err := io.WriteString(conns[1], whole("/signals", event(fmt.Sprint(opened)))); err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := (slow{conns[1]}).response(t); status != 202 {
+			t.Errorf("status %d", status)
+		}
+		b.wait("its response to be over", func() bool { return i.Requests() == 0 })
 	}
 }
 
