@@ -50,8 +50,7 @@ type Config struct {
 	// counts 32 bytes more. net/http reads twice as much. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
-	// ReadTimeout bounds the time to receive a request, headers and body each, and
-	// a frame of HTTP/2;
+	// ReadTimeout bounds the time to receive a request, headers and body each;
 	// WriteTimeout the time from its headers to the end of its response. A route's
 	// http.timeout plus ReadTimeout must be at most WriteTimeout.
 	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time to receive a request"`

@@ -2,11 +2,11 @@ package ingress
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -14,16 +14,19 @@ import (
 	"time"
 )
 
-// connection is an accepted connection. Of HTTP/1 it sees what net/http keeps from
-// the handler: framing headers that net/http removes, and its own responses to
-// malformed HTTP, which become problems.
+// connection is an accepted connection. Of HTTP/1 it sees what net/http keeps from the handler: how long a chunk will be,
+// empty lines before a request, and its own responses to malformed HTTP, which become problems.
 //
 // With TLS it wraps the TLS connection, so net/http sees a plain one. It recognises
 // HTTP/2 by the preface then, as it does without TLS.
 type connection struct {
 	net.Conn
-	server *Server
-	place  *place // nil in a test without a limit
+	raw net.Conn // without TLS
+	of  *connections
+
+	// Of connections, which locks them.
+	gone  bool
+	quiet *list.Element // nil with a request
 
 	// Only reads use these, and net/http does one at a time.
 	shook   bool  // the TLS handshake is over
@@ -33,36 +36,16 @@ type connection struct {
 	framing framing
 	// handled is set while a handler, not net/http, has the request.
 	handled bool
-	// chunkMax is the longest chunk that the handler reads; math.MaxInt64 before it knows.
-	chunkMax int64
+	// chunkMax is the longest chunk that the handler reads; 0 before it knows.
+	chunkMax uint64
 }
 
-// watchedListener accepts connections as *connection.
-type watchedListener struct {
-	net.Listener
-	server *Server
-}
-
-func (l *watchedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	c := &connection{Conn: conn, server: l.server}
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	c.place, _ = conn.(*place)
-	return c, nil
-}
-
-// watch returns a listener of the server's connections, with TLS if it has
-// certificates.
-func (s *Server) watch(l net.Listener) net.Listener {
-	if s.certificates != nil {
-		l = tls.NewListener(l, s.certificates.Config())
-	}
-	return &watchedListener{l, s}
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	c.of.forget(c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
 }
 
 type connectionKey struct{}
@@ -79,31 +62,32 @@ func connectionState(conn net.Conn, state http.ConnState) {
 		c.mu.Lock()
 		c.handled = false
 		c.mu.Unlock()
-		if c.place != nil {
-			c.place.setActive(state == http.StateActive)
-		}
+		c.of.setActive(c, state == http.StateActive)
 	}
 }
 
-// beginRequest marks that a handler has the request. It reports whether the framing of
-// the message is ambiguous: the connection must close after the response (RFC 9112,
-// section 6.1).
+// beginRequest marks that a handler has the request. It reports whether the connection must close after the response, because
+// another reader of the bytes, such as a proxy, could find another end of the message (RFC 9112, section 6.1).
+//
+// That is a message with Transfer-Encoding and Content-Length, or with Transfer-Encoding in HTTP/1.0. net/http removes
+// one of the headers before a handler sees it. So every chunked message of HTTP/1.1 counts, and every one of HTTP/1.0.
 func beginRequest(r *http.Request) (ambiguous bool) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok || r.ProtoMajor != 1 {
 		return false
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.handled, c.chunkMax = true, math.MaxInt64
-	return c.framing.begin(r)
+	c.handled = true
+	c.mu.Unlock()
+	return len(r.TransferEncoding) > 0 || r.ProtoMinor == 0
 }
 
-// boundChunks lets a read of the body fail at once where a chunk alone is over the limit. net/http would wait for its bytes.
+// boundChunks lets a read of the body fail at once where a chunk alone is over the limit. net/http would wait for its
+// bytes. The connection closes after a chunked body, so the bound is never one of another request.
 func boundChunks(r *http.Request, limit int) {
-	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok && len(r.TransferEncoding) > 0 {
 		c.mu.Lock()
-		c.chunkMax = int64(limit)
+		c.chunkMax = uint64(limit)
 		c.mu.Unlock()
 	}
 }
@@ -117,11 +101,10 @@ func (c *connection) Read(p []byte) (int, error) {
 	}
 	for {
 		c.mu.Lock()
-		limit := c.chunkMax
-		over := c.handled && c.framing.chunked && c.framing.left > limit
+		limit, chunk := c.chunkMax, c.framing.chunk()
 		c.mu.Unlock()
-		if over {
-			return 0, &http.MaxBytesError{Limit: limit}
+		if limit > 0 && chunk > limit {
+			return 0, &http.MaxBytesError{Limit: int64(limit)}
 		}
 		n, err := c.Conn.Read(p)
 		received := n > 0
@@ -131,9 +114,6 @@ func (c *connection) Read(p []byte) (int, error) {
 		}
 		c.framing.scan(p[:n])
 		c.mu.Unlock()
-		if received && c.place != nil {
-			c.place.received(p[:n])
-		}
 		if n > 0 || !received || err != nil {
 			return n, err
 		}
@@ -143,28 +123,17 @@ func (c *connection) Read(p []byte) (int, error) {
 // handshake does what net/http does for a TLS connection. net/http has set the read
 // deadline.
 func (c *connection) handshake(conn *tls.Conn) error {
-	_ = conn.SetWriteDeadline(time.Now().Add(c.server.cfg.ReadTimeout))
+	_ = conn.SetWriteDeadline(time.Now().Add(c.of.server.cfg.ReadTimeout))
 	err := conn.HandshakeContext(context.Background())
 	if err == nil {
 		return conn.SetWriteDeadline(time.Time{})
 	}
 	var header tls.RecordHeaderError
-	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader) {
+	if errors.As(err, &header) && header.Conn != nil { // what it sent is no TLS, and so most likely HTTP
 		_, _ = header.Conn.Write(problemMalformed.respond("the server speaks TLS: use https").implicit()) // the client may have disconnected
-		err = errors.New("the client sent HTTP without TLS")
 	}
-	c.server.log.LogAttrs(context.Background(), slog.LevelWarn, "tls handshake failed", slog.String("peer", c.RemoteAddr().String()), slog.Any("error", err))
+	c.of.server.log.LogAttrs(context.Background(), slog.LevelWarn, "tls handshake failed", slog.String("peer", c.RemoteAddr().String()), slog.Any("error", err))
 	return &net.OpError{Op: "read", Net: "tcp", Err: err} // net/http responds to no error of this type
-}
-
-// looksLikeHTTP reports whether the first bytes of a connection begin a request.
-func looksLikeHTTP(begin [5]byte) bool {
-	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "OPTIO", "DELET"} {
-		if string(begin[:]) == method {
-			return true
-		}
-	}
-	return false
 }
 
 // Write replaces a response of net/http itself by the problem with its status.
@@ -184,8 +153,8 @@ func (c *connection) Write(p []byte) (int, error) {
 		problem = problemMalformed
 	}
 	response := problem.respond(detail)
-	c.server.metrics.requests.WithLabelValues("", response.statusText(), response.name).Inc()
-	c.server.log.LogAttrs(context.Background(), slog.LevelInfo, "malformed request",
+	c.of.server.metrics.requests.WithLabelValues("", response.statusText(), response.name).Inc()
+	c.of.server.log.LogAttrs(context.Background(), slog.LevelInfo, "malformed request",
 		slog.Int("status", response.status), slog.String("response", response.name), slog.String("reason", detail), slog.String("peer", c.RemoteAddr().String()))
 	if _, err := c.Conn.Write(response.implicit()); err != nil {
 		return 0, err

@@ -50,8 +50,8 @@ func chunked(body, version string, headers ...string) string {
 // last is a request after which the connection closes.
 func last(id string) string { return whole("/signals", event(id), "Connection", "close") }
 
-// TestAmbiguousFramingClosesTheConnection: a message with Content-Length and
-// Transfer-Encoding may be the end of a smuggled request, so nothing after it is read.
+// TestAmbiguousFramingClosesTheConnection: a chunked message, and one of HTTP/1.0, may be the end of a smuggled request,
+// since net/http shows no handler whether Content-Length came too. So nothing after it is read.
 func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, signalRoutes)
@@ -65,8 +65,10 @@ func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
 		{"both, line feeds only", strings.ReplaceAll(chunked(event("2"), "1.1", "CONTENT-LENGTH:4\r\n"), "\r\n", "\n"), 1},
 		{"a length that is right", chunked(event("3"), "1.1", fmt.Sprintf("Content-Length: %d\r\n", len(event("3")))), 1},
 		{"both, behind another request", whole("/signals", event("before")) + chunked(event("4"), "1.1", "Content-Length: 4\r\n"), 2},
-		{"both, behind a chunked one", chunked(event("before"), "1.1") + chunked(event("5"), "1.1", "Content-Length: 4\r\n"), 2},
+		{"both, and a value that goes on", chunked(event("5"), "1.1", "Content-Length:\r\n 4\r\n"), 1},
+		{"chunked alone", chunked(event("6"), "1.1"), 1},
 		{"HTTP/1.0", "POST /signals HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 13\r\n\r\n" + `{"id":"ten!"}`, 1},
+		{"a length", whole("/signals", event("7")), 2},
 	} {
 		got := responsesUntilClose(t, i.dial(), c.text+last(fmt.Sprint("smuggled", n)))
 		if len(got) != c.answered {
@@ -77,18 +79,8 @@ func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
 			t.Errorf("%s: the connection stays open after %s", c.name, end.Status)
 		}
 	}
-	for n, text := range []string{
-		chunked(event("a"), "1.1"),
-		whole("/signals", event("b")) + chunked(event("c"), "1.1"),
-		"POST /signals HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n" + `{"id":"kept"}`,
-	} {
-		got := responsesUntilClose(t, i.dial(), text+last(fmt.Sprint("kept", n)))
-		if want := strings.Count(text, "POST") + 1; len(got) != want {
-			t.Errorf("unambiguous, %d: %d responses, want %d", n, len(got), want)
-		}
-	}
 	for _, r := range b.read("signals.unique", 1) {
-		if strings.Contains(string(r.Value), "smuggled") {
+		if strings.Contains(string(r.Value), "smuggled") && !strings.Contains(string(r.Value), "smuggled8") {
 			t.Errorf("the output has %s", r.Value)
 		}
 	}
@@ -125,14 +117,14 @@ func TestLargeChunkIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	i := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      max_body: 64", 1)).serve(func(c *Config) { c.ReadTimeout, c.WriteTimeout = 5*time.Minute, 10*time.Minute })
 	head := "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-	for name, text := range map[string]string{"the first": head + "41\r\n", "a huge one": head + "7fffffffffffffff\r\n", "the second": head + "1\r\n \r\nffffffff\r\n"} {
+	for name, text := range map[string]string{"the first": head + "41\r\n", "a huge one": head + "ffffffffffffffff\r\n", "the second": head + "1\r\n \r\nffffffff\r\n"} {
 		got := responsesUntilClose(t, i.dial(), text)
 		if len(got) != 1 || !got[0].Close {
 			t.Fatalf("%s: %d responses", name, len(got))
 		}
 		got[0].problem(t, name, "too-large", 413)
 	}
-	if got := responsesUntilClose(t, i.dial(), chunked(strings.Repeat(" ", 64-len(event("a")))+event("a"), "1.1")+last("b")); len(got) != 2 || got[0].StatusCode != http.StatusAccepted {
+	if got := responsesUntilClose(t, i.dial(), chunked(strings.Repeat(" ", 64-len(event("a")))+event("a"), "1.1")); len(got) != 1 || got[0].StatusCode != http.StatusAccepted {
 		t.Errorf("as large as the limit: %v", got)
 	}
 }

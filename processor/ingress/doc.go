@@ -36,8 +36,8 @@
 // to write a response and to keep a connection idle, tracked sources.
 // front.IngressClient limits the events that wait for Kafka, and divides them by path.
 //
-// A new connection replaces an idle one (connections), and a head ends within
-// Config.ReadTimeout. No source and no endpoint can occupy all in-flight requests or
+// A new connection replaces an idle one (connections), and net/http ends a head within
+// Config.ReadTimeout; a proxy divides the connections among clients. No source and no endpoint can occupy all in-flight requests or
 // all memory of bodies (requestLimits). A request counts between its head and its body.
 //
 // OpenAPI has no handwritten response: openapi_responses.go collects those of the code.
@@ -51,7 +51,7 @@
 // receive clears the read deadline: net/http would end the wait for the verdict
 // as if the client had disconnected.
 //
-// headReader follows the frames of HTTP/2: net/http gives them no time limit.
+// Every chunked request ends its connection: net/http hides whether Content-Length came too (beginRequest).
 //
 // Outcomes have limits of their own, and so have questions for them: senders that wait
 // for an outcome must block neither. A location (location.go) is no capability.

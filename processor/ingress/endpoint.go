@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +29,8 @@ type endpoint struct {
 	follow  bodyRules      // of a GET for all outcomes
 	token   *authenticator // of Meta's handshake; nil for other ones
 	rate    *rateLimiter
-	sources *sourceLimiters
-	tenants map[string]*tenantLimiters // by route name
+	sources sourceLimiters
+	tenants *rateLimiters[[2]string] // by route name and tenant
 }
 
 // carriedHeader is a request header that becomes a record header.
@@ -130,7 +131,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		e = &endpoint{
 			HTTP: h, allow: strings.Join(allowed(h), ", "), carried: carriedHeaders(h), once: map[string]bool{},
 			body: bodyRules{auth: auth, maxBytes: h.MaxBody, decompress: h.Decompress, usage: endpointUsage{max: int64(h.MaxRequests)}},
-			rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate), tenants: map[string]*tenantLimiters{},
+			rate: newRateLimiter(h.Rate), sources: sourceLimiters{h.SourceRate, newRateLimiters[netip.Addr]()}, tenants: newRateLimiters[[2]string](),
 		}
 		if (h.Answer != nil || h.Events != nil) && auth.signs && auth.keys != nil {
 			auth.keys.asked = append(auth.keys.asked, h.Path)
@@ -149,7 +150,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 	for _, name := range r.ReadsHeaders() {
 		e.once[name] = true
 	}
-	e.routes, e.tenants[r.Name] = append(e.routes, r), newTenantLimiters(r)
+	e.routes = append(e.routes, r)
 	if h.Outcomes == nil {
 		return errors.Join(errs...)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +37,7 @@ func metaToken(h *rules.HTTP) *rules.Signature {
 
 // allowsSource reports whether the sender's address may send.
 func (e *endpoint) allowsSource(source netip.Addr) bool {
-	return e.AllowedSources == nil ||
-		slices.ContainsFunc(e.AllowedSources, func(p netip.Prefix) bool { return p.Contains(source.Unmap()) })
+	return e.AllowedSources == nil || contain(e.AllowedSources, source.Unmap())
 }
 
 // answerMeta responds to Meta's handshake, a GET with a token and a challenge.

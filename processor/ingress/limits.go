@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"sync"
@@ -19,11 +20,10 @@ import (
 // its signature is verified, so that senders without the secret cannot use up its
 // part.
 type requestLimits struct {
-	requestsMax int64
-	bytesMax    int64
-	sourceMax   int64 // in-flight requests of a source; 0: as many as are free
-	endpoints   int   // one alone has no bound of its own
-	bodyBytes   prometheus.Gauge
+	max       usage
+	sourceMax int64 // in-flight requests of a source; 0: as many as are free
+	endpoints int   // one alone has no bound of its own
+	bodyBytes prometheus.Gauge
 
 	mu      sync.Mutex
 	idle    *sync.Cond // signalled when no request is in flight
@@ -45,7 +45,7 @@ type endpointUsage struct {
 
 func newRequestLimits(cfg Config, endpoints int, m *metrics) *requestLimits {
 	l := &requestLimits{
-		requestsMax: int64(cfg.MaxRequests), bytesMax: int64(cfg.MaxBodyBytes), sourceMax: int64(cfg.MaxRequestsPerSource),
+		max: usage{int64(cfg.MaxRequests), int64(cfg.MaxBodyBytes)}, sourceMax: int64(cfg.MaxRequestsPerSource),
 		endpoints: endpoints, bodyBytes: m.bodies, sources: map[netip.Addr]*usage{},
 	}
 	l.idle = sync.NewCond(&l.mu)
@@ -94,101 +94,87 @@ type reservation struct {
 func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, signed bool) (*reservation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	free := l.requestsMax - l.total.requests
-	if free <= 0 {
-		return nil, errRequests
-	}
 	network := sourceNetwork(source)
-	of := l.sources[network]
-	if of == nil {
-		of = &usage{}
+	r := &reservation{limits: l, source: l.sources[network], network: network, endpoint: endpoint, verified: !signed}
+	if r.source == nil {
+		r.source = &usage{}
 	}
-	switch {
-	case l.sourceMax > 0 && of.requests >= l.sourceMax, l.sourceMax == 0 && of.requests >= free:
+	switch free := l.max.requests - l.total.requests; {
+	case free <= 0:
+		return nil, errRequests
+	case r.source.requests >= cmp.Or(l.sourceMax, free):
 		return nil, errSourceRequests
-	// A signed request, too: it would only be rejected after its body was read.
-	case l.endpointIsFull(endpoint, free):
+	case l.endpointIsFull(endpoint, free): // for a signed request, too: it would only be rejected after its body was read
 		return nil, errEndpointRequests
 	}
-	l.sources[network] = of
-	of.requests++
-	l.total.requests++
-	r := &reservation{limits: l, source: of, network: network, endpoint: endpoint}
-	if !signed {
-		r.verified = true
-		endpoint.requests++
-	}
+	l.sources[network] = r.source
+	r.add(1, 0)
 	return r, nil
 }
 
 // endpointIsFull reports whether an endpoint may have no further request, when free
 // more are possible in sum.
 func (l *requestLimits) endpointIsFull(e *endpointUsage, free int64) bool {
-	if e.max > 0 {
-		return e.requests >= e.max
-	}
-	return l.endpoints > 1 && e.requests >= 2*free
+	return e.max > 0 && e.requests >= e.max || e.max == 0 && l.endpoints > 1 && e.requests >= 2*free
+}
+
+// endpointBytesFull reports whether n more bytes are too many for an endpoint with other requests, when
+// they leave free. Its only request may have all memory: max_body is a promise.
+func (l *requestLimits) endpointBytesFull(e *endpointUsage, n, free, others int64) bool {
+	return l.endpoints > 1 && others > 0 && e.bytes+n > 2*free
 }
 
 // verify makes the endpoint count a request whose signature is right, or returns the
 // limit that is reached.
 func (r *reservation) verify() error {
-	l := r.limits
+	l, e := r.limits, r.endpoint
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.verified {
+	switch {
+	case r.verified:
 		return nil
-	}
-	if l.endpointIsFull(r.endpoint, l.requestsMax-l.total.requests+1) {
+	case l.endpointIsFull(e, l.max.requests-l.total.requests+1):
 		return errEndpointRequests
-	}
-	if l.endpointBytesFull(r.endpoint, r.bytes, l.bytesMax-l.total.bytes, r.endpoint.requests == 0) {
+	case l.endpointBytesFull(e, r.bytes, l.max.bytes-l.total.bytes, e.requests):
 		return errEndpointBodies
 	}
 	r.verified = true
-	r.endpoint.requests++
-	r.endpoint.bytes += r.bytes
+	e.requests++
+	e.bytes += r.bytes
 	return nil
 }
 
-// grow reserves n more bytes, or returns the limit that is reached.
+// grow reserves n more bytes, or returns the limit that is reached. With MaxRequestsPerSource a source has as large a part of the memory.
 func (r *reservation) grow(n int64) error {
 	l := r.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	free := l.bytesMax - l.total.bytes - n
+	free := l.max.bytes - l.total.bytes - n
+	most := max(free, int64(float64(l.max.bytes)*float64(l.sourceMax)/float64(l.max.requests)))
 	switch {
 	case free < 0:
 		return errBodies
-	case r.source.requests > 1 && r.source.bytes+n > max(free, l.sourceBytes()):
+	case r.source.requests > 1 && r.source.bytes+n > most:
 		return errSourceBodies
-	case r.verified && l.endpointBytesFull(r.endpoint, n, free, r.endpoint.requests == 1):
+	case r.verified && l.endpointBytesFull(r.endpoint, n, free, r.endpoint.requests-1):
 		return errEndpointBodies
 	}
-	r.add(n)
+	r.add(0, n)
 	return nil
 }
 
-// sourceBytes returns the part of the memory that a source has by sourceMax.
-func (l *requestLimits) sourceBytes() int64 {
-	return int64(float64(l.bytesMax) * float64(l.sourceMax) / float64(l.requestsMax))
-}
-
-// endpointBytesFull reports whether n more bytes are too many for an endpoint, when
-// they leave free. Its only request may have all memory: max_body is a promise.
-func (l *requestLimits) endpointBytesFull(e *endpointUsage, n, free int64, only bool) bool {
-	return l.endpoints > 1 && !only && e.bytes+n > 2*free
-}
-
-// add counts n bytes. The caller has locked the limits.
-func (r *reservation) add(n int64) {
-	r.bytes += n
-	r.source.bytes += n
-	r.limits.total.bytes += n
-	if r.verified {
-		r.endpoint.bytes += n
+// add counts requests and bytes. The caller has locked the limits.
+func (r *reservation) add(requests, bytes int64) {
+	r.bytes += bytes
+	r.limits.bodyBytes.Add(float64(bytes))
+	users := []*usage{&r.limits.total, r.source, &r.endpoint.usage}
+	if !r.verified {
+		users = users[:2]
 	}
-	r.limits.bodyBytes.Add(float64(n))
+	for _, u := range users {
+		u.requests += requests
+		u.bytes += bytes
+	}
 }
 
 // release ends the request.
@@ -196,14 +182,11 @@ func (r *reservation) release() {
 	l := r.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.add(-r.bytes)
-	if r.verified {
-		r.endpoint.requests--
-	}
-	if r.source.requests--; r.source.requests == 0 {
+	r.add(-1, -r.bytes)
+	if r.source.requests == 0 {
 		delete(l.sources, r.network)
 	}
-	if l.total.requests--; l.total.requests == 0 {
+	if l.total.requests == 0 {
 		l.idle.Broadcast()
 	}
 }

@@ -54,12 +54,6 @@ const (
 	reloadCertificates = "certificates"
 )
 
-// Values of the label reason of oncebus_http_connections_closed_total.
-const (
-	closedReplaced = "replaced"
-	closedSlow     = "slow"
-)
-
 // metrics are the server's series.
 type metrics struct {
 	requests *prometheus.CounterVec
@@ -72,7 +66,7 @@ type metrics struct {
 
 	connections prometheus.Gauge
 	followers   prometheus.Gauge
-	closed      *prometheus.CounterVec
+	replaced    prometheus.Counter
 
 	expiry prometheus.Gauge
 }
@@ -102,12 +96,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Help: "Open connections. ONCEBUS_INGRESS_MAX_CONNECTIONS limits them."})
 	m.followers = prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_followers",
 		Help: "Connections that follow the outcomes of a path as server-sent events. max_connections of the route's events limits them."})
-	m.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_connections_closed_total",
-		Help: "Connections that the ingress closed, by reason: replaced (it had no request when a new one came at the limit), slow (a request's head did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT)."}, []string{"reason"})
-	for _, reason := range []string{closedReplaced, closedSlow} {
-		m.closed.WithLabelValues(reason)
-	}
-	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry, m.connections, m.followers, m.closed)
+	m.replaced = prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_http_connections_replaced_total",
+		Help: "Connections without a request that the ingress closed because a new one came at ONCEBUS_INGRESS_MAX_CONNECTIONS."})
+	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry, m.connections, m.followers, m.replaced)
 	return m
 }
 

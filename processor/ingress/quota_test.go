@@ -60,22 +60,18 @@ func TestTenantOverItsKeysGets429(t *testing.T) {
 // TestTenantLimitersAreBounded: tenants that senders make up take no memory without end.
 func TestTenantLimitersAreBounded(t *testing.T) {
 	t.Parallel()
-	routes := parseRoutes(t, quotaRoutes("{events_per_second: 1}"))
-	l := newTenantLimiters(routes.Routes[0])
+	route := parseRoutes(t, quotaRoutes("{events_per_second: 1}")).Routes[0]
+	e := &endpoint{tenants: newRateLimiters[[2]string]()}
 	now := time.Now()
-	for n := range tenantsMax + 100 {
-		if wait, _ := l.allow(fmt.Sprint("t", n), now); wait != 0 {
+	for n := range limitersMax + 100 {
+		if wait, _ := e.allowTenant(route, fmt.Sprint("t", n), now); wait != 0 {
 			t.Fatalf("tenant %d waits %v", n, wait)
 		}
 	}
-	if l.by.Len() != tenantsMax {
-		t.Errorf("%d limiters", l.by.Len())
+	if e.tenants.by.Len() != limitersMax {
+		t.Errorf("%d limiters", e.tenants.by.Len())
 	}
-	if newTenantLimiters(&rules.Route{}) != nil {
-		t.Error("a route without a quota has limiters")
-	}
-	var none *tenantLimiters
-	if wait, _ := none.allow("a", now); wait != 0 {
-		t.Error("no quota limits")
+	if wait, _ := e.allowTenant(&rules.Route{}, "a", now); wait != 0 {
+		t.Error("a route without a quota limits")
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// sourcesMax bounds the sources whose rate an endpoint tracks, some 200 bytes
+// limitersMax bounds the sources whose rate an endpoint tracks, and the tenants of a route, some 200 bytes
 // each. The least recently seen one is dropped and gets its full burst again if
-// it returns: with so many sources the endpoint's own rate is the limit.
-const sourcesMax = 16_384
+// it returns: with so many the endpoint's own rate is the limit, and the tasks have a tenant's quota too.
+const limitersMax = 16_384
 
 // rateLimiter is a token bucket; nil does not limit.
 type rateLimiter struct {
@@ -51,38 +51,43 @@ func (l *rateLimiter) allow(now time.Time) time.Duration {
 	return max(time.Nanosecond, time.Duration(wait*float64(time.Second)))
 }
 
-// sourceLimiters limit the rate of each source; nil does not limit.
-type sourceLimiters struct {
-	rate rules.Rate
-	mu   sync.Mutex // so that concurrent first requests of a source share one limiter
-	by   *lru.Cache[netip.Addr, *rateLimiter]
+// rateLimiters limit the rate of each source, or of each tenant.
+type rateLimiters[K comparable] struct {
+	mu sync.Mutex // so that concurrent first requests of a key share one limiter
+	by *lru.Cache[K, *rateLimiter]
 }
 
-func newSourceLimiters(r rules.Rate) *sourceLimiters {
-	if r == (rules.Rate{}) {
-		return nil
-	}
-	by, err := lru.New[netip.Addr, *rateLimiter](sourcesMax)
+func newRateLimiters[K comparable]() *rateLimiters[K] {
+	by, err := lru.New[K, *rateLimiter](limitersMax)
 	if err != nil {
 		panic(err) // lru rejects only a size that is not positive
 	}
-	return &sourceLimiters{rate: r, by: by}
+	return &rateLimiters[K]{by: by}
 }
 
-// allow is rateLimiter.allow for one source.
-func (s *sourceLimiters) allow(source netip.Addr, now time.Time) time.Duration {
-	if s == nil {
+// allow is rateLimiter.allow for one key, whose rate is r.
+func (s *rateLimiters[K]) allow(key K, r rules.Rate, now time.Time) time.Duration {
+	if r == (rules.Rate{}) {
 		return 0
 	}
-	key := sourceNetwork(source)
 	s.mu.Lock()
 	l, ok := s.by.Get(key)
 	if !ok {
-		l = newRateLimiter(s.rate)
+		l = newRateLimiter(r)
 		s.by.Add(key, l)
 	}
 	s.mu.Unlock()
 	return l.allow(now)
+}
+
+// sourceLimiters limit the rate of each source.
+type sourceLimiters struct {
+	rate rules.Rate
+	by   *rateLimiters[netip.Addr]
+}
+
+func (s sourceLimiters) allow(source netip.Addr, now time.Time) time.Duration {
+	return s.by.allow(sourceNetwork(source), s.rate, now)
 }
 
 // retryAfter returns the value of the header Retry-After: whole seconds, at

@@ -94,17 +94,17 @@ func TestRateIsExact(t *testing.T) {
 }
 
 func TestSourcesAreBounded(t *testing.T) {
-	s := newSourceLimiters(rules.Rate{PerSecond: 0.001, Burst: 1})
+	s := sourceLimiters{rules.Rate{PerSecond: 0.001, Burst: 1}, newRateLimiters[netip.Addr]()}
 	now := time.Now()
 	addr := netip.MustParseAddr("10.0.0.0")
-	for range sourcesMax + 1000 {
+	for range limitersMax + 1000 {
 		if s.allow(addr, now) > 0 {
 			t.Fatal("a new source is refused")
 		}
 		addr = addr.Next()
 	}
-	if s.by.Len() != sourcesMax {
-		t.Errorf("%d sources are tracked", s.by.Len())
+	if s.by.by.Len() != limitersMax {
+		t.Errorf("%d sources are tracked", s.by.by.Len())
 	}
 	if s.allow(addr.Prev(), now) == 0 {
 		t.Error("the last source is not refused")

@@ -104,8 +104,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if bounded, action := s.cfg.BoundConnections(); bounded != "" {
 		s.log.Warn("open files limit the connections", "finding", bounded, "action", action)
 	}
-	limited := newConnections(listener, s.cfg, s.metrics)
-	go func() { ended <- server.Serve(s.watch(limited)) }()
+	go func() { ended <- server.Serve(s.limit(listener)) }()
 	select {
 	case err := <-ended:
 		s.stop()

@@ -3,6 +3,7 @@ package ingress
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,7 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		return source
 	}
 	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(forwarded) - 1; i >= 0 && isTrusted(trusted, source); i-- {
+	for i := len(forwarded) - 1; i >= 0 && contain(trusted, source); i-- {
 		text := strings.TrimSpace(forwarded[i])
 		if text == "" {
 			continue
@@ -54,13 +55,9 @@ func parseForwarded(text string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-func isTrusted(trusted []netip.Prefix, addr netip.Addr) bool {
-	for _, network := range trusted {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+// contain reports whether one of the networks has the address.
+func contain(networks []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // sourceNetwork returns the network that counts as one source: an IPv4 address, or

@@ -119,7 +119,7 @@ var mendList = []mutant{
 		name:     "one-source-takes-all-requests",
 		hazards:  []string{"D16"},
 		does:     "one source may have all in-flight requests",
-		edits:    []edit{{"processor/ingress/limits.go", "l.sourceMax == 0 && of.requests >= free:", "l.sourceMax == 0 && of.requests >= l.requestsMax:"}},
+		edits:    []edit{{"processor/ingress/limits.go", "cmp.Or(l.sourceMax, free):", "cmp.Or(l.sourceMax, l.max.requests):"}},
 		aims:     []suite{ingressSuite.aimed("^(TestStrangersLeaveRoomForSenders|TestLimitsAreDivided)$")},
 		notInSim: "it has no limit of requests",
 	},
