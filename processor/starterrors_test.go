@@ -161,7 +161,7 @@ func startErrors() []startError {
 		},
 		{
 			name: "session timeout", routes: benchRoutes,
-			change: func(b *bench, cfg *processor.Config) {
+			change: func(b *bench, _ *processor.Config) {
 				b.withBrokerSettings(map[string]string{"group.min.session.timeout.ms": "60000", "group.max.session.timeout.ms": "1800000"})
 			},
 			want: []string{"the brokers refuse ONCEBUS_SESSION_TIMEOUT=6s", "set ONCEBUS_SESSION_TIMEOUT to a time between them"},
