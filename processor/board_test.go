@@ -133,6 +133,37 @@ func TestReadinessWaitsForAllWorkersToHavePartitions(t *testing.T) {
 	}
 }
 
+// TestLagOfATaskThatFetchedNothing is not known at first, and 0 once polls came back without records: after 'oncebus apply' in an app
+// without traffic, its tasks have begun again, and nothing waits. Until then the worker publishes again.
+func TestLagOfATaskThatFetchedNothing(t *testing.T) {
+	t.Parallel()
+	s := &taskSet{shared: &shared{board: newBoard()}, tasks: map[app.TaskID]*task{}, worker: "one-dedup-0"}
+	reg := prometheus.NewRegistry()
+	id := app.TaskID{Topic: "in", Partition: 0}
+	begun := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: &app.App{}, Store: emptyStore(t)}}, highWatermark: -1, metrics: newMetrics(reg), lagClock: &lagClock{}, state: running}
+	begun.Committed.Next = 5
+	s.tasks[id] = begun
+	for _, of := range []struct {
+		running time.Duration
+		lag     int64
+		stale   bool
+	}{{0, -1, true}, {idlePoll, 0, false}} {
+		begun.since = time.Now().Add(-of.running)
+		s.publish()
+		if got := s.board.allTasks()[0].Lag; got != of.lag || s.stale != of.stale {
+			t.Errorf("after %v: lag %d, published again: %v; want %d, %v", of.running, got, s.stale, of.lag, of.stale)
+		}
+		if got := embedded.Metrics(t, reg)[`oncebus_task_lag_records{partition="0",topic="in"}`]; got != float64(of.lag) {
+			t.Errorf("after %v the metric is %v: %v", of.running, got, embedded.Metrics(t, reg))
+		}
+	}
+	for _, change := range []func(){func() { begun.state = restoring }, func() { begun.state, begun.Committed.Next = running, -1 }, func() { begun.Committed.Next, begun.unread = 5, new(judge.PendingSchemaError) }} {
+		if change(); begun.lag() != -1 {
+			t.Errorf("lag %d of a task that reads nothing", begun.lag())
+		}
+	}
+}
+
 // TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because
 // the process is ready then.
 func TestEndsOfRestoresArePublishedTogether(t *testing.T) {

@@ -173,7 +173,7 @@ func TestDiagnosisFindsWhatAStartRefuses(t *testing.T) {
 	assertFinding(t, b.diagnose(cfg, 0), app.Fails, "settings", "app-repartition-changelog has retention.bytes=1000000, it must be -1")
 	b.alter("app-repartition-changelog", "retention.bytes", "-1")
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
-	assertFinding(t, b.diagnose(cfg, 0), app.Fails, "manifest", "its key rule changed")
+	assertFinding(t, b.diagnose(cfg, 0), app.Fails, "routes", "differs from route set 1, which app app has in force; run: oncebus plan")
 	b.useRoutes(benchRoutes)
 	cfg.Partitions = 5
 	assertFinding(t, b.diagnose(cfg, 0), app.Fails, "topics", "ONCEBUS_PARTITIONS is 5")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,10 +66,17 @@ func (b *bench) snapshot() []string {
 	return lines
 }
 
-// refused starts a processor that must refuse, for a reason that says all of
-// want, and must leave the cluster as it found it.
-func (b *bench) refused(cfg processor.Config, want ...string) {
+// refused starts a processor that must refuse, for a reason that says all of want, and must leave the
+// cluster as it found it. A diagnosis finds the same reason, as one with which nothing works. It returns
+// the refusal.
+func (b *bench) refused(cfg processor.Config, want ...string) string {
 	b.t.Helper()
+	findings := b.diagnose(cfg, 0)
+	for _, part := range want {
+		if !slices.ContainsFunc(findings, func(f app.Finding) bool { return f.Level == app.Fails && strings.Contains(f.Text+"; "+f.Action, part) }) {
+			b.t.Errorf("the diagnosis does not find %q: %+v", part, findings)
+		}
+	}
 	before := b.snapshot()
 	i := b.start(cfg)
 	timer := time.NewTimer(30 * time.Second)
@@ -97,6 +105,7 @@ func (b *bench) refused(cfg processor.Config, want ...string) {
 			b.t.Errorf("the refused start took away: %s", line)
 		}
 	}
+	return i.err.Error()
 }
 
 // runOnce runs an app once, with some events, and stops it.
@@ -179,22 +188,79 @@ func (b *bench) grow(name string) {
 	}
 }
 
-// TestChangedPromiseRefusesToStart changes, one at a time, what stored state
-// stands on. Every start is refused, says what to do, and changes nothing; and
-// once the change is undone where it can be, the app starts again.
+// startError is a way to a start that is refused.
+type startError struct {
+	name   string
+	routes string
+	level1 bool                                  // an earlier build began the app
+	inputs []string                              // what a first life reads; by default that of its routes
+	first  func(*processor.Config)               // how the first start differs
+	change func(b *bench, cfg *processor.Config) // what happens in between
+	want   []string                              // in the refusal, and in what a diagnosis finds
+	undo   func(b *bench, cfg *processor.Config) // nil where there is no way back
+}
+
+// play lives with the routes, changes what it says, and returns the refusal. Where there is a way back, the app
+// starts again, and a diagnosis calls nothing broken.
+func (s startError) play(t *testing.T) string {
+	b := newBench(t, s.routes)
+	if s.level1 { // where the manifest alone refuses
+		b.beginAtLevel1()
+	}
+	cfg := b.config("one")
+	if s.first != nil {
+		s.first(&cfg)
+	}
+	inputs := s.inputs
+	if inputs == nil && s.routes != keyedRoutes {
+		inputs = []string{"signals.raw"}
+	}
+	b.runOnce(cfg, inputs...)
+	s.change(b, &cfg)
+	refusal := b.refused(cfg, s.want...)
+	if s.undo == nil {
+		return refusal
+	}
+	s.undo(b, &cfg)
+	assertFinding(t, b.diagnose(cfg, 0), app.Note, "replicas", "one broker")
+	b.ready(b.start(cfg))
+	return refusal
+}
+
+// TestChangedPromiseRefusesToStart changes, one at a time, what a start stands on. Every start is refused, says what to
+// do, and changes nothing; a diagnosis says the same. Once the change is undone where it can be, the app starts again. The
+// rows have every error of the code that ends a start.
 func TestChangedPromiseRefusesToStart(t *testing.T) {
 	t.Parallel()
+	all := startErrors()
+	for _, row := range changedPromises() {
+		row.level1 = true // for level 2 see sets_test.go
+		all = append(all, row)
+	}
+	var mu sync.Mutex
+	var refusals []string
+	t.Run("each", func(t *testing.T) {
+		for _, row := range all {
+			t.Run(row.name, func(t *testing.T) {
+				t.Parallel()
+				refusal := row.play(t)
+				mu.Lock()
+				defer mu.Unlock()
+				refusals = append(refusals, refusal)
+			})
+		}
+	})
+	if len(refusals) == len(all) { // else -run has chosen some, or one failed
+		assertEachStartErrorIsPlayed(t, refusals)
+	}
+}
+
+// changedPromises are changes of what stored state stands on.
+func changedPromises() []startError {
 	secret := func(cfg *processor.Config, s string) { cfg.KeySecret = security.Secret(s) }
 	const useOtherApp = "use another ONCEBUS_APP_ID"
 	withSecret := benchRoutes + "    secret: true\n"
-	tests := []struct {
-		name   string
-		routes string
-		first  func(*processor.Config)               // how the first start differs
-		change func(b *bench, cfg *processor.Config) // what happens in between
-		want   []string                              // in the refusal
-		undo   func(b *bench, cfg *processor.Config) // nil where there is no way back
-	}{
+	return []startError{
 		{
 			name: "partition count, by the setting", routes: benchRoutes,
 			change: func(_ *bench, cfg *processor.Config) { cfg.Partitions = 5 },
@@ -353,28 +419,6 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			want: []string{"route signals: its key rule changed"},
 			undo: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, tt.routes)
-			b.beginAtLevel1() // where the manifest alone refuses; for level 2 see sets_test.go
-			cfg := b.config("one")
-			if tt.first != nil {
-				tt.first(&cfg)
-			}
-			var inputs []string
-			if tt.routes != keyedRoutes {
-				inputs = append(inputs, "signals.raw")
-			}
-			b.runOnce(cfg, inputs...)
-			tt.change(b, &cfg)
-			b.refused(cfg, tt.want...)
-			if tt.undo == nil {
-				return
-			}
-			tt.undo(b, &cfg)
-			b.ready(b.start(cfg))
-		})
 	}
 }
 

@@ -420,6 +420,9 @@ func (c Config) diagnosis(conn app.Conn, routes *rules.Routes) app.Diagnosis {
 // disk returns the facts on the disk of the state directory. A start creates the
 // directory, so until then its nearest existing parent shows the disk.
 func (c Config) disk() app.Disk {
+	if err := restore.CheckDir(c.StateDir, c.AppID); err != nil {
+		return app.Disk{Dir: c.StateDir, Refused: err}
+	}
 	dir, err := filepath.Abs(c.StateDir)
 	for err == nil {
 		if _, err = os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {

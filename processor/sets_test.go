@@ -209,6 +209,9 @@ func TestStartWithAFileOfAnOlderSetIsBehind(t *testing.T) {
 	b.taken(2, i)
 	must(t, i.stop())
 	b.useRoutes(benchRoutes)
+	findings := b.diagnose(cfg, 0)
+	assertFinding(t, findings, app.Note, "routes", "the routes file is route set 1, and the app runs with set 2 -> give the processes the newer file")
+	assertFinding(t, findings, app.Note, "replicas", "one broker")
 	i = b.ready(b.start(cfg))
 	b.taken(2, i)
 	if s := i.State().Routes; s.FileBehind != 1 {
@@ -228,6 +231,13 @@ func TestStartAppliesWhatIsHarmless(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	old := b.living(b.config("one"), batch("s", 4)...)
 	b.useRoutes(bothRoutes)
+	findings := b.diagnose(b.config("two"), 0)
+	assertFinding(t, findings, app.Note, "replicas", "one broker")
+	if !slices.ContainsFunc(findings, func(f app.Finding) bool {
+		return f.Check == "routes" && strings.Contains(f.Text, "the next start applies the routes file") && strings.Contains(f.Text, "alerts")
+	}) {
+		t.Errorf("no finding says that a start applies the file: %+v", findings)
+	}
 	fresh := b.ready(b.start(b.config("two")))
 	b.taken(2, old, fresh)
 	b.produce(renamed("alerts.raw", batch("a", 8))...)
@@ -300,6 +310,8 @@ func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
 	if err != nil || back.Written || back.Worst() != routesets.Refused {
 		t.Errorf("the way back: %+v, %v", back, err)
 	}
+	// A process with the file of before runs with the set in force, so its file is not broken.
+	assertFinding(t, b.diagnose(b.config("one"), 0), app.Note, "routes", "the routes file is route set 1")
 }
 
 // TestTwoFilesAtOnce: two processes start with two files, each of which adds a route. One

@@ -176,13 +176,17 @@ func (c *lagClock) seconds(now int64) float64 {
 	return float64(max(0, now-c.since)) / 1000
 }
 
-// lag is the number of input records after the last committed one.
+// lag is the number of input records after the last committed one; -1 while it is not known.
 func (t *task) lag() int64 {
-	if t.highWatermark < 0 || t.Committed.Next < 0 {
+	fetchedNothing := t.highWatermark < 0
+	if t.Committed.Next < 0 || fetchedNothing && t.state != running {
 		return -1
 	}
-	if t.stable && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
+	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
+	}
+	if fetchedNothing {
+		return -1
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
 }

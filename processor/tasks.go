@@ -465,6 +465,7 @@ func (s *taskSet) publish() {
 	for _, t := range s.sorted() {
 		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
+		s.stale = s.stale || t.state == running && t.lag() < 0 // until polls have shown what waits
 	}
 	s.board.setTasks(s.worker, states)
 }

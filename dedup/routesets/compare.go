@@ -102,6 +102,8 @@ func (c *comparison) changed(old, r *rules.Route) {
 			nil, "key %s -> %s", keyText(old), keyText(r))
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
+	case old.AdjacentStep() != r.AdjacentStep(): // which is no part of the key rule
+		c.add(Refused, r.Name, "key", whyAdjacent, stepsAdjacent, "adjacent_buckets %v -> %v", old.AdjacentStep() > 0, r.AdjacentStep() > 0)
 	}
 	if old.Off != r.Off {
 		what, why := "on -> off", "each of its events is forwarded, with its copies, and nothing is stored; keys stored before stay until they are evicted"
@@ -250,7 +252,21 @@ func (c *comparison) returns(r *rules.Route) {
 		c.add(Refused, r.Name, "namespace", "the stored rows have another meaning", []string{"give the route a new namespace"}, "namespace %s has rows of mode %s", r.Namespace, pin.Mode)
 	case pin.KeyRule != r.KeyRule() && !r.Extends(pin.KeyRule):
 		c.add(Refused, r.Name, "namespace", "stored keys would never be found", []string{"give the route a new namespace"}, "namespace %s has keys of another key rule", r.Namespace)
+	case c.lastStep(r) != r.AdjacentStep():
+		c.add(Refused, r.Name, "namespace", whyAdjacent, []string{"give the route a new namespace"}, "namespace %s has rows of adjacent_buckets %v", r.Namespace, c.lastStep(r) > 0)
 	}
+}
+
+// lastStep returns the step of adjacent buckets of the newest route that had the namespace of a route; its own for none.
+func (c *comparison) lastStep(r *rules.Route) int64 {
+	for _, set := range append([]*rules.Routes{c.before}, c.history.Former...) {
+		for _, old := range set.Routes {
+			if old.Namespace == r.Namespace {
+				return old.AdjacentStep()
+			}
+		}
+	}
+	return r.AdjacentStep()
 }
 
 // newTopic is about a topic that a route takes in addition.

@@ -100,24 +100,29 @@ func TestEachChangeHasItsKind(t *testing.T) {
 		"field appended to a hash":              {before: swap(orders, "field: id", "hash: [id]"), after: swap(orders, "field: id", "hash: [id, number]"), want: []string{"refused orders key"}},
 		"key source appended, and a secret":     {before: orders, after: with(swap(orders, "{field: id}", "{field: id}, {field: number}"), "secret: true"), want: []string{"refused orders secret"}},
 		"adjacent buckets appended":             {before: orders, after: swap(orders, "{field: id}", "{field: id}, {order: {adjacent_buckets: true}}") + "    fingerprint: [number]\n", want: []string{"refused orders key", "confirm orders fingerprint"}},
-		"tenant":                                {before: orders, after: with(orders, "tenant: {header: t}"), want: []string{"refused orders tenant"}},
-		"quota":                                 {before: with(orders, "tenant: {header: t}"), after: with(with(orders, "tenant: {header: t}"), "quota: {keys: 5}"), want: []string{"harmless orders quota"}},
-		"tenant elsewhere":                      {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {field: t}"), want: []string{"refused orders tenant"}},
-		"tenant no more":                        {before: with(orders, "tenant: {header: t}"), after: orders, want: []string{"refused orders tenant"}},
-		"tenant by default":                     {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {header: t, default: a}"), want: []string{"harmless orders tenant"}},
-		"tenant by another default":             {before: with(orders, "tenant: {header: t, default: a}"), after: with(orders, "tenant: {header: t, default: b}"), want: []string{"confirm orders tenant"}},
-		"tenant by no default":                  {before: with(orders, "tenant: {header: t, default: a}"), after: with(orders, "tenant: {header: t}"), want: []string{"confirm orders tenant"}},
-		"tenant and namespace":                  {before: orders, after: with(with(orders, "namespace: fresh"), "tenant: {header: t}"), forget: []string{"orders"}, want: []string{"confirm orders namespace", "confirm orders namespace"}},
-		"another part of the key":               {before: swap(orders, "field: id", "fields: [id]"), after: swap(orders, "field: id", "fields: [id, {header: x}]"), want: []string{"refused orders key"}},
-		"prepartitioned":                        {before: orders, after: with(orders, "prepartitioned: true"), want: []string{"refused orders prepartitioned"}},
-		"outcomes":                              {before: claims, after: swap(claims, "jobs.outcomes", "jobs.done"), want: []string{"confirm jobs outcomes"}},
-		"claim route removed":                   {before: orders + claims, after: orders, want: []string{"confirm jobs "}},
-		"name with another mode":                {before: orders, after: orders + swap(alerts(), "name: alerts", "name: jobs"), history: History{Former: []*rules.Routes{parse(t, claims)}}, want: []string{"harmless jobs ", "refused jobs name"}},
-		"shadow begins":                         {before: orders, after: with(orders, "shadow: {key: [{field: number}]}"), want: []string{"harmless orders shadow"}},
-		"shadow removed":                        {before: with(orders, "shadow: {key: [{field: number}]}"), after: orders, want: []string{"harmless orders shadow"}},
-		"shadow with another rule":              {before: with(orders, "shadow: {key: [{field: number}]}"), after: with(orders, "shadow: {key: [{field: other}]}"), want: []string{"harmless orders shadow", "harmless orders shadow"}},
-		"shadow of a sample to a full":          {before: with(orders, "shadow: {key: [{field: number}]}"), after: with(orders, "shadow: {sample: 100%, key: [{field: number}]}"), want: []string{"harmless orders shadow", "harmless orders shadow"}},
-		"shadow changed under its name":         {before: with(orders, "shadow: {name: a, key: [{field: number}]}"), after: with(orders, "shadow: {name: a, key: [{field: other}]}"), want: []string{"refused orders shadow"}},
+		"adjacent buckets switched on":          {before: bucketed(""), after: bucketed(", adjacent_buckets: true"), want: []string{"refused orders key"}},
+		"adjacent buckets switched off":         {before: bucketed(", adjacent_buckets: true"), after: bucketed(""), want: []string{"refused orders key"}},
+		"adjacent buckets off in other words":   {before: bucketed(""), after: bucketed(", adjacent_buckets: false")},
+		"adjacent buckets in a namespace that comes back": {before: alerts(), after: alerts() + bucketed(", adjacent_buckets: true"),
+			history: History{Former: []*rules.Routes{parse(t, bucketed(""))}, Namespaces: map[string]Namespace{"orders": pinOf(parse(t, bucketed("")).Routes[0])}}, want: []string{"confirm orders ", "refused orders namespace"}},
+		"tenant":                        {before: orders, after: with(orders, "tenant: {header: t}"), want: []string{"refused orders tenant"}},
+		"quota":                         {before: with(orders, "tenant: {header: t}"), after: with(with(orders, "tenant: {header: t}"), "quota: {keys: 5}"), want: []string{"harmless orders quota"}},
+		"tenant elsewhere":              {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {field: t}"), want: []string{"refused orders tenant"}},
+		"tenant no more":                {before: with(orders, "tenant: {header: t}"), after: orders, want: []string{"refused orders tenant"}},
+		"tenant by default":             {before: with(orders, "tenant: {header: t}"), after: with(orders, "tenant: {header: t, default: a}"), want: []string{"harmless orders tenant"}},
+		"tenant by another default":     {before: with(orders, "tenant: {header: t, default: a}"), after: with(orders, "tenant: {header: t, default: b}"), want: []string{"confirm orders tenant"}},
+		"tenant by no default":          {before: with(orders, "tenant: {header: t, default: a}"), after: with(orders, "tenant: {header: t}"), want: []string{"confirm orders tenant"}},
+		"tenant and namespace":          {before: orders, after: with(with(orders, "namespace: fresh"), "tenant: {header: t}"), forget: []string{"orders"}, want: []string{"confirm orders namespace", "confirm orders namespace"}},
+		"another part of the key":       {before: swap(orders, "field: id", "fields: [id]"), after: swap(orders, "field: id", "fields: [id, {header: x}]"), want: []string{"refused orders key"}},
+		"prepartitioned":                {before: orders, after: with(orders, "prepartitioned: true"), want: []string{"refused orders prepartitioned"}},
+		"outcomes":                      {before: claims, after: swap(claims, "jobs.outcomes", "jobs.done"), want: []string{"confirm jobs outcomes"}},
+		"claim route removed":           {before: orders + claims, after: orders, want: []string{"confirm jobs "}},
+		"name with another mode":        {before: orders, after: orders + swap(alerts(), "name: alerts", "name: jobs"), history: History{Former: []*rules.Routes{parse(t, claims)}}, want: []string{"harmless jobs ", "refused jobs name"}},
+		"shadow begins":                 {before: orders, after: with(orders, "shadow: {key: [{field: number}]}"), want: []string{"harmless orders shadow"}},
+		"shadow removed":                {before: with(orders, "shadow: {key: [{field: number}]}"), after: orders, want: []string{"harmless orders shadow"}},
+		"shadow with another rule":      {before: with(orders, "shadow: {key: [{field: number}]}"), after: with(orders, "shadow: {key: [{field: other}]}"), want: []string{"harmless orders shadow", "harmless orders shadow"}},
+		"shadow of a sample to a full":  {before: with(orders, "shadow: {key: [{field: number}]}"), after: with(orders, "shadow: {sample: 100%, key: [{field: number}]}"), want: []string{"harmless orders shadow", "harmless orders shadow"}},
+		"shadow changed under its name": {before: with(orders, "shadow: {name: a, key: [{field: number}]}"), after: with(orders, "shadow: {name: a, key: [{field: other}]}"), want: []string{"refused orders shadow"}},
 		"shadow comes back": {before: orders, after: with(orders, "shadow: {name: a, key: [{field: number}]}"), history: History{Namespaces: map[string]Namespace{"orders~a": {}}},
 			want: []string{"refused orders shadow"}},
 		"shadow promoted":         {before: with(orders, "shadow: {name: a, sample: 100%, key: [{field: number}]}"), after: with(swap(orders, "field: id", "field: number"), "namespace: orders~a"), want: []string{"refused orders key"}},
@@ -168,6 +173,11 @@ func TestEachChangeHasItsKind(t *testing.T) {
 }
 
 // pinOf is what an app pins of the namespace of a route.
+// bucketed is a route of orders with more settings of its key.
+func bucketed(more string) string {
+	return strings.Replace(orders, "{field: id}", "{order: {account: account, step: 1m"+more+"}}", 1)
+}
+
 func pinOf(r *rules.Route) Namespace { return Namespace{KeyRule: r.KeyRule(), Mode: r.Mode.String()} }
 
 // TestEachFieldHasAKind: a field that is added to the routes file needs a decision here.

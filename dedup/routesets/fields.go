@@ -45,6 +45,9 @@ var fieldKinds = map[string]fieldKind{
 // comparedApart are the fields that identify a route, or whose values are compared.
 var comparedApart = []string{"name", "namespace", "topics", "enabled", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
 
+// whyAdjacent is why adjacent_buckets stays: without, the rows of a namespace are in packs, and with it one by one.
+const whyAdjacent = "the rows of its keys are stored in another form"
+
 // The steps that do what apply refuses.
 var (
 	stepsKey = []string{
@@ -53,6 +56,7 @@ var (
 		"or leave `key` as it was",
 	}
 	stepsTenant    = []string{"give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted", "or leave `tenant` as it was"}
+	stepsAdjacent  = []string{"give the route a new namespace, and apply that with --forget-keys: duplicates of earlier events are then emitted", "or leave `adjacent_buckets` as it was"}
 	stepsSecret    = []string{"give the route a new namespace, and apply that with --forget-keys", "or leave `secret` as it was"}
 	stepsMode      = []string{"give the route a new name and a new namespace, and apply that with --forget-keys"}
 	stepsPromote   = []string{"oncebus promote"}

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup/routesets"
 )
 
 // brokerFacts are those of one broker of the metadata.
@@ -43,12 +45,27 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	if err != nil {
 		return nil //nolint:nilerr // the check of the manifest reads it again, and reports the error
 	}
-	if f.manifest = m; m.generation().number == 1 {
+	if f.manifest = m; !m.hasSets() && m.generation().number == 1 {
 		return nil
 	}
-	f.topology = topologyOf(f.Config.AppID, f.Routes, m.sets, m.generation())
+	f.topology = topologyOf(f.Config.AppID, f.Routes, f.followSets(), m.generation())
 	_, err = f.describe(ctx, c)
 	return err
+}
+
+// followSets makes the facts those of the routes with which a start goes on, and returns the route sets that it
+// has in force then: the file is a proposal (setup.join).
+func (f *Facts) followSets() *Sets {
+	sets := f.manifest.sets
+	if !f.manifest.hasSets() {
+		return sets
+	}
+	f.plan = f.manifest.plan(f.Routes, nil)
+	if len(f.plan.Changes) > 0 && f.plan.Behind == 0 && f.plan.Worst() == routesets.Harmless {
+		return sets.with(newRouteSet(f.plan.InForce+1, f.Routes, ""))
+	}
+	f.Routes = sets.current().routes
+	return sets
 }
 
 // describe describes the cluster and the topics of the topology, by one request without a

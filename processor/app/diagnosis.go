@@ -49,6 +49,7 @@ type Facts struct {
 	refused  []error
 	creates  []string // missing topics that a start creates
 	manifest *Manifest
+	plan     Plan      // what the routes file changes for an app with route sets
 	refusals []Refusal // what waits for a decision of an operator
 	probes   []probe
 	inputs   inputFacts

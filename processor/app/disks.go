@@ -16,6 +16,7 @@ type Disk struct {
 	// pause.
 	Free, Total, Start, Pause uint64
 	Network                   string // the network file system; "" for a local disk
+	Refused                   error  // why a start refuses the directory, with the way out
 	Err                       error
 }
 
@@ -72,6 +73,8 @@ func (f *Facts) judgeDisks() []Finding {
 func (d Disk) judge() Finding {
 	const space = "free space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog"
 	switch {
+	case d.Refused != nil:
+		return Finding{Level: Fails, Text: plain(d.Refused)}
 	case d.Err != nil:
 		return Finding{Level: Fails, Text: fmt.Sprintf("ONCEBUS_STATE_DIR: %v", d.Err), Action: "create the directory, or set another one"}
 	case d.Network != "":

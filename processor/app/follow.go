@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"oncebus/processor/kafka"
 )
 
 // A Follower follows the route sets of an app in the records of its manifest topic.
@@ -51,13 +49,16 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.refuseLater(f.cfg.AppID); err != nil {
+		return nil, err
+	}
 	if f.sets.inForce <= than.Set && m.generation().number <= than.Topology.Generation && len(m.generation().forwarded) == len(than.Topology.Forwarded) {
 		f.changed = false
 		return nil, nil
 	}
 	s := m.setupBy(f.conn, f.cfg, m.sets, m.sets.current().routes)
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
-		return nil, kafka.OperatorErrorf("route set %d: %w", m.sets.inForce, err)
+		return nil, errSetNeedsSecret(m.sets.inForce, err)
 	}
 	t, err := s.readTopology(ctx)
 	if err != nil {

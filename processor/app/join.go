@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -42,7 +41,7 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	}
 	s = m.setupBy(s.Conn, s.cfg, m.sets, m.sets.current().routes)
 	if err := s.cfg.CheckSecret(s.routes.NeedsSecret()); err != nil {
-		return nil, kafka.OperatorErrorf("route set %d: %w", number, err)
+		return nil, errSetNeedsSecret(number, err)
 	}
 	t, err := s.setUpTopics(ctx)
 	if err != nil {
@@ -70,6 +69,11 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 		rt.FileBehind = plan.Behind
 	}
 	return rt, err
+}
+
+// errSetNeedsSecret says that the process lacks the secret of the route set in force.
+func errSetNeedsSecret(number int64, err error) error {
+	return kafka.OperatorErrorf("route set %d: %w", number, err)
 }
 
 // apply puts a routes file in force for an app with route sets, with the outcomes topics of
@@ -165,6 +169,5 @@ func (p *Plan) refuse(app string) error {
 	if p.Worst() == routesets.Refused {
 		command = "oncebus plan"
 	}
-	return errors.Join(kafka.OperatorErrorf("the routes file differs from route set %d, which app %s has in force; run: %s", p.InForce, app, command),
-		kafka.OperatorErrorf("%s", p.Text()))
+	return kafka.OperatorErrorf("the routes file differs from route set %d, which app %s has in force; run: %s\n%s", p.InForce, app, command, p.Text())
 }

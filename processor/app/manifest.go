@@ -197,9 +197,8 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersionLevels, HashName, dedup.ChangelogVersion, wire.EnvelopeVersion)
 		return false, errors.Join(mistakes...)
 	}
-	if m.level() > wire.LevelNewest {
-		refuse("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", t.App, m.Level, wire.LevelNewest)
-		return false, errors.Join(mistakes...)
+	if err := m.refuseLater(t.App); err != nil {
+		return false, err
 	}
 	if err := errors.Join(refuseShadows(m, routes), refuseQuotas(m, routes)); err != nil {
 		mistakes = append(mistakes, err)
@@ -327,9 +326,18 @@ func decodeManifest(rec *kgo.Record, sets *Sets) (*Manifest, error) {
 		return nil, unreadableRow(rec, err)
 	}
 	if m.level() > wire.LevelNewest {
-		return m, nil // reconcile refuses it
+		m.sets = new(Sets) // this build cannot read them; reconcile refuses the manifest
+		return m, nil
 	}
 	return m, sets.read()
+}
+
+// refuseLater returns an error if a later build has raised the level of the app.
+func (m *Manifest) refuseLater(app string) error {
+	if m.level() <= wire.LevelNewest {
+		return nil
+	}
+	return kafka.OperatorErrorf("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", app, m.Level, wire.LevelNewest)
 }
 
 // setUpManifest reads the manifest, adds new topics and namespaces of the routes, and

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"oncebus/dedup/routesets"
 )
 
 // readTopics compares the topics with what a start would create. Kafka validates the
@@ -126,14 +128,30 @@ func (m *Manifest) pinnedTopics() string {
 	return strings.Join(texts, ", ")
 }
 
-// judgeRoutes names the routes that are switched off.
-func (f *Facts) judgeRoutes() []Finding {
+// judgeRoutes compares the routes file with the route set in force as a start does, and names the routes that are
+// switched off.
+func (f *Facts) judgeRoutes() (findings []Finding) {
+	number := f.plan.InForce
+	switch p := f.plan; {
+	case number == 0:
+	case f.Config.CheckSecret(f.Routes.NeedsSecret()) != nil:
+		findings = failures(errSetNeedsSecret(number, f.Config.CheckSecret(f.Routes.NeedsSecret())))
+	case p.Behind > 0:
+		findings = []Finding{{
+			Level: Note, Text: fmt.Sprintf("the routes file is route set %d, and the app runs with set %d", p.Behind, number),
+			Action: "give the processes the newer file: oncebus plan shows what differs",
+		}}
+	case len(p.Changes) > 0 && p.Worst() == routesets.Harmless:
+		findings = []Finding{{Text: "the next start applies the routes file, it changes nothing but what is harmless:\n" + p.Text()}}
+	case len(p.Changes) > 0:
+		findings = failures(p.refuse(f.Config.AppID))
+	}
 	off := f.Routes.Off()
 	if len(off) == 0 {
-		return []Finding{{Text: "all are switched on"}}
+		return append(findings, Finding{Text: "all are switched on"})
 	}
-	return []Finding{{
+	return append(findings, Finding{
 		Level: Note, Text: "switched off, so that each event is forwarded with its copies, and nothing is stored: " + strings.Join(off, ", "),
 		Action: "take `enabled: false` out of the routes file, and apply it",
-	}}
+	})
 }

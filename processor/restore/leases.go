@@ -79,13 +79,17 @@ func (d *leases) release(id app.TaskID) {
 // lockName is the file in the state directory that a process locks.
 const lockName = "LOCK"
 
+func refuseLinkedLock(dir string) error {
+	return kafka.OperatorErrorf("%s is a symbolic link: delete it", filepath.Join(dir, lockName))
+}
+
 // lockDir locks the state directory for this process. The kernel releases the lock
 // when the process ends, also after a crash. Network file systems do not enforce
 // it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, kafka.OperatorErrorf("%s is a symbolic link: delete it", filepath.Join(dir, lockName))
+		return nil, refuseLinkedLock(dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the state directory: %w", err)

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,6 +10,41 @@ import (
 
 	"oncebus/processor/kafka"
 )
+
+// CheckDir returns the error with which Stores.Lock would refuse a state directory, as far as that is seen without
+// writing. It does not ask for the lock: a running service has it.
+func CheckDir(dir, app string) error {
+	if err := canMake(filepath.Join(dir, app)); err != nil {
+		return refuseMake(err)
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if info, err := os.Lstat(filepath.Join(dir, lockName)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return refuseLinkedLock(dir)
+	}
+	return checkTrust(dir, app, os.Geteuid())
+}
+
+// canMake returns why os.MkdirAll would fail.
+func canMake(dir string) error {
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir):
+		if err := canMake(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		const writeAndSearch = 0o3
+		if err := syscall.Access(filepath.Dir(dir), writeAndSearch); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+		}
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	return nil
+}
 
 // checkTrust refuses a state directory that another user has, or in which a link leads elsewhere: who
 // owns one of its files can change what decides on events, and a link lets the process write where
@@ -22,10 +58,16 @@ func checkTrust(dir, app string, uid int) error {
 		return err
 	}
 	return filepath.WalkDir(filepath.Join(dir, app), func(path string, _ fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a start makes the app's directory; a running process removes files meanwhile
+		}
 		if err != nil {
 			return fmt.Errorf("read the state directory: %w", err)
 		}
 		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("read the state directory: %w", err)
 		}

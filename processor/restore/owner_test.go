@@ -37,6 +37,9 @@ func TestStateOfOthersIsRefused(t *testing.T) {
 		linked := filepath.Join(t.TempDir(), "linked")
 		must(os.Symlink(dir, linked))
 		for _, of := range []string{dir, linked} {
+			if err := CheckDir(of, "app"); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: a look at it: %v, want %q", name, err, c.want)
+			}
 			lock, err := lockDir(of)
 			if err == nil {
 				err = errors.Join(checkTrust(of, "app", os.Geteuid()), lock.Close())
@@ -47,6 +50,15 @@ func TestStateOfOthersIsRefused(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(elsewhere, "x")); err == nil {
 			t.Errorf("%s: something was written through a link", name)
+		}
+	}
+	for _, below := range []string{"", "none", "none/none"} {
+		at := filepath.Join(t.TempDir(), below)
+		if err := CheckDir(at, "app"); err != nil {
+			t.Errorf("a directory that a start makes: %v", err)
+		}
+		if _, err := os.Stat(at); below != "" && err == nil {
+			t.Errorf("%s was made", at)
 		}
 	}
 	dir := t.TempDir()

@@ -183,7 +183,11 @@ func (s *Stores) Positions(t *app.Topology) map[app.TaskID]int64 {
 func (s *Stores) makeDir() error {
 	dir := filepath.Join(s.dir, s.app)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return kafka.OperatorErrorf("create the state directory: %w; set ONCEBUS_STATE_DIR to a local disk", err)
+		return refuseMake(err)
 	}
 	return nil
+}
+
+func refuseMake(err error) error {
+	return kafka.OperatorErrorf("create the state directory: %w; set ONCEBUS_STATE_DIR to a local disk", err)
 }
