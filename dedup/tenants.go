@@ -21,8 +21,9 @@ type TenantState struct {
 const OtherTenants = ""
 
 // Tenants has the accounts of the tenants of a route in one task: what the last transaction has
-// left, and what the open one changes. Its decisions are a function of the events, their broker
-// times and the state, so a task that goes on elsewhere decides the same.
+// left, and what the open one changes. Its decisions are a function of the events, their times and
+// the state. A task that goes on elsewhere knows all that was granted. Until it knows how far the
+// inputs were read, it may grant more, see TenantAccount.take.
 type Tenants struct {
 	width    int64
 	most     int
