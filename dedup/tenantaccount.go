@@ -15,6 +15,9 @@ type TenantShare struct {
 // TenantBurst is how many events of its rate a tenant may send at once, after a pause of as long.
 const TenantBurst = 10 * time.Second
 
+// dueKnown is the lowest bit of TenantAccount.due: a nanosecond, which decides nothing.
+const dueKnown = 1
+
 // tenantBuckets divide the window of the new keys, and one more has those that are leaving it.
 // So a key counts up to a 16th of the window too long, never too short.
 const tenantBuckets = 16 + 1
@@ -33,7 +36,8 @@ func (c *TenantCounts) Add(other *TenantCounts) {
 type TenantAccount struct {
 	TenantCounts
 	// due is when the next event would be due, in Unix ns, if the tenant used its rate evenly.
-	// It may be TenantBurst ahead.
+	// It may be TenantBurst ahead. dueKnown is set in it once the task knew since when events of the
+	// tenant may be missing.
 	due int64
 	// newest is the number of the bucket of the newest keys, and buckets are the keys of that
 	// one and those before it, at number modulo tenantBuckets.
@@ -54,17 +58,31 @@ func (a *TenantAccount) isIdle(bucket, now int64) bool {
 	return a.due <= now && (a.keys == 0 || bucket-a.newest >= tenantBuckets)
 }
 
-// take takes an event of the tenant at a time in ns. It returns how long the tenant has to wait
-// instead, if that is over its share.
-func (a *TenantAccount) take(share TenantShare, now int64) (wait time.Duration) {
+// take takes an event of the tenant. It returns how long the tenant has to wait instead, if that is
+// over its share.
+//
+// What the tenant did not use is lost up to the time since which events may be missing, and no
+// further: the events of another input may still ask for it. So the task grants what all of them
+// together were due since then, in whatever order it gets them. After a restart it takes nothing away
+// until it knows that time again. On the first start, where the inputs begin at times of their own,
+// what was sent before counts as nothing until then.
+func (a *TenantAccount) take(share TenantShare, at TenantTime) (wait time.Duration) {
 	if share.Interval <= 0 {
 		return 0
 	}
-	due := max(a.due, now)
-	if wait := due + int64(share.Interval) - now - max(int64(TenantBurst), int64(share.Interval)); wait > 0 {
+	now, since, due := at.now*int64(time.Millisecond), at.since*int64(time.Millisecond), a.due
+	switch knew := due&dueKnown != 0; {
+	case at.since > 0:
+		due = max(due, since) | dueKnown
+	case !knew && at.now-at.sent > TenantBurst.Milliseconds():
+		return 0
+	case !knew:
+		due = max(due, now-int64(TenantBurst)) &^ dueKnown
+	}
+	if wait := due&^dueKnown + int64(share.Interval) - now - max(int64(TenantBurst), int64(share.Interval)); wait > 0 {
 		return time.Duration(wait)
 	}
-	a.due = due + int64(share.Interval)
+	a.due = due + int64(share.Interval)&^dueKnown
 	return 0
 }
 
@@ -83,10 +101,26 @@ func (a *TenantAccount) advance(bucket int64) {
 
 func place(bucket int64) int64 { return (bucket%tenantBuckets + tenantBuckets) % tenantBuckets }
 
-// add counts a new key. Broker time may go back by a little, then it counts in the newest bucket.
+// keysTo returns the keys of the window that ends with a bucket, after it has removed those that
+// have left the window then.
+func (a *TenantAccount) keysTo(bucket int64) (keys int64) {
+	a.advance(bucket)
+	for i := a.newest; i > max(a.newest, bucket)-tenantBuckets; i-- {
+		if i <= bucket {
+			keys += int64(a.buckets[place(i)])
+		}
+	}
+	return keys
+}
+
+// add counts a new key. One input may be read before another, so its bucket may be an earlier one. It
+// counts in no bucket if it had left the window of the newest key.
 func (a *TenantAccount) add(bucket int64) {
 	a.advance(bucket)
-	if n := &a.buckets[place(a.newest)]; *n < math.MaxUint32 {
+	if bucket <= a.newest-tenantBuckets {
+		return
+	}
+	if n := &a.buckets[place(bucket)]; *n < math.MaxUint32 {
 		*n++
 		a.keys++
 	}

@@ -21,8 +21,9 @@ type TenantState struct {
 const OtherTenants = ""
 
 // Tenants has the accounts of the tenants of a route in one task: what the last transaction has
-// left, and what the open one changes. Its decisions are a function of the events, their broker
-// times and the state, so a task that goes on elsewhere decides the same.
+// left, and what the open one changes. Its decisions are a function of the events, their times and
+// the state. A task that goes on elsewhere knows all that was granted. Until it knows how far the
+// inputs were read, it may grant more, see TenantAccount.take.
 type Tenants struct {
 	width    int64
 	most     int
@@ -47,18 +48,46 @@ func NewTenants(window time.Duration, most int) *Tenants {
 type TenantTurn struct {
 	account *TenantAccount
 	of      *Tenants
-	now     int64 // broker time, ms
+	at      TenantTime
 }
 
-// Turn begins an event of a tenant at a broker time in ms. A tenant with a quota of its own
-// always has an account. The turn is valid until the next one.
-func (t *Tenants) Turn(name []byte, own bool, now int64) TenantTurn {
+// TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time
+// at which they were sent. So an outage puts no tenant over its quota, although the task then gets
+// the events of hours within seconds, and those of one input before those of another.
+type TenantTime struct {
+	now   int64 // the task got it
+	sent  int64 // as its own record says, but not before since
+	since int64 // all events that the task does not have yet were sent then or later, or 0
+}
+
+// NewTenantTime returns the time of an event that a task got at now. Its own record says sent, and
+// its sender may have made that up: of that, no more is believed than that the event is one of those
+// that the task did not have at since. That is 0 where the task does not know it.
+func NewTenantTime(now, sent, since int64) TenantTime {
+	since = min(max(since, 0), now)
+	if sent <= 0 {
+		sent = now // the record says no time
+	}
+	return TenantTime{now: now, sent: min(max(sent, since), now), since: since}
+}
+
+// passed returns the time before which no event can come any more, as far as the task knows it.
+func (t TenantTime) passed() int64 {
+	if t.since == 0 {
+		return t.now
+	}
+	return t.since
+}
+
+// Turn begins an event of a tenant. A tenant with a quota of its own always has an account. The
+// turn is valid until the next one.
+func (t *Tenants) Turn(name []byte, own bool, at TenantTime) TenantTurn {
 	if _, known := t.accounts[string(name)]; !known && !own && len(t.accounts) >= t.most {
-		if t.sweep(now); len(t.accounts) >= t.most {
+		if t.sweep(at); len(t.accounts) >= t.most {
 			name = nil
 		}
 	}
-	return TenantTurn{account: t.open(name), of: t, now: now}
+	return TenantTurn{account: t.open(name), of: t, at: at}
 }
 
 // open returns the account of a tenant, to be changed.
@@ -87,15 +116,15 @@ func (t *Tenants) note() {
 
 // sweep removes the idle accounts, at most once in a second of broker time. Their counts go to
 // the other tenants.
-func (t *Tenants) sweep(now int64) {
-	if second := now / 1000; second > t.swept {
+func (t *Tenants) sweep(at TenantTime) {
+	if second := at.now / 1000; second > t.swept {
 		t.note()
 		t.swept = second
 	} else {
 		return
 	}
 	for name, a := range t.accounts {
-		if name == OtherTenants || !a.isIdle(now/t.width, now*int64(time.Millisecond)) {
+		if name == OtherTenants || !a.isIdle(at.passed()/t.width, at.passed()*int64(time.Millisecond)) {
 			continue
 		}
 		counts := a.TenantCounts
@@ -109,7 +138,7 @@ func (t *Tenants) sweep(now int64) {
 // over its share, and counts it so.
 func (t *TenantTurn) Take(share TenantShare) (wait time.Duration) {
 	t.account.Events++
-	if wait = t.account.take(share, t.now*int64(time.Millisecond)); wait > 0 {
+	if wait = t.account.take(share, t.at); wait > 0 {
 		t.account.Over++
 	}
 	return wait
@@ -117,12 +146,20 @@ func (t *TenantTurn) Take(share TenantShare) (wait time.Duration) {
 
 // HasRoom reports whether a new key is within the share, and counts the event as over it if not.
 func (t *TenantTurn) HasRoom(share TenantShare) bool {
-	t.account.advance(t.now / t.of.width)
-	if share.Keys > 0 && t.account.keys >= share.Keys {
+	if share.Keys > 0 && t.account.keysTo(t.bucket()) >= share.Keys {
 		t.account.Over++
 		return false
 	}
 	return true
+}
+
+// bucket returns the bucket in which a new key counts: that of when it was sent. If the newest one is
+// of the future, it counts there: broker time went back, or the window was changed.
+func (t *TenantTurn) bucket() int64 {
+	if newest := t.account.newest; newest > t.at.now/t.of.width {
+		return newest
+	}
+	return t.at.sent / t.of.width
 }
 
 // Keys returns the new keys of the tenant within the window.
@@ -131,7 +168,7 @@ func (t *TenantTurn) Keys() int64 { return t.account.keys }
 // AddKey counts an event with a new key that was emitted.
 func (t *TenantTurn) AddKey() {
 	t.account.Unique++
-	t.account.add(t.now / t.of.width)
+	t.account.add(t.bucket())
 }
 
 // AddDuplicate counts a duplicate.

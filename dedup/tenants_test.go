@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// atOnce is the time of an event that its task gets as soon as it was sent.
+func atOnce(now int64) TenantTime { return NewTenantTime(now, now, now) }
+
 // tenantModel has all that a tenant was granted, by time in ms.
 type tenantModel struct{ events, keys []int64 }
 
@@ -25,7 +28,7 @@ func TestTenantsKeepTheirShares(t *testing.T) {
 			now += random.Int64N(200)
 			i := random.IntN(len(models))
 			m := &models[i]
-			turn := tenants.Turn(fmt.Append(nil, "t", i), false, now)
+			turn := tenants.Turn(fmt.Append(nil, "t", i), false, atOnce(now))
 			burst := max(1, int(TenantBurst/share.Interval))
 			if wait := turn.Take(share); wait > 0 {
 				// With this event there were more than the rate allows, over some time until now.
@@ -87,7 +90,7 @@ func TestTenantsAreWhatWasCommitted(t *testing.T) {
 		before := tenants.State()
 		for range random.IntN(6) {
 			now += random.Int64N(4000)
-			turn := tenants.Turn(fmt.Append(nil, "t", random.IntN(30)), false, now)
+			turn := tenants.Turn(fmt.Append(nil, "t", random.IntN(30)), false, atOnce(now))
 			if turn.Take(share) == 0 {
 				if random.IntN(2) == 0 {
 					turn.AddDuplicate()
@@ -139,7 +142,7 @@ func TestInventedTenantsShareAnAccount(t *testing.T) {
 	tenants, share := NewTenants(time.Hour, 4), TenantShare{Keys: 3}
 	granted := 0
 	for n := range 1000 {
-		turn := tenants.Turn(fmt.Append(nil, "t", n), false, 1_700_000_000_000)
+		turn := tenants.Turn(fmt.Append(nil, "t", n), false, atOnce(1_700_000_000_000))
 		if turn.Take(share); turn.HasRoom(share) {
 			turn.AddKey()
 			granted++
@@ -148,12 +151,12 @@ func TestInventedTenantsShareAnAccount(t *testing.T) {
 	if n := len(tenants.State().Accounts); n != 5 || granted != 7 {
 		t.Errorf("%d accounts, %d keys; want 5 accounts: 4 keys of their own, and 3 that all others share", n, granted)
 	}
-	own := tenants.Turn([]byte("acme"), true, 1_700_000_000_000)
+	own := tenants.Turn([]byte("acme"), true, atOnce(1_700_000_000_000))
 	if !own.HasRoom(share) {
 		t.Error("a tenant with a quota of its own has no room")
 	}
 	tenants.Commit()
-	later := tenants.Turn([]byte("late"), false, 1_700_000_000_000+2*time.Hour.Milliseconds())
+	later := tenants.Turn([]byte("late"), false, atOnce(1_700_000_000_000+2*time.Hour.Milliseconds()))
 	later.Take(share)
 	state := tenants.State()
 	if _, ok := state.Accounts["late"]; !ok || len(state.Accounts) != 2 || state.Accounts[OtherTenants].Events != 1000 {
@@ -165,7 +168,7 @@ func TestInventedTenantsShareAnAccount(t *testing.T) {
 func TestTenantsOfAnotherWindow(t *testing.T) {
 	before, now := NewTenants(time.Hour, 4), int64(1_700_000_000_000)
 	for range 7 {
-		turn := before.Turn([]byte("a"), false, now)
+		turn := before.Turn([]byte("a"), false, atOnce(now))
 		turn.AddKey()
 		now += 1000
 	}
@@ -173,11 +176,11 @@ func TestTenantsOfAnotherWindow(t *testing.T) {
 	for _, window := range []time.Duration{time.Minute, 24 * time.Hour} {
 		after, state := NewTenants(window, 4), before.State()
 		after.Load(&state)
-		turn := after.Turn([]byte("a"), false, now)
+		turn := after.Turn([]byte("a"), false, atOnce(now))
 		if turn.HasRoom(TenantShare{Keys: 7}) || turn.Keys() != 7 {
 			t.Errorf("window %v: %d keys, want 7", window, turn.Keys())
 		}
-		turn = after.Turn([]byte("a"), false, now+(2*window+time.Hour/16).Milliseconds())
+		turn = after.Turn([]byte("a"), false, atOnce(now+(2*window+time.Hour/16).Milliseconds()))
 		if !turn.HasRoom(TenantShare{Keys: 1}) {
 			t.Errorf("window %v: keys stay for ever", window)
 		}
@@ -188,7 +191,7 @@ func TestTenantsOfAnotherWindow(t *testing.T) {
 func TestTenantStateOfDamage(t *testing.T) {
 	tenants := NewTenants(time.Hour, 4)
 	for i := range 6 {
-		turn := tenants.Turn(fmt.Append(nil, "t", i), false, 1_700_000_000_000)
+		turn := tenants.Turn(fmt.Append(nil, "t", i), false, atOnce(1_700_000_000_000))
 		turn.AddKey()
 	}
 	state, changes := tenants.State(), tenants.AppendChanges(nil)
@@ -208,5 +211,60 @@ func TestTenantStateOfDamage(t *testing.T) {
 	huge := NewCursor([]byte{1, 0, 255, 255, 255, 255, 15})
 	if DecodeTenantState(&huge); !huge.Bad() {
 		t.Error("a state of too many accounts is read")
+	}
+}
+
+// TestOutageOfAnyOrder: a tenant whose events are all granted at once as it sends them gets them all
+// after an outage too, in whatever order the inputs are read, and with any number of restarts. With
+// events beyond its share it never gets more than that since the outage began.
+func TestOutageOfAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(20, 4))
+	for run := range 300 {
+		share, began := TenantShare{Interval: time.Duration(1+random.IntN(30_000)) * time.Millisecond}, int64(1_700_000_000_000)
+		live, tenants, now, within := NewTenants(time.Hour, 4), NewTenants(time.Hour, 4), began, run%2 == 0
+		var inputs [4][]int64
+		granted := 1
+		for _, of := range []*Tenants{live, tenants} {
+			turn := of.Turn([]byte("a"), false, atOnce(began))
+			turn.Take(share)
+		}
+		for range 500 {
+			now += random.Int64N(share.Interval.Milliseconds() + 2)
+			if turn := live.Turn([]byte("a"), false, atOnce(now)); turn.Take(share) == 0 || !within {
+				i := random.IntN(len(inputs))
+				inputs[i] = append(inputs[i], now)
+			}
+		}
+		for unknown := 0; ; unknown-- {
+			since := now
+			for _, in := range inputs {
+				if len(in) > 0 {
+					since = min(since, in[0])
+				}
+			}
+			left := slices.DeleteFunc(seq(len(inputs)), func(i int) bool { return len(inputs[i]) == 0 })
+			if len(left) == 0 {
+				break
+			}
+			if random.IntN(100) == 0 {
+				unknown = random.IntN(100) // the task goes on elsewhere
+			}
+			if unknown > 0 {
+				since = 0
+			}
+			i := left[random.IntN(1+random.IntN(len(left)))]
+			turn := tenants.Turn([]byte("a"), false, NewTenantTime(now, inputs[i][0], since))
+			inputs[i] = inputs[i][1:]
+			switch wait := turn.Take(share); {
+			case wait == 0:
+				granted++
+			case within:
+				t.Fatalf("run %d: an event within the share %v was refused for %v", run, share, wait)
+			}
+		}
+		most := (time.Duration(now-began)*time.Millisecond+max(TenantBurst, share.Interval))/share.Interval + 1
+		if granted > int(most) {
+			t.Fatalf("run %d: %d events were granted, %d are the share %v", run, granted, most, share)
+		}
 	}
 }

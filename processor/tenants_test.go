@@ -147,3 +147,35 @@ func TestShareOfAQuota(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoryPutsNoTenantOverItsQuota: an app that starts on a topic with the events of hours reads
+// them within seconds, and its inputs one before another. A tenant that sent them below its quota gets
+// all of them, also if the process ends meanwhile. What it then sends at once is over its rate.
+func TestHistoryPutsNoTenantOverItsQuota(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, tenantRoutes("quota: {keys: 1600, events_per_second: 1}")) // it has some 600 keys in an hour
+	h := history{partitions: 8, span: 6 * time.Hour, ids: 3600}
+	b.createTopic("signals.raw", int32(h.partitions))
+	records := h.records(5)
+	for _, r := range records {
+		r.Timestamp = r.Timestamp.Add(time.Since(time.UnixMilli(testTime)) - h.span)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "x-tenant", Value: []byte("acme")})
+	}
+	b.produce(records...)
+	one := b.startWith(b.config("one"), often)
+	b.wait("some events", func() bool { return len(b.read("signals.unique")) > h.ids/4 })
+	must(t, one.stop())
+	i := b.ready(b.startWith(b.config("two"), often))
+	b.drain(i, "signals.raw")
+	if emitted, dead := b.tenantsOf("signals.unique"), b.tenantsOf("dead"); emitted["acme"] != h.ids || len(dead) > 0 {
+		t.Errorf("emitted %v, dead letters %v; want all %d ids", emitted, dead, h.ids)
+	}
+	b.upToDate()
+	for id := range 1000 {
+		b.produce(ofTenant("acme", 10_000+id))
+	}
+	b.drain(i, "signals.raw")
+	if dead := b.tenantsOf("dead"); dead["acme"] < 700 {
+		t.Errorf("%d dead letters of 1000 events at once", dead["acme"])
+	}
+}

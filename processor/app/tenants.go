@@ -50,9 +50,9 @@ func (c *Counts) HasTenants(route *Route) bool {
 	return c.tenants != nil && c.tenants.at[route.Index] >= 0
 }
 
-// TenantTurn begins an event of a tenant of a route that HasTenants, at a broker time in ms.
-func (c *Counts) TenantTurn(route *Route, name []byte, own bool, now int64) dedup.TenantTurn {
-	return c.tenants.accounts[c.tenants.at[route.Index]].Turn(name, own, now)
+// TenantTurn begins an event of a tenant of a route that HasTenants.
+func (c *Counts) TenantTurn(route *Route, name []byte, own bool, at dedup.TenantTime) dedup.TenantTurn {
+	return c.tenants.accounts[c.tenants.at[route.Index]].Turn(name, own, at)
 }
 
 // Tenants returns the accounts for a whole checkpoint, those of the open transaction included.

@@ -2,6 +2,8 @@ package judge_test
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +26,7 @@ type sourceWorld struct {
 	ahead      int64 // how far its router's estimate of broker time is ahead
 }
 
-func newSourceWorld(t *testing.T) *sourceWorld {
+func newSourceWorld(t *testing.T, more ...string) *sourceWorld {
 	t.Helper()
 	w := newWorld(t)
 	var err error
@@ -37,7 +39,7 @@ func newSourceWorld(t *testing.T) *sourceWorld {
     skew: 1h
     output: signals.unique
     dead_letter: dead
-`))
+`+strings.Join(more, "")))
 	must(t, err)
 	w.hasSets, w.now, w.announced = true, 1_700_000_000_000, 1_700_000_000_000
 	w.start()
@@ -56,12 +58,7 @@ func (s *sourceWorld) event(topic string, at int64) string {
 // eventOf is event for a partition of a topic.
 func (s *sourceWorld) eventOf(topic string, partition int32, at int64) string {
 	s.t.Helper()
-	s.sent++
-	id := []byte(`{"id":"` + topic + string(rune('a'+s.sent)) + `"}`)
-	r := &kgo.Record{Topic: topic, Partition: partition, Key: id, Value: id, Timestamp: time.UnixMilli(1_700_000_000_000 + at)}
-	s.append(r)
-	route(s.router, s.emitter, []*kgo.Record{r})
-	s.commit()
+	s.route(topic, partition, at)
 	s.emitted = nil
 	s.run()
 	verdict := "lost"
@@ -75,8 +72,25 @@ func (s *sourceWorld) eventOf(topic string, partition int32, at int64) string {
 	return verdict
 }
 
+// route routes an event. The task judges it in the next run.
+func (s *sourceWorld) route(topic string, partition int32, at int64) {
+	s.sent++
+	id := []byte(`{"id":"` + topic + strconv.Itoa(s.sent) + `"}`)
+	r := &kgo.Record{Topic: topic, Partition: partition, Key: id, Value: id, Timestamp: time.UnixMilli(1_700_000_000_000 + at)}
+	r.Headers = []kgo.RecordHeader{{Key: "x-tenant", Value: []byte("acme")}}
+	s.append(r)
+	route(s.router, s.emitter, []*kgo.Record{r})
+	s.commit()
+}
+
 // progress writes that the inputs were read to broker times, in ms after that of the world's start.
 func (s *sourceWorld) progress(a, b int64, fronts ...wire.Front) {
+	s.announce(a, b, fronts...)
+	s.run()
+}
+
+// announce is progress that the task applies in the next run.
+func (s *sourceWorld) announce(a, b int64, fronts ...wire.Front) {
 	var p wire.Progress
 	for topic, to := range map[string]int64{"a.raw": a, "b.raw": b} {
 		in := wire.InputProgress{Topic: s.app.TopicNumbers[topic], Partitions: 1, CountedAt: s.now + s.ahead, Read: []wire.ReadProgress{{To: dedup.NoStreamTime}}}
@@ -91,7 +105,6 @@ func (s *sourceWorld) progress(a, b int64, fronts ...wire.Front) {
 	slices.SortFunc(p.Inputs, func(x, y wire.InputProgress) int { return int(x.Topic) - int(y.Topic) })
 	s.router.WriteProgress(s.emitter, &p, everyPartition)
 	s.commit()
-	s.run()
 }
 
 // wantTime checks the stream time, in ms after that of the world's start; -1 for none.

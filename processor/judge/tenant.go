@@ -42,13 +42,26 @@ func (t *Judge) takeTenant(j *Judging, ev *event) bool {
 	var own bool
 	x.quota, own = ev.route.Quota.Of(ev.tenant)
 	x.share = app.ShareOf(x.quota, t.App.Topology.Topics[t.ID.Topic].Partitions)
-	x.TenantTurn, x.taken = t.OpenCounts.TenantTurn(ev.route, ev.tenant, own, ev.brokerTime), true
+	x.TenantTurn, x.taken = t.OpenCounts.TenantTurn(ev.route, ev.tenant, own, t.tenantTime(ev)), true
 	wait := x.Take(x.share)
 	if wait == 0 {
 		return true
 	}
 	t.applyQuota(j, ev, fmt.Sprintf("this partition grants the next event in %v; redrive it then, or raise quota", wait.Round(time.Millisecond)))
 	return false
+}
+
+// tenantTime returns when an event was sent. Where a route has no inputs to be read at different
+// speeds, that is when the task got it: a request, or a record of a prepartitioned topic.
+func (t *Judge) tenantTime(ev *event) dedup.TenantTime {
+	at, follows := t.sourcesOf(ev.route.NamespaceID)
+	switch {
+	case !follows:
+		return dedup.NewTenantTime(ev.brokerTime, ev.brokerTime, ev.brokerTime)
+	case ev.isFromIngress():
+		return dedup.NewTenantTime(ev.brokerTime, ev.brokerTime, t.Open.Sources[at].ReadSince())
+	}
+	return dedup.NewTenantTime(ev.brokerTime, ev.timestamp, t.Open.Sources[at].ReadSince())
 }
 
 // hasRoom reports whether a new key is within the quota of the event's tenant. It makes the event

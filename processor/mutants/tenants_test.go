@@ -78,4 +78,28 @@ var tenantList = []mutant{
 		aims:     inProcessor("^TestRateOfATenant$"),
 		notInSim: noTenantInSim,
 	},
+	{
+		name:     "quota-when-it-is-read",
+		hazards:  []string{"U8"},
+		does:     "an event counts at the time at which its task gets it",
+		edits:    []edit{{"processor/judge/tenant.go", "	case !follows:\n", "	case !follows || at >= 0:\n"}},
+		aims:     inJudge("^TestOutagePutsNoTenantOverItsQuota$"),
+		notInSim: noTenantInSim,
+	},
+	{
+		name:     "quota-by-the-input-read-furthest",
+		hazards:  []string{"U8"},
+		does:     "a tenant loses what the events of an input that is read later would ask for",
+		edits:    []edit{{"processor/wire/sources.go", "	since := slices.Min(s.readTo)\n", "	since := slices.Max(s.readTo)\n"}},
+		aims:     inJudge("^TestOutagePutsNoTenantOverItsQuota$"),
+		notInSim: noTenantInSim,
+	},
+	{
+		name:     "restart-takes-what-was-not-used",
+		hazards:  []string{"U8"},
+		does:     "a task that does not know how far the inputs were read takes them for read",
+		edits:    []edit{{"dedup/tenants.go", "	since = min(max(since, 0), now)\n", "	if since = min(since, now); since <= 0 {\n		since = now\n	}\n"}},
+		aims:     inJudge("^TestOutagePutsNoTenantOverItsQuota$"),
+		notInSim: noTenantInSim,
+	},
 }

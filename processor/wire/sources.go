@@ -31,6 +31,9 @@ type Sources struct {
 	// broker time up to which the source has been read, or the highest time of all its events, also
 	// those of other tasks. Both are by topic, and then by partition.
 	Front, Bound []int64
+	// readTo is the broker time to which each source has been read, as far as it is known. It is no part
+	// of a checkpoint: a task that goes on elsewhere knows it again once routers have said it.
+	readTo []int64
 }
 
 // Sample says that the highest event time of a namespace was Highest when the task's log had
@@ -110,7 +113,7 @@ func (s *Sources) WithTopics(numbers []uint16) Sources {
 func (s *Sources) Clone() Sources {
 	c := *s
 	c.Samples, c.Topics = slices.Clone(s.Samples), slices.Clone(s.Topics)
-	c.Front, c.Bound = slices.Clone(s.Front), slices.Clone(s.Bound)
+	c.Front, c.Bound, c.readTo = slices.Clone(s.Front), slices.Clone(s.Bound), slices.Clone(s.readTo)
 	return c
 }
 
@@ -129,7 +132,9 @@ func (s *Sources) Grow(topic uint16, partitions int, countedAt int64) {
 		if more := partitions - t.Partitions; more > 0 {
 			unknown := slices.Repeat([]int64{dedup.NoStreamTime}, more)
 			s.Front, s.Bound = slices.Insert(s.Front, at, unknown...), slices.Insert(s.Bound, at, unknown...)
-			t.Partitions = partitions
+			if t.Partitions = partitions; s.readTo != nil {
+				s.readTo = slices.Insert(s.readTo, at, unknown...)
+			}
 		}
 		return
 	}
@@ -173,6 +178,23 @@ func (s *Sources) ReadTo(index int, at int64) {
 	if n >= 0 {
 		s.Bound[index] = max(s.Bound[index], s.Samples[n].Highest)
 	}
+	if s.readTo == nil {
+		s.readTo = slices.Repeat([]int64{dedup.NoStreamTime}, len(s.Front))
+	}
+	s.readTo[index] = max(s.readTo[index], at)
+}
+
+// ReadSince returns the broker time to which all sources have been read: what the task does not have
+// yet was stored then or later. It is dedup.NoStreamTime while that is not known of a source.
+func (s *Sources) ReadSince() int64 {
+	if s.readTo == nil {
+		return dedup.NoStreamTime
+	}
+	since := slices.Min(s.readTo)
+	for i := range s.Topics {
+		since = min(since, s.Topics[i].CountedAt)
+	}
+	return since
 }
 
 // TakeSample notes Highest as of a broker time of the task's log. If broker time was set back,

@@ -10,11 +10,14 @@ import (
 	"oncebus/dedup"
 )
 
+// atOnce is the time of an event that its task gets as soon as it was sent.
+func atOnce(now int64) dedup.TenantTime { return dedup.NewTenantTime(now, now, now) }
+
 // tenantsAt returns accounts of two tenants, and their owner.
 func tenantsAt(now int64) *dedup.Tenants {
 	tenants := dedup.NewTenants(time.Hour, 16)
 	for _, name := range []string{"acme", "globex", "acme"} {
-		turn := tenants.Turn([]byte(name), false, now)
+		turn := tenants.Turn([]byte(name), false, atOnce(now))
 		turn.Take(dedup.TenantShare{Interval: time.Second})
 		turn.AddKey()
 	}
@@ -50,7 +53,7 @@ func TestTenantsAreFolded(t *testing.T) {
 		next := before
 		next.Sequence++
 		for _, name := range names {
-			turn := tenants.Turn([]byte(name), false, now+int64(number)*1000)
+			turn := tenants.Turn([]byte(name), false, atOnce(now+int64(number)*1000))
 			turn.AddKey()
 		}
 		var changes []byte
@@ -77,7 +80,7 @@ func TestTenantsAreFolded(t *testing.T) {
 func TestChangesOfUnknownTenantsAreRefused(t *testing.T) {
 	tenants := tenantsAt(1)
 	whole := Checkpoint{Next: 7, Epoch: -1, Sequence: 3, Set: 1, Tenants: []RouteTenants{{"a", tenants.State()}}}
-	turn := tenants.Turn([]byte("acme"), false, 5)
+	turn := tenants.Turn([]byte("acme"), false, atOnce(5))
 	turn.AddKey()
 	good := tenants.AppendChanges(AppendTenantRoute(nil, 0))
 	next := whole
