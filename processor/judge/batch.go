@@ -65,7 +65,7 @@ func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, brokerTime i
 			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
 			from: from, timestamp: brokerTime,
 		},
-		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, last: batch.NextOffset - 1,
+		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, after: batch.NextOffset,
 		reason: fmt.Sprintf(wire.ReasonBatch+"%d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES), or its records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES, or it is damaged so that no client can decompress it, or its checksum is wrong; they were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}
