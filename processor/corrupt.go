@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -16,18 +15,15 @@ import (
 )
 
 // A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the
-// wire, and a client cannot tell. So no event is given up for it unasked (G5). Its partition is
+// wire, and a client cannot tell. So nothing is skipped for it unasked (G5). Its partition is
 // paused, and all others go on. It is read twice more, a pause apart and by two clients, so by two
 // connections. If both bring the same bytes, and nothing committed is before them, the partition
 // waits for an operator. Else the client fetches it again. After a decision the batch is read
 // again in the same way: what is right by then is processed, and else one dead letter has its
 // offsets. In an internal topic it has none, as only oncebus writes there.
 
-// corruptPause separates the reads of such a batch. What fails or differs so many times is shown.
-const (
-	corruptPause = time.Second
-	corruptTries = 5
-)
+// corruptTries is how often the reads of such a batch may differ before that is shown.
+const corruptTries = 5
 
 // corruptReads has the partitions of one client that wait until such a batch was read again.
 type corruptReads struct {
@@ -104,7 +100,7 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 	of := x.rt.Topology.Topics[id.Topic].ID
 	first, again := kafka.NewReader(x.client, id.Topic, of, id.Partition), x.source.Leaders.NewReader(id.Topic, of, id.Partition)
 	c.reading.Go(func() {
-		batch, err := readTwice(c.ctx, first, again, from)
+		batch, err := kafka.FindCorruptTwice(c.ctx, first, again, from)
 		why := ""
 		switch {
 		case err != nil:
@@ -124,24 +120,6 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 		c.wake()
 	})
 	return nil
-}
-
-// readTwice returns the batch with a wrong checksum that two readers find behind what is committed,
-// with the same bytes; nil if they do not.
-func readTwice(ctx context.Context, first, again *kafka.Reader, from int64) (*kafka.CorruptBatch, error) {
-	found, err := first.FindCorrupt(ctx, from)
-	pause := corruptPause
-	if err != nil {
-		pause *= 10 // it is read again and again
-	}
-	if paused := kafka.Pause(ctx, pause); err != nil || paused != nil || found == nil {
-		return nil, err
-	}
-	same, err := again.FindCorrupt(ctx, from)
-	if err != nil || same == nil || !found.Is(same) {
-		return nil, err
-	}
-	return found, nil
 }
 
 // passCorrupt forgets a partition whose records came, or that is not read here any more.

@@ -2,8 +2,10 @@ package processor_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -238,5 +240,35 @@ func TestTheClientNamesAWrongChecksum(t *testing.T) {
 	polled.EachError(func(_ string, _ int32, err error) { found = err })
 	if !kafka.IsCorrupt(found) {
 		t.Errorf("polled %v", found)
+	}
+}
+
+// TestCommandsReadAroundAWrongChecksum: the reader of a command has the records before such a batch, and then an error with
+// its offsets, as of one that is too large, so that the command goes on behind it.
+func TestCommandsReadAroundAWrongChecksum(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.produce(signal("before", 3, testTime))
+	first := b.produceBatch("signals.raw", 3, rawBatchOf(t, kgo.NoCompression(), 3, 100, func(n int) string { return fmt.Sprint(rotten, "-", n) }))
+	b.produce(signal("after", 3, testTime))
+	meta, err := b.admin.Metadata(t.Context(), "signals.raw")
+	must(t, err)
+	client := b.newClient(kgo.ClientID("app-one"), kgo.Dialer(rot(onDisk).dial))
+	reader := kafka.NewReader(client, "signals.raw", meta.Topics["signals.raw"].ID, 3)
+	var keys []string
+	each := func(records []*kgo.Record, _ int64) error {
+		for _, r := range records {
+			keys = append(keys, string(r.Key))
+		}
+		return nil
+	}
+	var batch *kgo.ErrDecompressTooLarge
+	if err := reader.Read(t.Context(), 0, first+4, each); !errors.As(err, &batch) || batch.Offset != first || batch.NextOffset != first+3 {
+		t.Fatalf("reading ended with %v", err)
+	}
+	must(t, reader.Read(t.Context(), batch.NextOffset, first+4, each))
+	if want := []string{string(signal("before", 3, testTime).Key), string(signal("after", 3, testTime).Key)}; !slices.Equal(keys, want) {
+		t.Errorf("read %q, want %q", keys, want)
 	}
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -80,6 +82,36 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatch, er
 			from = next
 		}
 	}
+}
+
+// corruptPause separates two reads of a batch with a wrong checksum.
+const corruptPause = time.Second
+
+// FindCorruptTwice returns what two readers find at an offset, with the same bytes; nil if they do not.
+func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (*CorruptBatch, error) {
+	found, err := first.FindCorrupt(ctx, from)
+	pause := corruptPause
+	if err != nil {
+		pause *= 10 // it is read again and again
+	}
+	if paused := Pause(ctx, pause); err != nil || paused != nil || found == nil {
+		return nil, err
+	}
+	same, err := again.FindCorrupt(ctx, from)
+	if err != nil || same == nil || !found.Is(same) {
+		return nil, err
+	}
+	return found, nil
+}
+
+// endAt returns the error of a fetch that ended at a wrong checksum: the batch, if it has the same
+// bytes when it is read twice more. A command goes on behind it, as it does at one that is too large.
+func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
+	batch, err := FindCorruptTwice(ctx, r, r, from)
+	if err == nil && batch != nil {
+		return batch
+	}
+	return cmp.Or(err, ended)
 }
 
 // corruptIn returns the batch with a wrong checksum that comes next in one fetch, or the offset from

@@ -278,7 +278,11 @@ func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kg
 		Partition:      r.Partition,
 		Pools:          r.pools,
 	}, partition, r.decompressor, nil)
-	if fetched.Err != nil {
+	switch {
+	case IsCorrupt(fetched.Err) && next > from: // the next fetch begins there
+	case IsCorrupt(fetched.Err):
+		return nil, from, r.endAt(ctx, from, fetched.Err)
+	case fetched.Err != nil:
 		return nil, from, fetched.Err
 	}
 	if next == from && len(partition.RecordBatches) == 0 && partition.LastStableOffset >= end {
