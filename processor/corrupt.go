@@ -42,7 +42,7 @@ type corruptReads struct {
 type corruptPart struct {
 	reading bool
 	from    int64               // what was committed when it was read again
-	batch   *kafka.CorruptBatch // nil if it was not the same each time
+	batch   *kafka.CorruptBatchError // nil if it was not the same each time
 	tries   int                 // how often it was read again from there
 	why     string              // what the board says of it; "" for nothing
 }
@@ -173,7 +173,7 @@ func (x *transactions) fetchAgain(id app.TaskID) {
 }
 
 // unreadable returns the error about a polled batch with a wrong checksum; nil for another one.
-func unreadable(batch *kafka.CorruptBatch) *wire.UnreadableError {
+func unreadable(batch *kafka.CorruptBatchError) *wire.UnreadableError {
 	if batch == nil {
 		return nil
 	}

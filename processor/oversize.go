@@ -83,11 +83,11 @@ type oversized struct {
 	// the worker's goroutine uses it.
 	batches map[app.TaskID]*kgo.ErrDecompressTooLarge
 	// corrupt are those of them with a wrong checksum.
-	corrupt map[app.TaskID]*kafka.CorruptBatch
+	corrupt map[app.TaskID]*kafka.CorruptBatchError
 }
 
 func newOversized() *oversized {
-	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}, corrupt: map[app.TaskID]*kafka.CorruptBatch{}}
+	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}, corrupt: map[app.TaskID]*kafka.CorruptBatchError{}}
 }
 
 // announce stores that the client logged a batch. It runs in the client's goroutines.
@@ -124,7 +124,7 @@ func (o *oversized) add(fetches kgo.Fetches) {
 		}
 		id := app.TaskID{Topic: topic, Partition: partition}
 		o.batches[id] = tooLarge
-		if corrupt, ok := errors.AsType[*kafka.CorruptBatch](err); ok {
+		if corrupt, ok := errors.AsType[*kafka.CorruptBatchError](err); ok {
 			o.corrupt[id] = corrupt
 		}
 		o.dropAnnouncement(id)

@@ -20,25 +20,25 @@ import (
 // for that error (v1.22.3).
 func IsCorrupt(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "encoded crc ") }
 
-// A CorruptBatch is a batch with a wrong checksum, as one fetch brought it. What it says about its
+// A CorruptBatchError is a batch with a wrong checksum, as one fetch brought it. What it says about its
 // offsets is not believed: they are all those between what comes before and behind it.
-type CorruptBatch struct {
+type CorruptBatchError struct {
 	*kgo.ErrDecompressTooLarge
 
 	Digest string // of all its bytes
 }
 
 // Error implements error.
-func (b *CorruptBatch) Error() string {
+func (b *CorruptBatchError) Error() string {
 	return fmt.Sprintf("the checksum of the batch at %s/%d/%d is wrong", b.Topic, b.Partition, b.Offset)
 }
 
 // Unwrap makes it a batch that a client stops at.
-func (b *CorruptBatch) Unwrap() error { return b.ErrDecompressTooLarge }
+func (b *CorruptBatchError) Unwrap() error { return b.ErrDecompressTooLarge }
 
 // Is reports whether two fetches brought the same batch with the same bytes.
-func (b *CorruptBatch) Is(other error) bool {
-	o, ok := other.(*CorruptBatch)
+func (b *CorruptBatchError) Is(other error) bool {
+	o, ok := other.(*CorruptBatchError)
 	return ok && o != nil && *o.ErrDecompressTooLarge == *b.ErrDecompressTooLarge && o.Digest == b.Digest
 }
 
@@ -61,7 +61,7 @@ func isRight(b []byte) bool {
 // FindCorrupt returns the batch with a wrong checksum that comes next after an offset, nil if a
 // committed record comes before it, or none is wrong in this fetch. Everything before it is aborted,
 // a control record or compacted away, by batches whose checksums are right.
-func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatch, error) {
+func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchError, error) {
 	for bytes := int32(fetchBytes); ; {
 		p, err := r.fetchRaw(ctx, r.request(from, bytes))
 		if err != nil {
@@ -88,7 +88,7 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatch, er
 const corruptPause = time.Second
 
 // FindCorruptTwice returns what two readers find at an offset, with the same bytes; nil if they do not.
-func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (*CorruptBatch, error) {
+func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (*CorruptBatchError, error) {
 	found, err := first.FindCorrupt(ctx, from)
 	pause := corruptPause
 	if err != nil {
@@ -116,11 +116,11 @@ func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 
 // corruptIn returns the batch with a wrong checksum that comes next in one fetch, or the offset from
 // which on to look for it; an offset that is no later than from if a committed record comes first.
-func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatch, next int64, err error) {
+func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
 	next, at := passUncommitted(p, from, true)
 	size := batchSize(at)
 	switch {
-	case at == nil && next == from && len(p.RecordBatches) > 0, at != nil && at[batchMagicAt] != batchMagic:
+	case at == nil && next == from && len(p.RecordBatches) > 0, size > 0 && at[batchMagicAt] != batchMagic:
 		return nil, from, errNoEnd // a broker returns the first batch whole
 	case at == nil:
 		return nil, next, nil
@@ -137,7 +137,7 @@ func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptB
 		return nil, next, errNoEnd
 	}
 	sum := sha256.Sum256(at[:size])
-	return &CorruptBatch{
+	return &CorruptBatchError{
 		ErrDecompressTooLarge: &kgo.ErrDecompressTooLarge{Offset: next, Epoch: -1, NextOffset: after},
 		Digest:                hex.EncodeToString(sum[:16]),
 	}, next, nil

@@ -74,7 +74,7 @@ var budgetList = []mutant{
 		name:     "event-before-a-corrupt-batch",
 		hazards:  []string{"G5"},
 		does:     "committed events before a batch with a wrong checksum are skipped with it",
-		edits:    []edit{{"processor/kafka/corrupt.go", "	next, at := passUncommitted(p, from, true)\n", "	next, at := passUncommitted(p, from, true)\n	for at != nil && isRight(at[:batchSize(at)]) {\n		at = at[batchSize(at):]\n	}\n"}},
+		edits:    []edit{{"processor/kafka/corrupt.go", "	next, at := passUncommitted(p, from, true)\n", "	next, at := passUncommitted(p, from, true)\n	for batchSize(at) > 0 && isRight(at[:batchSize(at)]) {\n		at = at[batchSize(at):]\n	}\n	if len(at) == 0 {\n		at = nil\n	}\n"}},
 		aims:     inKafka("^TestCorruptBatchIsFoundByItsNeighbours$"),
 		notInSim: "its batches are whole",
 	},
