@@ -41,10 +41,10 @@ type corruptReads struct {
 // corruptPart is a partition that the client has paused at a wrong checksum.
 type corruptPart struct {
 	reading bool
-	from    int64               // what was committed when it was read again
+	from    int64                    // what was committed when it was read again
 	batch   *kafka.CorruptBatchError // nil if it was not the same each time
-	tries   int                 // how often it was read again from there
-	why     string              // what the board says of it; "" for nothing
+	tries   int                      // how often it was read again from there
+	why     string                   // what the board says of it; "" for nothing
 }
 
 func newCorruptReads(ctx context.Context, wake func()) *corruptReads {
