@@ -3,6 +3,7 @@ package processor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -81,10 +82,12 @@ type oversized struct {
 	// batches has the polled batches that no committed transaction has skipped. Only
 	// the worker's goroutine uses it.
 	batches map[app.TaskID]*kgo.ErrDecompressTooLarge
+	// corrupt are those of them with a wrong checksum.
+	corrupt map[app.TaskID]*kafka.CorruptBatchError
 }
 
 func newOversized() *oversized {
-	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}}
+	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}, corrupt: map[app.TaskID]*kafka.CorruptBatchError{}}
 }
 
 // announce stores that the client logged a batch. It runs in the client's goroutines.
@@ -121,6 +124,9 @@ func (o *oversized) add(fetches kgo.Fetches) {
 		}
 		id := app.TaskID{Topic: topic, Partition: partition}
 		o.batches[id] = tooLarge
+		if corrupt, ok := errors.AsType[*kafka.CorruptBatchError](err); ok {
+			o.corrupt[id] = corrupt
+		}
 		o.dropAnnouncement(id)
 	})
 }
@@ -164,14 +170,22 @@ func (o *oversized) resume(client *kgo.Client) {
 	}
 	client.SetOffsets(offsets)
 	clear(o.batches)
+	clear(o.corrupt)
+}
+
+// forget drops a batch at which its partition waits: the client fetches it again when that goes on.
+func (o *oversized) forget(id app.TaskID) {
+	delete(o.batches, id)
+	delete(o.corrupt, id)
 }
 
 // skipBatch emits one dead letter for a batch in the open transaction.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	id := app.TaskID{Topic: batch.Topic, Partition: batch.Partition}
+	asks := unreadable(x.oversized.corrupt[id])
 	if x.router != nil {
-		if waits := x.router.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax()); waits != nil {
-			delete(x.oversized.batches, id) // the client fetches it again when the partition goes on
+		if waits := x.router.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax(), asks); waits != nil {
+			x.oversized.forget(id)
 			return x.stopUnreadable(id, waits)
 		}
 		x.marks.Skipped(id, batch.NextOffset)
@@ -181,13 +195,9 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	if !t.Repartitioned {
-		t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax())
-		return nil
-	}
-	err := t.SkipForeign(batch)
+	err := t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax(), asks)
 	if _, waits := x.tasks.await(x.client, t, err); waits {
-		delete(x.oversized.batches, t.ID) // the client fetches it again when the task goes on
+		x.oversized.forget(id)
 		return nil
 	}
 	return err
@@ -196,10 +206,14 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 // resumeAfterBatches logs and counts the skipped batches of the committed transaction, and
 // lets the client fetch after them.
 func (x *transactions) resumeAfterBatches() {
+	corrupt := slices.Collect(maps.Keys(x.oversized.corrupt))
 	for id, batch := range x.oversized.batches {
 		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
 		x.log.Warn("batch is damaged, or decompresses to too many bytes: skipped",
 			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
 	}
 	x.oversized.resume(x.client)
+	for _, id := range corrupt {
+		x.fetchAgain(id)
+	}
 }

@@ -53,16 +53,21 @@ func (x *transactions) dropWaiting() {
 // pollClient polls the client for at most n records.
 func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
 	if x.order == nil {
-		return x.session.PollRecords(ctx, n)
+		return x.pollSession(ctx, n)
 	}
 	if x.order.mustSend() {
 		flushCtx, done := context.WithTimeout(context.Background(), holdMax)
 		x.produced.flushWithin(flushCtx) // the end of the transaction waits for all of it
 		done()
 	}
-	fetches := x.order.poll(ctx, x.session, n)
+	fetches := x.order.poll(ctx, x.pollSession, n)
 	x.pauseFull()
 	return fetches
+}
+
+// pollSession polls the client itself.
+func (x *transactions) pollSession(ctx context.Context, n int) kgo.Fetches {
+	return x.findCorrupt(x.session.PollRecords(ctx, n))
 }
 
 // goOn lets the client fetch partitions of the routing stage whose start an operator has

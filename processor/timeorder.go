@@ -226,22 +226,22 @@ func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 
 // poll polls the client, and returns what is to be processed next, at most n records. It may be
 // none although the client had some.
-func (o *timeOrder) poll(ctx context.Context, session *kgo.GroupTransactSession, n int) kgo.Fetches {
+func (o *timeOrder) poll(ctx context.Context, client func(context.Context, int) kgo.Fetches, n int) kgo.Fetches {
 	if ctx.Err() != nil {
-		return session.PollRecords(ctx, n) // only the rebalance lock is wanted
+		return client(ctx, n) // only the rebalance lock is wanted
 	}
 	if !o.isActive() {
-		return o.exchange(session.PollRecords(ctx, n), n, 0)
+		return o.exchange(client(ctx, n), n, 0)
 	}
 	began := time.Now()
-	fetches := session.PollRecords(atOnce, n)
+	fetches := client(atOnce, n)
 	if len(fetches) == 0 {
 		if o.mayGoOn() {
 			done, cancel := context.WithCancel(ctx)
 			cancel()
 			ctx = done // this only takes the rebalance lock
 		}
-		fetches = session.PollRecords(ctx, n)
+		fetches = client(ctx, n)
 	}
 	return o.exchange(fetches, n, time.Since(began))
 }

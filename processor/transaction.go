@@ -53,7 +53,8 @@ type transactions struct {
 	tasks     *taskSet // of the dedup stage, else nil
 	schemas   *schemaWaits
 	oversized *oversized // batches at which the client stopped
-	stopping  bool       // the open transaction is the last one before a clean stop
+	corrupt   *corruptReads
+	stopping  bool // the open transaction is the last one before a clean stop
 	// producer is the producer id of the open transaction, or of the last one. offsets are those
 	// that the transaction commits, denied the topics that nothing shows whether it is closed in.
 	producer int64
@@ -89,6 +90,7 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	hurry.Stop()
 	cancelClient()
 	x.schemas.close()
+	x.corrupt.reading.Wait()
 	if x.tasks != nil {
 		x.tasks.close()
 	} else {

@@ -267,6 +267,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.txns.emitter.Trace = w.tracer != nil
 	w.txns.schemas = newSchemaWaits(clientCtx, w.shared, w.wake)
+	w.txns.corrupt = newCorruptReads(clientCtx, w.wake)
 	w.fetchingPaused.Store(false)
 	w.pauses.reset()
 	w.memory.use()
@@ -359,6 +360,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		w.goOn()
 	}
 	w.resumeRead()
+	w.txns.fetchRead()
 	if hold := w.heldBy(); hold != nil && w.txns.router != nil {
 		return w.hold(fetches, hold)
 	}

@@ -430,7 +430,7 @@ func TestAuditSkipsABatchThatIsTooLarge(t *testing.T) {
 		}
 	}
 	got := execute(t.Context(), []string{"ONCEBUS_BROKERS=" + cluster.ListenAddrs()[0], "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES=2097152"}, "", "audit", "--topic", "orders", "--key", "field:id")
-	for _, want := range []string{"1 batches decompress to more than 2097152 bytes and were not read, the first one at orders/0 offset 1:", "keys            1, copies 1 (50 %)"} {
+	for _, want := range []string{"1 batches decompress to more than 2097152 bytes, or have a wrong checksum, and were not read, the first one at orders/0 offset 1:", "keys            1, copies 1 (50 %)"} {
 		if !strings.Contains(got.Stdout, want) {
 			t.Errorf("it does not say %q:\n%s%s", want, got.Stdout, got.Stderr)
 		}

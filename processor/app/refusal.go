@@ -105,8 +105,7 @@ type Refusal struct {
 func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
 	return Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: RecordUnreadable, Ways: []Way{SkipRecord}, Record: e.Record, Facts: "digest " + e.Digest,
-		Detail: e.Error() + ": find who wrote it, and revoke the right; if a later build of oncebus wrote it, run that build; else skip it",
-		At:     time.Now().UTC(),
+		Detail: e.Error(), At: time.Now().UTC(),
 	}
 }
 

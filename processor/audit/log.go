@@ -186,6 +186,6 @@ func (l *Log) Warnings() []string {
 	first := slices.MinFunc(slices.Collect(maps.Keys(l.tooLarge)), func(a, b batchAt) int {
 		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
 	})
-	return []string{fmt.Sprintf("%d batches decompress to more than %d bytes and were not read, the first one at %s/%d offset %d: an app skips them too, with a dead letter; ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES raises the bound",
+	return []string{fmt.Sprintf("%d batches decompress to more than %d bytes, or have a wrong checksum, and were not read, the first one at %s/%d offset %d: an app skips them too, with a dead letter; ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES raises the bound",
 		len(l.tooLarge), l.cfg.BatchBytesMax(), first.topic, first.partition, first.offset)}
 }

@@ -12,12 +12,26 @@ import (
 	"oncebus/processor/wire"
 )
 
-// SkipBatch emits one dead letter for a batch that decompresses to more than limit bytes,
-// and continues after it.
-func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
+// SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
+// that no client can read, and continues after it. A batch of the repartition topic has none: only
+// oncebus may write there, so no event is lost with it. That one waits, as the returned error says,
+// until an operator skips it, and so does one that asks is about in any topic.
+func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) error {
 	t.JoinTransaction()
 	if batch.NextOffset <= t.Open.Next {
-		return // processed before
+		return nil // processed before
+	}
+	if asks == nil && t.Repartitioned {
+		asks = wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
+	}
+	if asks != nil {
+		if err := t.skipDecided(asks); err != nil {
+			return err
+		}
+	}
+	if t.Repartitioned {
+		t.passBatch(batch)
+		return nil
 	}
 	if !t.Open.IsDeadLettered(batch.Offset) {
 		e.DeadLetterBatch(batch, t.App.Clock.Now(), limit)
@@ -26,6 +40,16 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 		t.Open.DeadLetter(batch.Offset, batch.NextOffset)
 	}
 	t.passBatch(batch)
+	return nil
+}
+
+// passBatch continues after a batch.
+func (t *Judge) passBatch(batch *kgo.ErrDecompressTooLarge) {
+	if t.Blind {
+		t.BypassedUpTo(batch.NextOffset)
+		return
+	}
+	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }
 
 // DeadLetterBatch emits a dead letter for a batch that was not decompressed, to the
@@ -41,8 +65,8 @@ func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, brokerTime i
 			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
 			from: from, timestamp: brokerTime,
 		},
-		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, last: batch.NextOffset - 1,
-		reason: fmt.Sprintf(wire.ReasonBatch+"%d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES), or its records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES, or it is damaged so that no client can decompress it; they were not read and stand in %s/%d",
+		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, after: batch.NextOffset,
+		reason: fmt.Sprintf(wire.ReasonBatch+"%d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES), or its records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES, or it is damaged so that no client can decompress it, or its checksum is wrong; they were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}
 	e.byPolicy(&ev, rules.DeadLetter)

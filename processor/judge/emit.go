@@ -153,7 +153,7 @@ type event struct {
 	tenant     []byte     // of a route with tenants; else empty
 	turn       tenantTurn // of the tenant
 	brokerTime int64      // ms
-	last       int64      // last offset of a batch that was not decompressed; else 0
+	after      int64      // offset after a batch that was not decompressed; else 0
 
 	digest dedup.Digest // of key; zero without one
 	wire.Details
@@ -302,9 +302,9 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if ev.first != nil {
 		first, firstTime = ev.first.At, ev.first.First
 	}
-	if ev.last > 0 {
+	if ev.after > 0 {
 		last := ev.from
-		last.Offset = ev.last
+		last.Offset = ev.after - 1
 		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.PositionText(last)})
 	}
 	return append(headers,

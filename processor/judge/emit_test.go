@@ -55,7 +55,8 @@ func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 }
 
 // TestReplyToABatch: the senders of a batch that was not decompressed get one reply, which
-// names its first and its last record. A batch of outcomes has no senders.
+// names its first and its last record, also if that is the first one of its partition. A batch of
+// outcomes has no senders.
 func TestReplyToABatch(t *testing.T) {
 	route := &app.Route{NameBytes: []byte("ops"), Route: &rules.Route{
 		Name: "ops", Mode: rules.ClaimMode, Topics: []string{"ops.raw"}, DeadLetter: "dead",
@@ -64,9 +65,10 @@ func TestReplyToABatch(t *testing.T) {
 	rt := &app.App{Clock: app.NewBrokerClock(), Routes: []*app.Route{route}, Outcomes: map[string][]*app.Route{"ops.outcomes": {route}}, TopicNumbers: map[string]uint16{"ops.raw": 7}}
 	limits := app.TopicLimits{MaxBytes: 1 << 20, BeforeMaxMS: app.Forever, AfterMaxMS: app.Forever}
 	rt.Limits.Store(&map[string]app.TopicLimits{"dead": limits, "ops.replies": limits})
-	for topic, want := range map[string]string{
-		"ops.raw":      "[dead invalid topic#7/3/10 topic#7/3/12 ops.replies invalid topic#7/3/10 topic#7/3/12]",
-		"ops.outcomes": "[dead invalid topic#0/3/10 topic#0/3/12]",
+	for want, batch := range map[string]kgo.ErrDecompressTooLarge{
+		"[dead invalid topic#7/3/10 topic#7/3/12 ops.replies invalid topic#7/3/10 topic#7/3/12]": {Topic: "ops.raw", Offset: 10, NextOffset: 13},
+		"[dead invalid topic#7/3/0 topic#7/3/0 ops.replies invalid topic#7/3/0 topic#7/3/0]":     {Topic: "ops.raw", NextOffset: 1},
+		"[dead invalid topic#0/3/10 topic#0/3/12]":                                               {Topic: "ops.outcomes", Offset: 10, NextOffset: 13},
 	} {
 		var sent []string
 		e := NewEmitter(rt, func(r *kgo.Record) error {
@@ -78,9 +80,10 @@ func TestReplyToABatch(t *testing.T) {
 			}
 			return nil
 		})
-		e.DeadLetterBatch(&kgo.ErrDecompressTooLarge{Topic: topic, Partition: 3, Offset: 10, NextOffset: 13}, 1000, 1<<20)
+		batch.Partition = 3
+		e.DeadLetterBatch(&batch, 1000, 1<<20)
 		if fmt.Sprint(sent) != want {
-			t.Errorf("a batch of %s: %v, want %s", topic, sent, want)
+			t.Errorf("a batch of %s: %v, want %s", batch.Topic, sent, want)
 		}
 	}
 }

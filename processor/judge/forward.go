@@ -53,15 +53,18 @@ func (r *Router) isSkipped(id app.TaskID, err error) bool {
 
 // SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
 // that no client can read. A batch of an earlier generation's repartition topic has no dead letter: its
-// partition waits, as the returned error says, until an operator skips it.
-func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) *wire.UnreadableError {
-	if !slices.Contains(r.App.Topology.Forwarded, batch.Topic) {
+// partition waits, as the returned error says, until an operator skips it. So does one that asks is
+// about in any topic.
+func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) *wire.UnreadableError {
+	forwarded := slices.Contains(r.App.Topology.Forwarded, batch.Topic)
+	if asks == nil && forwarded {
+		asks = wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
+	}
+	if asks != nil && !r.isSkipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, asks) {
+		return asks
+	}
+	if !forwarded {
 		e.DeadLetterBatch(batch, r.App.Clock.Now(), limit)
-		return nil
 	}
-	unreadable := wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
-	if r.isSkipped(app.TaskID{Topic: batch.Topic, Partition: batch.Partition}, unreadable) {
-		return nil
-	}
-	return unreadable
+	return nil
 }

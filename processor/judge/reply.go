@@ -22,7 +22,7 @@ type reply struct {
 	row        *dedup.Row // of the first event; without a claim, of the event itself
 	claim      *dedup.Claim
 	reason     string // why the event has no claim, or the reply no result
-	last       int64  // as in event
+	after      int64  // as in event
 	to         dedup.Request
 	value      []byte
 	headers    []dedup.Header
@@ -75,7 +75,7 @@ func (e *Emitter) reply(route *app.Route, a *reply) {
 func (e *Emitter) replyWithoutClaim(ev *event) {
 	a := reply{
 		verdict: ev.verdict, key: ev.dedupKey(), row: &dedup.Row{Digest: ev.digest, First: ev.timestamp, At: ev.from},
-		reason: ev.reason, last: ev.last, to: ev.requester(), brokerTime: ev.brokerTime,
+		reason: ev.reason, after: ev.after, to: ev.requester(), brokerTime: ev.brokerTime,
 	}
 	if ev.dedupKey() == nil {
 		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
@@ -142,9 +142,9 @@ func (e *Emitter) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
 	if a.reason != "" {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(a.reason)})
 	}
-	if a.last > 0 {
+	if a.after > 0 {
 		last := a.to.At
-		last.Offset = a.last
+		last.Offset = a.after - 1
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.PositionText(last)})
 	}
 	if a.to.ID != nil {

@@ -267,21 +267,8 @@ func (r *Reader) fetchSize() (bytes int32, release func()) {
 // fetch sends one request. It returns from as the next offset if only records of an
 // open transaction follow.
 func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kgo.Record, int64, error) {
-	if err := r.findLeader(ctx); err != nil {
-		return nil, from, err
-	}
-	resp, err := r.request(from, bytes).RequestWith(ctx, r.client.Broker(int(r.leader)))
+	partition, err := r.fetchRaw(ctx, r.request(from, bytes))
 	if err != nil {
-		return nil, from, r.unreachable(ctx, err)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return nil, from, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, from, fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
-	}
-	partition := &resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil {
 		return nil, from, err
 	}
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
@@ -291,13 +278,36 @@ func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kg
 		Partition:      r.Partition,
 		Pools:          r.pools,
 	}, partition, r.decompressor, nil)
-	if fetched.Err != nil {
+	switch {
+	case IsCorrupt(fetched.Err) && next > from: // the next fetch begins there
+	case IsCorrupt(fetched.Err):
+		return nil, from, r.endAt(ctx, from, fetched.Err)
+	case fetched.Err != nil:
 		return nil, from, fetched.Err
 	}
 	if next == from && len(partition.RecordBatches) == 0 && partition.LastStableOffset >= end {
 		next = end // compaction removed all records up to end
 	}
 	return fetched.Records, next, nil
+}
+
+// fetchRaw sends one request.
+func (r *Reader) fetchRaw(ctx context.Context, req *kmsg.FetchRequest) (*kmsg.FetchResponseTopicPartition, error) {
+	if err := r.findLeader(ctx); err != nil {
+		return nil, err
+	}
+	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
+	if err != nil {
+		return nil, r.unreachable(ctx, err)
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
+	}
+	partition := &resp.Topics[0].Partitions[0]
+	return partition, kerr.ErrorForCode(partition.ErrorCode)
 }
 
 func (r *Reader) request(from int64, bytes int32) *kmsg.FetchRequest {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -29,53 +28,45 @@ const (
 // A consumer's position stays at the offset after its last record. This tells whether
 // only control records follow. It decompresses nothing: the topic may be another's.
 func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int64, err error) {
-	if err := r.findLeader(ctx); err != nil {
-		return from, err
-	}
 	req := r.request(from, tailFetchBytes)
 	req.MaxWaitMillis = 0
-	resp, err := req.RequestWith(ctx, r.client.Broker(int(r.leader)))
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	if err == nil && (len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1) {
-		err = fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
-	}
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
-	}
+	p, err := r.fetchRaw(ctx, req)
 	if err != nil {
 		r.leader = -1
 		return from, fmt.Errorf("fetch %s/%d at %d: %w", r.Topic, r.Partition, from, Denied(err, "Read", ResourceTopic, r.Topic))
 	}
-	p := &resp.Topics[0].Partitions[0]
 	if len(p.RecordBatches) == 0 && p.LastStableOffset >= end {
 		return end, nil // retention or compaction removed all records up to end
 	}
-	return min(end, skipUncommitted(p, from)), nil
+	next, _ = passUncommitted(p, from, false)
+	return min(end, next), nil
 }
 
-// skipUncommitted returns the offset of the first committed record in a response, or the
-// offset after its batches.
-func skipUncommitted(p *kmsg.FetchResponseTopicPartition, from int64) int64 {
+// passUncommitted returns the offset of the first committed record in a response, or the offset
+// after its batches, and the bytes from the batch with that record on, nil for none. With sums it
+// also stops at a batch with a wrong checksum, before it believes anything in it.
+func passUncommitted(p *kmsg.FetchResponseTopicPartition, from int64, sums bool) (next int64, at []byte) {
 	aborted := map[int64][]int64{} // first offsets of aborted transactions, ascending, by producer
 	for _, a := range p.AbortedTransactions {
 		aborted[a.ProducerID] = append(aborted[a.ProducerID], a.FirstOffset)
 	}
 	for b := p.RecordBatches; len(b) >= batchHeaderBytes; {
-		size := batchLengthAt + 4 + int(int32(binary.BigEndian.Uint32(b[batchLengthAt:])))
-		if size < batchHeaderBytes || size > len(b) {
+		size := batchSize(b)
+		if size == 0 {
 			break // cut off by the limit of the fetch
 		}
+		if sums && !isRight(b[:size]) {
+			return from, b
+		}
 		first := int64(binary.BigEndian.Uint64(b))
-		next := first + int64(int32(binary.BigEndian.Uint32(b[batchLastDeltaAt:]))) + 1
+		after := first + int64(int32(binary.BigEndian.Uint32(b[batchLastDeltaAt:]))) + 1
 		attributes := binary.BigEndian.Uint16(b[batchAttributesAt:])
 		producer := int64(binary.BigEndian.Uint64(b[batchProducerAt:]))
 		open := aborted[producer]
 		switch {
-		case next <= from: // before the position
+		case after <= from: // before the position
 		case b[batchMagicAt] != batchMagic:
-			return max(from, first)
+			return max(from, first), b
 		case attributes&batchControl != 0:
 			if size > controlKeyAt+3 && len(open) > 0 && open[0] <= first && binary.BigEndian.Uint16(b[controlKeyAt+2:]) == controlAbort {
 				aborted[producer] = open[1:]
@@ -83,9 +74,21 @@ func skipUncommitted(p *kmsg.FetchResponseTopicPartition, from int64) int64 {
 		case attributes&batchTransactional != 0 && len(open) > 0 && open[0] <= first:
 		case binary.BigEndian.Uint32(b[batchCountAt:]) == 0: // compaction emptied it
 		default:
-			return max(from, first)
+			return max(from, first), b
 		}
-		from, b = max(from, next), b[size:]
+		from, b = max(from, after), b[size:]
 	}
-	return from
+	return from, nil
+}
+
+// batchSize returns the bytes of the batch with which b begins; 0 if b has less of it.
+func batchSize(b []byte) int {
+	if len(b) < batchHeaderBytes {
+		return 0
+	}
+	size := batchLengthAt + 4 + int(int32(binary.BigEndian.Uint32(b[batchLengthAt:])))
+	if size < batchHeaderBytes || size > len(b) {
+		return 0
+	}
+	return size
 }

@@ -19,13 +19,20 @@ type UnreadableError struct {
 	Record string // its topic/partition/offset
 	Digest string // of all that it has
 	shown  string // the beginning of its bytes, escaped
+	advice string // what an operator is to do
 	cause  error
 }
+
+// The advice about a record of an internal topic, and about a batch with a wrong checksum.
+const (
+	foreignAdvice = "only oncebus may write this topic: find who wrote it, and revoke the right; if a later build of oncebus wrote it, run that build; else skip it"
+	corruptAdvice = "each fetch brought the same bytes: the leader has damaged them on its disk or in its memory, and another replica may have them whole: make that one the leader, then decide: what is right by then is read, else it is skipped"
+)
 
 // Unreadable returns the error about a record that was not read because of cause.
 func Unreadable(rec *kgo.Record, cause error) *UnreadableError {
 	record := fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
-	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: DigestOf(rec), shown: showRecord(rec), cause: cause}
+	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: DigestOf(rec), shown: showRecord(rec), advice: foreignAdvice, cause: cause}
 }
 
 // UnreadableBatch returns the error about a batch that was not decompressed. It stands for its
@@ -33,8 +40,16 @@ func Unreadable(rec *kgo.Record, cause error) *UnreadableError {
 func UnreadableBatch(topic string, partition int32, first, last int64, cause error) *UnreadableError {
 	return &UnreadableError{
 		Offset: first, After: last + 1, Record: fmt.Sprintf("%s/%d/%d", topic, partition, first), Digest: fmt.Sprintf("batch up to %d", last),
-		shown: fmt.Sprintf("the records at offsets %d to %d", first, last), cause: cause,
+		shown: fmt.Sprintf("the records at offsets %d to %d", first, last), advice: foreignAdvice, cause: cause,
 	}
+}
+
+// CorruptBatch returns the error about a batch with a wrong checksum, in any topic. It says nothing
+// about where to go on without a look: the batch may be right by then.
+func CorruptBatch(topic string, partition int32, first, last int64, digest string, cause error) *UnreadableError {
+	e := UnreadableBatch(topic, partition, first, last, cause)
+	e.After, e.Digest, e.advice = 0, digest, corruptAdvice
+	return e
 }
 
 // Is reports whether e is about the same record, with the same bytes.
@@ -45,7 +60,7 @@ func (e *UnreadableError) Is(other error) bool {
 
 // Error implements error.
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("record %s: %v; it has %s; only oncebus may write this topic", e.Record, e.cause, e.shown)
+	return fmt.Sprintf("record %s: %v; it has %s; %s", e.Record, e.cause, e.shown, e.advice)
 }
 
 // Unwrap returns why the record was not read.

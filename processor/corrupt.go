@@ -1,0 +1,181 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the
+// wire, and a client cannot tell. So nothing is skipped for it unasked (G5). Its partition is
+// paused, and all others go on. It is read twice more, a pause apart and by two clients, so by two
+// connections. If both bring the same bytes, and nothing committed is before them, the partition
+// waits for an operator. Else the client fetches it again. After a decision the batch is read
+// again in the same way: what is right by then is processed, and else one dead letter has its
+// offsets. In an internal topic it has none, as only oncebus writes there.
+
+// corruptTries is how often the reads of such a batch may differ before that is shown.
+const corruptTries = 5
+
+// corruptReads has the partitions of one client that wait until such a batch was read again.
+type corruptReads struct {
+	ctx     context.Context //nolint:containedctx // that of the client
+	wake    func()
+	reading sync.WaitGroup
+
+	mu sync.Mutex
+	// parts has what is known of each such partition, until the client fetches records of it.
+	parts map[app.TaskID]*corruptPart
+	// read are the partitions that the client fetches again.
+	read []app.TaskID
+}
+
+// corruptPart is a partition that the client has paused at a wrong checksum.
+type corruptPart struct {
+	reading bool
+	from    int64                    // what was committed when it was read again
+	batch   *kafka.CorruptBatchError // nil if it was not the same each time
+	tries   int                      // how often it was read again from there
+	why     string                   // what the board says of it; "" for nothing
+}
+
+func newCorruptReads(ctx context.Context, wake func()) *corruptReads {
+	return &corruptReads{ctx: ctx, wake: wake, parts: map[app.TaskID]*corruptPart{}}
+}
+
+// findCorrupt takes the batches with a wrong checksum out of a poll, and leaves those that were read
+// again with the same bytes. Records before such a batch go first: the client comes back to it.
+func (x *transactions) findCorrupt(fetches kgo.Fetches) kgo.Fetches {
+	for i := range fetches {
+		for j := range fetches[i].Topics {
+			t := &fetches[i].Topics[j]
+			for k := range t.Partitions {
+				p := &t.Partitions[k]
+				switch id := (app.TaskID{Topic: t.Topic, Partition: p.Partition}); {
+				case len(p.Records) == 0 && kafka.IsCorrupt(p.Err):
+					p.Err = x.readAgain(id, p.Err)
+				case kafka.IsCorrupt(p.Err):
+					p.Err = nil
+				case len(p.Records) > 0:
+					x.passCorrupt(id)
+				}
+			}
+		}
+	}
+	return fetches
+}
+
+// readAgain pauses a partition at a batch with a wrong checksum, and reads the batch again. It
+// returns the batch if that was done, and nothing of the partition was committed since.
+func (x *transactions) readAgain(id app.TaskID, err error) error {
+	x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	from, c := x.readFrom(id), x.corrupt
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	part := c.parts[id]
+	switch {
+	case from < 0 || part != nil && part.reading || x.oversized.batches[id] != nil:
+		return nil
+	case part != nil && part.batch != nil && part.from == from:
+		delete(c.parts, id)
+		return part.batch
+	}
+	next := corruptPart{from: from}
+	if part != nil {
+		next.why = part.why
+		if part.from == from {
+			next.tries = part.tries + 1
+		}
+	}
+	c.parts[id] = &corruptPart{reading: true, from: from, why: next.why}
+	x.log.Warn("batch with a wrong checksum: its partition waits until it was read again", "topic", id.Topic, "partition", id.Partition, "from", from, "error", err)
+	of := x.rt.Topology.Topics[id.Topic].ID
+	first, again := kafka.NewReader(x.client, id.Topic, of, id.Partition), x.source.Leaders.NewReader(id.Topic, of, id.Partition)
+	c.reading.Go(func() {
+		batch, err := kafka.FindCorruptTwice(c.ctx, first, again, from)
+		why := ""
+		switch {
+		case err != nil:
+			why = err.Error() + ": make another replica the leader"
+		case batch == nil && next.tries >= corruptTries:
+			why = fmt.Sprintf("partition %v: a batch behind offset %d has a wrong checksum, and other bytes each time: the network or a memory damages them", id, from)
+		}
+		if why != next.why && c.ctx.Err() == nil {
+			x.board.explain(id, why)
+			x.log.Warn("partition that waits at a wrong checksum", "partition", id.String(), "reason", why)
+		}
+		next.batch, next.why = batch, why
+		c.mu.Lock()
+		c.parts[id] = &next
+		c.read = append(c.read, id)
+		c.mu.Unlock()
+		c.wake()
+	})
+	return nil
+}
+
+// passCorrupt forgets a partition whose records came, or that is not read here any more.
+func (x *transactions) passCorrupt(id app.TaskID) {
+	x.corrupt.mu.Lock()
+	defer x.corrupt.mu.Unlock()
+	part := x.corrupt.parts[id]
+	if part == nil || part.reading {
+		return
+	}
+	delete(x.corrupt.parts, id)
+	if part.why != "" {
+		x.board.explain(id, "")
+	}
+}
+
+// readFrom returns the offset after what is committed of a partition; -1 if it is not read.
+func (x *transactions) readFrom(id app.TaskID) int64 {
+	if x.router != nil {
+		at, _ := x.marks.Of(id)
+		return at
+	}
+	if t := x.tasks.tasks[id]; t != nil && t.asks == nil && (t.state == running || t.state == bypassing) {
+		return t.Committed.Next
+	}
+	return -1
+}
+
+// fetchRead lets the client fetch the partitions again that were read again. One that waits for a
+// decision, or restores, is resumed at the end of that.
+func (x *transactions) fetchRead() {
+	x.corrupt.mu.Lock()
+	read, all := x.corrupt.read, slices.Collect(maps.Keys(x.corrupt.parts))
+	x.corrupt.read = nil
+	x.corrupt.mu.Unlock()
+	for _, id := range all {
+		switch {
+		case x.readFrom(id) < 0:
+			x.passCorrupt(id)
+		case slices.Contains(read, id):
+			x.fetchAgain(id)
+		}
+	}
+}
+
+// fetchAgain lets the client fetch a partition that it has paused at a wrong checksum.
+func (x *transactions) fetchAgain(id app.TaskID) {
+	if !x.schemas.waits(id) && (x.pacer == nil || !x.pacer.isPaused(id)) {
+		x.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	}
+}
+
+// unreadable returns the error about a polled batch with a wrong checksum; nil for another one.
+func unreadable(batch *kafka.CorruptBatchError) *wire.UnreadableError {
+	if batch == nil {
+		return nil
+	}
+	return wire.CorruptBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch.Digest, batch)
+}

@@ -1,0 +1,159 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// IsCorrupt reports whether a fetch ended at a batch with a wrong checksum. franz-go has no name
+// for that error (v1.22.3).
+func IsCorrupt(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "encoded crc ") }
+
+// A CorruptBatchError is a batch with a wrong checksum, as one fetch brought it. What it says about its
+// offsets is not believed: they are all those between what comes before and behind it.
+type CorruptBatchError struct {
+	*kgo.ErrDecompressTooLarge
+
+	Digest string // of all its bytes
+}
+
+// Error implements error.
+func (b *CorruptBatchError) Error() string {
+	return fmt.Sprintf("the checksum of the batch at %s/%d/%d is wrong", b.Topic, b.Partition, b.Offset)
+}
+
+// Unwrap makes it a batch that a client stops at.
+func (b *CorruptBatchError) Unwrap() error { return b.ErrDecompressTooLarge }
+
+// Is reports whether two fetches brought the same batch with the same bytes.
+func (b *CorruptBatchError) Is(other error) bool {
+	o, ok := other.(*CorruptBatchError)
+	return ok && o != nil && *o.ErrDecompressTooLarge == *b.ErrDecompressTooLarge && o.Digest == b.Digest
+}
+
+// The checksum of a batch is of what follows it.
+const batchSumAt, batchSummedAt = 17, 21
+
+// corruptFetchMax bounds the fetch that looks for the batch behind a corrupt one.
+const corruptFetchMax = 16 << 20
+
+// errNoEnd says that nothing shows where a batch with a wrong checksum ends.
+var errNoEnd = errors.New("its checksum is wrong, and no whole batch behind it, nor the end of the partition, shows where it ends")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// isRight reports whether a batch is what its checksum says. Formats before 2 have another one.
+func isRight(b []byte) bool {
+	return b[batchMagicAt] != batchMagic || crc32.Checksum(b[batchSummedAt:], castagnoli) == binary.BigEndian.Uint32(b[batchSumAt:])
+}
+
+// FindCorrupt returns the batch with a wrong checksum that comes next after an offset, nil if a
+// committed record comes before it, or none is wrong in this fetch. Everything before it is aborted,
+// a control record or compacted away, by batches whose checksums are right.
+func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchError, error) {
+	for bytes := int32(fetchBytes); ; {
+		p, err := r.fetchRaw(ctx, r.request(from, bytes))
+		if err != nil {
+			return nil, err
+		}
+		batch, next, err := corruptIn(p, from)
+		switch {
+		case errors.Is(err, errNoEnd) && bytes < corruptFetchMax:
+			bytes *= 4 // a fetch is cut off at its limit
+		case err != nil:
+			return nil, fmt.Errorf("batch of %s/%d at offset %d or behind it: %w", r.Topic, r.Partition, from, err)
+		case batch != nil:
+			batch.Topic, batch.Partition = r.Topic, r.Partition
+			return batch, nil
+		case next <= from:
+			return nil, nil //nolint:nilnil // no such batch, and no error
+		default:
+			from = next
+		}
+	}
+}
+
+// corruptPause separates two reads of a batch with a wrong checksum.
+const corruptPause = time.Second
+
+// FindCorruptTwice returns what two readers find at an offset, with the same bytes; nil if they do not.
+func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (*CorruptBatchError, error) {
+	found, err := first.FindCorrupt(ctx, from)
+	pause := corruptPause
+	if err != nil {
+		pause *= 10 // it is read again and again
+	}
+	if paused := Pause(ctx, pause); err != nil || paused != nil || found == nil {
+		return nil, err
+	}
+	same, err := again.FindCorrupt(ctx, from)
+	if err != nil || same == nil || !found.Is(same) {
+		return nil, err
+	}
+	return found, nil
+}
+
+// endAt returns the error of a fetch that ended at a wrong checksum: the batch, if it has the same
+// bytes when it is read twice more. A command goes on behind it, as it does at one that is too large.
+func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
+	batch, err := FindCorruptTwice(ctx, r, r, from)
+	if err == nil && batch != nil {
+		return batch
+	}
+	return cmp.Or(err, ended)
+}
+
+// corruptIn returns the batch with a wrong checksum that comes next in one fetch, or the offset from
+// which on to look for it; an offset that is no later than from if a committed record comes first.
+func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
+	next, at := passUncommitted(p, from, true)
+	size := batchSize(at)
+	switch {
+	case at == nil && next == from && len(p.RecordBatches) > 0, size > 0 && at[batchMagicAt] != batchMagic:
+		return nil, from, errNoEnd // a broker returns the first batch whole
+	case at == nil:
+		return nil, next, nil
+	case isRight(at[:size]):
+		return nil, from, nil
+	}
+	after, behind := int64(-1), at[size:]
+	if s := batchSize(behind); s > 0 && behind[batchMagicAt] == batchMagic && isRight(behind[:s]) {
+		after = int64(binary.BigEndian.Uint64(behind))
+	} else if last := int64(int32(binary.BigEndian.Uint32(at[batchLastDeltaAt:]))); len(behind) == 0 && int64(binary.BigEndian.Uint64(at))+last+1 == p.HighWatermark {
+		after = p.HighWatermark // the batch and the broker say the same
+	}
+	if after <= next || after > p.HighWatermark || hasBatch(at[:size], next, after) {
+		return nil, next, errNoEnd
+	}
+	sum := sha256.Sum256(at[:size])
+	return &CorruptBatchError{
+		ErrDecompressTooLarge: &kgo.ErrDecompressTooLarge{Offset: next, Epoch: -1, NextOffset: after},
+		Digest:                hex.EncodeToString(sum[:16]),
+	}, next, nil
+}
+
+// hasBatch reports whether a batch has another one inside, which is right and begins between two
+// offsets: then its length is what is wrong, and it would take that one with it.
+func hasBatch(b []byte, after, before int64) bool {
+	for at := 1; at+batchHeaderBytes <= len(b); at++ {
+		inner := b[at:]
+		if first := int64(binary.BigEndian.Uint64(inner)); first <= after || first >= before || inner[batchMagicAt] != batchMagic {
+			continue
+		}
+		if size := batchSize(inner); size > 0 && isRight(inner[:size]) {
+			return true
+		}
+	}
+	return false
+}
