@@ -59,7 +59,7 @@ func (f *IngressClient) KeepIn(dir string, most int) error {
 	}
 	k.shelf, f.kept = shelf, k
 	if found != "" {
-		f.log.Error("kept events: "+found, "action", "look at the file: the senders of its events got a 202; delete it when they have sent them again")
+		f.log.Error("the file of kept events is not whole", "finding", found, "action", "look at the file: the senders of its events got a 202; delete it when they have sent them again")
 	}
 	if n, bytes, _ := shelf.left(); n > 0 {
 		f.log.Info("events are kept from an earlier run", "events", n, "bytes", bytes)

@@ -97,9 +97,8 @@ func (s *shelf) load(each func([]byte)) (found string, err error) {
 	}
 	var whole [][2]int64 // where entries begin and end
 	damaged := false
-	for at, end := int64(0), int64(0); at < info.Size(); at = end {
-		var entry []byte
-		entry, end, err = s.read(at, info.Size())
+	for at := int64(0); at < info.Size(); {
+		entry, end, err := s.read(at, info.Size())
 		switch {
 		case err == nil:
 			each(entry)
@@ -113,6 +112,7 @@ func (s *shelf) load(each func([]byte)) (found string, err error) {
 		default:
 			return found, err
 		}
+		at = end
 	}
 	if !damaged {
 		return found, s.file.Truncate(s.size)
@@ -156,12 +156,12 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func appendEntry(dst, entry []byte) []byte {
-	head := len(dst)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(entry)))
-	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[head:], castagnoli))
-	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(entry, castagnoli))
-	return append(dst, entry...)
+// framed returns an entry as the file has it.
+func framed(entry []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, entryHead+len(entry)), uint32(len(entry)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(entry, castagnoli))
+	return append(b, entry...)
 }
 
 // read returns the entry at an offset, and where the next one begins. The file has size bytes.
@@ -192,7 +192,7 @@ func (s *shelf) read(at, size int64) (entry []byte, end int64, err error) {
 
 // add returns once the entry is on disk. After an error it may be there or not.
 func (s *shelf) add(entry []byte) error {
-	mine, err := s.write(appendEntry(nil, entry))
+	mine, err := s.write(framed(entry))
 	if err != nil {
 		return err
 	}
@@ -219,22 +219,22 @@ func (s *shelf) add(entry []byte) error {
 }
 
 // write appends an entry and returns its number.
-func (s *shelf) write(framed []byte) (uint64, error) {
+func (s *shelf) write(entry []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
 		return 0, s.failed
 	}
-	if s.size+int64(len(framed)) > s.most {
+	if s.size+int64(len(entry)) > s.most {
 		return 0, errShelfFull
 	}
-	if _, err := s.file.WriteAt(framed, s.size); err != nil {
+	if _, err := s.file.WriteAt(entry, s.size); err != nil {
 		if cut := s.file.Truncate(s.size); cut != nil {
 			s.failed = cut
 		}
 		return 0, err
 	}
-	s.size += int64(len(framed))
+	s.size += int64(len(entry))
 	s.entries++
 	s.written++
 	return s.written, nil
@@ -286,7 +286,7 @@ func (s *shelf) refuse(entry []byte) (path string, err error) {
 	}
 	_, err = f.Seek(0, io.SeekEnd)
 	if err == nil {
-		_, err = f.Write(appendEntry(nil, entry))
+		_, err = f.Write(framed(entry))
 	}
 	return path, errors.Join(err, f.Sync(), f.Close(), syncDir(s.dir))
 }

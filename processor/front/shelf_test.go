@@ -103,7 +103,7 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 
 // TestShelfWithATornTail cuts the last entry off at each of its bytes: those before it are whole.
 func TestShelfWithATornTail(t *testing.T) {
-	tail := len(appendEntry(nil, []byte("torn")))
+	tail := len(framed([]byte("torn")))
 	for cut := 1; cut < tail; cut++ {
 		dir := shelved(t, "whole", "torn")
 		edit(t, dir, func(b []byte) []byte { return b[:len(b)-cut] })
@@ -127,7 +127,7 @@ func TestShelfWithDamage(t *testing.T) {
 	written := []string{"first", "second", "third"}
 	size := 0
 	for _, entry := range written {
-		size += len(appendEntry(nil, []byte(entry)))
+		size += len(framed([]byte(entry)))
 	}
 	for at := range size {
 		dir := shelved(t, written...)
@@ -166,7 +166,7 @@ func TestShelfWithDamage(t *testing.T) {
 func TestShelfIsBounded(t *testing.T) {
 	entry := []byte("twelve bytes")
 	dir := filepath.Join(t.TempDir(), "ingress")
-	s, _, _ := opened(t, dir, 2*int64(len(appendEntry(nil, entry))))
+	s, _, _ := opened(t, dir, 2*int64(len(framed(entry))))
 	for n := range 3 {
 		if err := s.add(entry); (err != nil) != (n == 2) || n == 2 && !errors.Is(err, errShelfFull) {
 			t.Errorf("entry %d: %v", n, err)
