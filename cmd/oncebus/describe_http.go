@@ -128,9 +128,12 @@ func describeResponse(h *rules.HTTP) string {
 	if h.Answer != nil {
 		response += fmt.Sprintf("; the outcome within %s or Prefer: wait=N, else 202 with its location at %s%s", routesets.Short(h.Answer.Timeout), h.Path, rules.RequestsSuffix)
 	}
-	if h.WaitForKafka {
+	switch {
+	case h.WaitForKafka:
 		response += "; Kafka unavailable: 503 after " + routesets.Short(h.Timeout)
-	} else {
+	case h.Keep:
+		response += "; Kafka unavailable: 202, and the event is kept on disk until Kafka is back"
+	default:
 		response += "; Kafka unavailable: 503 immediately"
 	}
 	if _, own := h.Responses[dedup.MissingKey]; h.RequireKey && !own { // its own one is among the statuses

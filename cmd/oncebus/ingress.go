@@ -21,8 +21,9 @@ func ingressCommand() cli.Command {
 		Name: "ingress", About: "accept events by HTTP and respond with the verdict",
 		Long: "Accepts events by HTTP at ONCEBUS_INGRESS_ADDR, produces them to Kafka, and responds with\n" +
 			"the verdict of 'oncebus run'. Both need the same routes file and ONCEBUS_KEY_SECRET. It has\n" +
-			"no options and no state. Its settings are environment variables; an empty one counts as\n" +
-			"unset. It ignores ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
+			"no options, and no state but the events that a route with on_kafka_unavailable: keep leaves in\n" +
+			"ONCEBUS_STATE_DIR. Its settings are environment variables; an empty one counts as unset. It\n" +
+			"ignores the other ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
 			"as requested, 1 failed while running, 2 wrong settings or routes\n" +
 			"(it contacted no broker and wrote nothing).",
 		Example: "ONCEBUS_BROKERS=localhost:9092 ONCEBUS_INGRESS_ADDR=127.0.0.1:8081 oncebus ingress",
@@ -53,6 +54,10 @@ func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes,
 	if err != nil {
 		log.Error("wrong settings", "error", err)
 		return nil, cli.ExitWrong
+	}
+	if err := requests.KeepIn(s.Processor.StateDir); err != nil {
+		log.Error("start failed; ONCEBUS_STATE_DIR must be writable, and no other process may use it", "error", err)
+		return nil, cli.ExitFailed
 	}
 	if err := requests.Listen(ctx); err != nil {
 		log.Error("listen for ingress failed; choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)

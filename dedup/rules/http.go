@@ -49,6 +49,7 @@ type HTTP struct {
 	Timeout         time.Duration // time limit of a response
 	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
 	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
+	Keep            bool          // while Kafka is unavailable, events wait on the ingress' disk, and their senders get 202
 
 	MaxBody int // bytes
 	// MaxRequests is how many requests may be in flight, and as many with outcomes;
@@ -104,7 +105,7 @@ var httpMethods = [...]string{"POST", "PUT", "PATCH"}
 
 var answerNames = [...]string{"verdict", "async", "outcome"}
 
-var kafkaUnavailableNames = [...]string{"reject", "wait"}
+var kafkaUnavailableNames = [...]string{"reject", "wait", "keep"}
 
 var timeoutNames = [...]string{"504", "202"}
 
@@ -134,7 +135,8 @@ var httpFields = []fieldOf[HTTP]{
 		h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
 	}},
 	{"on_kafka_unavailable", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
-		h.WaitForKafka = d.choice(n, at, kafkaUnavailableNames[:]...) == 1
+		choice := d.choice(n, at, kafkaUnavailableNames[:]...)
+		h.WaitForKafka, h.Keep = choice == 1, choice == 2
 	}},
 	{"max_body", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxBody = d.integer(n, at, 1, maxBodyMax) }},
 	{"max_requests", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxRequests = d.integer(n, at, 1, requestsMax) }},
@@ -264,6 +266,9 @@ func (d *decoder) validateHTTP(r *draft) {
 	case h.Topic != "" && len(r.Topics) > 0 && !slices.Contains(r.Topics, h.Topic):
 		d.failHTTP(r, "topic", "%s is no topic of the route: want %s", h.Topic, strings.Join(r.Topics, " or "))
 	}
+	if h.Keep && r.Prepartitioned {
+		d.failHTTP(r, "on_kafka_unavailable", "keep is for routes that are not prepartitioned: an event that waited is in its partition behind later ones, and is late there")
+	}
 	d.validateCarried(r)
 	d.validateBodies(r)
 	d.validateAnswer(r)
@@ -343,7 +348,7 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"idempotency_key", h.Idempotency.equal(other.Idempotency)},
 		{"timeout", h.Timeout == other.Timeout},
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},
-		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka},
+		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka && h.Keep == other.Keep},
 		{"max_body", h.MaxBody == other.MaxBody},
 		{"max_requests", h.MaxRequests == other.MaxRequests},
 		{"rate", h.Rate == other.Rate},

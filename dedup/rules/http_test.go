@@ -175,7 +175,7 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"wait", part("timeout: 0s"), ".timeout: 0s is too short: at least 1ms"},
 		{"timeout", part("on_timeout: 408"), ".on_timeout: want 504 or 202, found 408"},
 		{"timeout of async", part("on_timeout: 202, answer: async"), ".on_timeout: answer: async waits for no verdict: leave on_timeout out"},
-		{"Kafka unavailable", part("on_kafka_unavailable: drop"), `.on_kafka_unavailable: want reject or wait, found "drop"`},
+		{"Kafka unavailable", part("on_kafka_unavailable: drop"), `.on_kafka_unavailable: want reject or wait or keep, found "drop"`},
 		{"body", part("max_body: 67108865"), ".max_body: want a whole number from 1 to 67108864, found 67108865"},
 		{"rate of nothing", part("rate: {}"), ".rate.per_second: is required\n.rate.burst: is required"},
 		{"rate of zero", part("rate: {per_second: 0, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found 0"},
@@ -201,6 +201,8 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"media type", response("status: 200, body: ok, content_type: text"),
 			`.responses.unique.content_type: "text" is no media type: want one such as application/json or text/plain; charset=utf-8`},
 
+		{"kept of a prepartitioned route", route("topics: [in], prepartitioned: true, key: [raw]", "path: /a, on_kafka_unavailable: keep, "+signature),
+			".on_kafka_unavailable: keep is for routes that are not prepartitioned: an event that waited is in its partition behind later ones, and is late there"},
 		{"prepartitioned by the record key", route("topics: [in], prepartitioned: true, key: [raw, record_key]", "path: /a, "+signature),
 			": an HTTP request has no record key, which selects the partition of a prepartitioned route: take record_key out of key, or leave prepartitioned out"},
 		{"only the record key", route("topics: [in], key: [record_key]", "path: /a, "+signature), ": an HTTP request has no record key: add a source that yields a key"},

@@ -39,8 +39,9 @@ const (
 // IngressClient produces the events of requests that wait for the verdict. It derives
 // the dedup key and writes an event with a key to the partition of its task, with a
 // return address. It reads the verdict from its partition of <app>-verdicts,
-// read_committed. It has no durable state. After a crash the senders repeat their
-// requests; events that Kafka has are then duplicates.
+// read_committed. Its only durable state are events that it keeps while Kafka is
+// unavailable (KeepIn). After a crash the senders repeat their requests; events that Kafka
+// has are then duplicates.
 //
 // It is safe for concurrent use.
 type IngressClient struct {
@@ -58,6 +59,7 @@ type IngressClient struct {
 	inFlight *waiters
 	gone     goneRequests
 	buffer   *buffer
+	kept     *kept // nil without KeepIn, or if nothing is to be kept
 	// derivers are as many as events may be parsed at a time: parsing only takes CPU time, and the names
 	// of a large event take memory.
 	derivers chan *rules.Deriver
@@ -66,6 +68,7 @@ type IngressClient struct {
 	spread   atomic.Uint32 // next partition number of an event without a key
 
 	brokers      reachability
+	reached      atomic.Bool                 // a broker has responded since the app is known
 	acknowledged atomic.Int64                // when a broker last acknowledged a record, Unix ns
 	at           atomic.Pointer[clientState] // nil until the app is known
 	sender       atomic.Pointer[kgo.Client]  // nil while events are refused
@@ -128,6 +131,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 // credentials. Run can be called once.
 func (f *IngressClient) Run(ctx context.Context) error {
 	defer close(f.done)
+	defer f.kept.close(f.log)
 	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
 }
 
@@ -308,6 +312,9 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	helpers.Go(func() {
 		f.holds.Follow(helpersCtx, reader, at.rt.Topology, probeInterval, func(err error) { f.log.Debug("read the manifest topic failed, retrying", "error", err) })
 	})
+	if f.kept != nil {
+		helpers.Go(func() { f.deliverKept(helpersCtx, at) })
+	}
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()
@@ -350,6 +357,7 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, cluster s
 			return
 		case err == nil:
 			patience.Since = time.Time{}
+			f.reached.Store(true)
 			if f.brokers.set(nil) {
 				f.log.Info("ready: a broker responds")
 			}

@@ -38,6 +38,9 @@ var (
 	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
 	// time.
 	ErrNoVerdict = errors.New("no verdict in time")
+	// ErrKept says that Kafka is unavailable, and that the event is on the disk of this process
+	// until Kafka has it. If it is sent again, it is a duplicate.
+	ErrKept = errors.New("kept until kafka is back")
 	// ErrTooLarge says that the event exceeds max.message.bytes of its topic or its
 	// output. Nothing was sent.
 	ErrTooLarge = errors.New("too large")
@@ -58,7 +61,9 @@ type Submission struct {
 	Source string
 	// WaitForBroker waits for an unreachable Kafka until the context is done;
 	// without it the call returns ErrKafkaUnavailable at once.
-	WaitForBroker bool
+	WaitForBroker bool `json:"-"`
+	// Keep keeps the event on disk while Kafka is unavailable: the call returns ErrKept.
+	Keep bool `json:"-"`
 }
 
 // Header returns the first header of that name. It ignores headers with the prefix
@@ -78,6 +83,10 @@ func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
 		return rules.Derived{}, fmt.Errorf("%w: %w", ErrKafkaUnavailable, f.Ready())
 	}
+	return f.derive(s), nil
+}
+
+func (f *IngressClient) derive(s *Submission) rules.Derived {
 	deriver := <-f.derivers
 	defer func() {
 		deriver.Release()
@@ -86,7 +95,7 @@ func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	began := time.Now()
 	derived := deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()})
 	f.seconds.Observe(time.Since(began).Seconds())
-	return derived, nil
+	return derived
 }
 
 // Await waits until events are accepted.
@@ -193,7 +202,22 @@ func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, b
 	}
 }
 
+// publish produces an event, or keeps it if the route wants that and Kafka is unavailable.
 func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, to addresses) error {
+	if s.Keep && f.kept.has(d) {
+		return f.keep(s, d, fmt.Errorf("%w: an earlier event of the key is kept", ErrKafkaUnavailable))
+	}
+	err := f.produce(ctx, s, d, to)
+	switch {
+	case !s.Keep, !errors.Is(err, ErrKafkaUnavailable), errors.Is(ctx.Err(), context.Canceled): // the last has no response
+		return err
+	case errors.Is(err, ErrMissingKey) && errors.Is(err, ErrUnacknowledged): // Kafka may have it, and finds no duplicate of it
+		return err
+	}
+	return f.keep(s, d, err)
+}
+
+func (f *IngressClient) produce(ctx context.Context, s *Submission, d *rules.Derived, to addresses) error {
 	at, err := f.reach(ctx, s.WaitForBroker)
 	if err != nil {
 		return err
@@ -275,23 +299,9 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 // acknowledged record can be missing (franz-go #1217). So a record may be delivered
 // after send returned. If the client has sent it again, one of the two is a duplicate.
 func (f *IngressClient) send(ctx context.Context, at *clientState, path string, rec *kgo.Record, waitForBroker bool) error {
-	sender := f.sender.Load()
-	if sender == nil {
-		return fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
-	}
-	waiting, err := f.buffer.add(at, path, rec)
+	sender, sent, err := f.begin(at, path, rec)
 	if err != nil {
 		return err
-	}
-	sent := make(chan error, 1)
-	acknowledged := func(_ *kgo.Record, err error) {
-		waiting.remove()
-		sent <- err
-	}
-	if large := f.large.Load(); kafka.IsPrecompressed(rec) {
-		go func() { acknowledged(rec, large.send(rec, func() (*kgo.Client, error) { return f.newSender(at) })) }()
-	} else {
-		sender.TryProduce(context.Background(), rec, acknowledged)
 	}
 	for {
 		why, changed := f.brokers.get()
@@ -306,6 +316,28 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, path string, 
 		case <-changed:
 		}
 	}
+}
+
+// begin hands a record of a path to the producer. Its result comes on sent.
+func (f *IngressClient) begin(at *clientState, path string, rec *kgo.Record) (sender *kgo.Client, sent <-chan error, err error) {
+	if sender = f.sender.Load(); sender == nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
+	}
+	waiting, err := f.buffer.add(at, path, rec)
+	if err != nil {
+		return nil, nil, err
+	}
+	result := make(chan error, 1)
+	acknowledged := func(_ *kgo.Record, err error) {
+		waiting.remove()
+		result <- err
+	}
+	if large := f.large.Load(); kafka.IsPrecompressed(rec) {
+		go func() { acknowledged(rec, large.send(rec, func() (*kgo.Client, error) { return f.newSender(at) })) }()
+	} else {
+		sender.TryProduce(context.Background(), rec, acknowledged)
+	}
+	return sender, result, nil
 }
 
 // sent returns the result of a record's delivery, and sends a failure to renew.

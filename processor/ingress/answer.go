@@ -33,7 +33,7 @@ func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *requ
 		response = respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	case err != nil:
 		response = s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
-		if errors.Is(err, front.ErrNoVerdict) { // Kafka has the event
+		if errors.Is(err, front.ErrNoVerdict) || errors.Is(err, front.ErrKept) && derived.Finding == rules.Keyed { // Kafka has the event, or will have it
 			response.with(headerLocation, locationOf(&operation))
 		}
 	case r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errDrained) && !answer.HasOutcome:

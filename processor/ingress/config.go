@@ -46,6 +46,9 @@ type Config struct {
 	// beyond it get 503. Outcomes have as much of their own. At least the
 	// largest max_body of a route, and 1 MiB with outcomes.
 	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of the bodies of in-flight events, and as many of outcomes; others get 503"`
+	// KeepBytes bounds the file with the events that wait for Kafka, of routes with
+	// on_kafka_unavailable: keep; others get 503.
+	KeepBytes int `env:"KEEP_BYTES" envDefault:"268435456" help:"bytes of the file in ONCEBUS_STATE_DIR with events that wait for Kafka, of routes with on_kafka_unavailable: keep; others get 503"`
 	// MaxHeaderBytes bounds one request's line and headers; for HTTP/2 each header
 	// counts 32 bytes more. net/http reads twice as much. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
@@ -74,7 +77,7 @@ type Config struct {
 // DefaultConfig returns the defaults that the env tags state.
 func DefaultConfig() Config {
 	return Config{
-		MaxRequests: 4096, MaxConnections: 16_384, MaxBodyBytes: 256 << 20, MaxHeaderBytes: 16 << 10,
+		MaxRequests: 4096, MaxConnections: 16_384, MaxBodyBytes: 256 << 20, KeepBytes: 256 << 20, MaxHeaderBytes: 16 << 10,
 		ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, Drain: 20 * time.Second,
 	}
 }
@@ -118,6 +121,7 @@ func (c Config) Validate() error {
 		{"MAX_REQUESTS", c.MaxRequests, 1, RequestsMax},
 		{"MAX_CONNECTIONS", c.MaxConnections, 1, RequestsMax},
 		{"MAX_BODY_BYTES", c.MaxBodyBytes, 1, 1 << 40},
+		{"KEEP_BYTES", c.KeepBytes, 1 << 20, 1 << 40},
 		{"MAX_HEADER_BYTES", c.MaxHeaderBytes, 1 << 10, 1 << 20},
 	} {
 		if n.have < n.low || n.have > n.high {

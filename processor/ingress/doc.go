@@ -27,7 +27,8 @@
 //
 // # Invariants
 //
-// After a 2xx all in-sync replicas have acknowledged the event. Without a 2xx
+// After a 2xx all in-sync replicas have acknowledged the event, or with on_kafka_unavailable:
+// keep the disk has it (front.IngressClient.KeepIn). Without a 2xx
 // the client may retry: the retry is a duplicate. An event without a key may be emitted
 // twice, and so may one that may be forwarded unchecked: its problem has its own type.
 //

@@ -64,7 +64,7 @@ func (s *Server) receiveEvent(w http.ResponseWriter, r *http.Request, rq *reques
 		return invalidHeaders(e.HTTP, err)
 	}
 	headers = e.appendPrincipal(headers, r)
-	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Source: rq.source.String(), WaitForBroker: e.WaitForKafka}
+	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Source: rq.source.String(), WaitForBroker: e.WaitForKafka, Keep: e.Keep}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.respondToError(r, rq, err, e.HTTP)
@@ -186,6 +186,8 @@ func errorResponse(err error, h *rules.HTTP) *response {
 		retry = "the event has no key: if Kafka stored it, a retry stores it a second time"
 	}
 	switch {
+	case errors.Is(err, front.ErrKept):
+		return keptUnchecked()
 	case errors.Is(err, front.ErrTooLarge):
 		return problemTooLarge.respond(overTopicLimit + strings.TrimPrefix(err.Error(), front.ErrTooLarge.Error()))
 	case errors.Is(err, front.ErrHeld):

@@ -45,6 +45,8 @@ type bench struct {
 	stop    func() // ends the processor
 
 	partitions int32
+	keepIn     string // directory of kept events; "" for none
+	keepBytes  int
 }
 
 // oneTask gives the app a single task.
@@ -147,6 +149,8 @@ type instance struct {
 	url      string
 	addr     string
 	stop     func() // ends the server, and returns when it has
+
+	stopFront func() // ends the client
 }
 
 func testConfig() Config {
@@ -168,9 +172,14 @@ func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *in
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	if b.keepIn != "" {
+		if err := front.KeepIn(b.keepIn, b.keepBytes); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 	i := b.open(front, change)
 	i.clients = clients
-	b.background("front", front.Run)
+	i.stopFront = b.background("front", front.Run)
 	i.start()
 	b.wait("the client to be ready", func() bool { return front.Ready() == nil })
 	return i

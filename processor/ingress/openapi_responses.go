@@ -50,6 +50,9 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	failed(front.ErrTooLarge)
 	failed(front.ErrKafkaUnavailable)
 	failed(front.ErrHeld)
+	if h.Keep {
+		failed(front.ErrKept)
+	}
 	for _, r := range routes {
 		lost := front.ErrNoVerdict
 		if r.MayForwardUnchecked() {
@@ -58,6 +61,9 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 		}
 		switch {
 		case h.Answer != nil:
+			if h.Keep {
+				samples = append(samples, sample{response: errorResponse(front.ErrKept, h).with(headerKey, "key").with(headerLocation, "/")})
+			}
 			samples = append(samples, sample{response: errorResponse(lost, h).with(headerKey, "key").with(headerLocation, "/")})
 		case h.Verdict:
 			failed(lost)

@@ -54,6 +54,12 @@ func forwardedUnchecked(name string) *response {
 	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted","type":"/responses/forwarded-unchecked"}`)}
 }
 
+// keptUnchecked is the response to an event that is on the disk of this process until Kafka is
+// back. It has no verdict yet. If it is sent again, it is a duplicate.
+func keptUnchecked() *response {
+	return &response{status: http.StatusAccepted, name: "kept", contentType: jsonType, body: []byte(`{"status":"accepted","type":"/responses/kept-unchecked"}`)}
+}
+
 // configured is a response from the routes file.
 func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}

@@ -72,6 +72,9 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 		k.log, k.reloads = log, s.metrics.reloadCounters(reloadSecrets)
 	}
 	s.metrics.reloadCounters(reloadCertificates)
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_http_kept_events",
+		Help: "Events on disk that wait until Kafka is back, of routes with on_kafka_unavailable: keep. /state has the time of the oldest one."},
+		func() float64 { return float64(front.KeptEvents()) }))
 	for _, r := range routes.Routes {
 		if r.HTTP != nil {
 			s.metrics.prepare(r.Name)

@@ -18,6 +18,7 @@ import (
 // events.
 type Service struct {
 	addr     string
+	keep     int // bytes
 	front    *front.IngressClient
 	server   *Server
 	listener net.Listener // nil before Listen
@@ -36,11 +37,15 @@ func NewService(
 	if err != nil {
 		return nil, err
 	}
-	return &Service{addr: cfg.Addr, front: front, server: server}, nil
+	return &Service{addr: cfg.Addr, keep: cfg.KeepBytes, front: front, server: server}, nil
 }
 
 // Around is Server.Around. Call it before Run.
 func (s *Service) Around(around func(http.Handler) http.Handler) { s.server.Around(around) }
+
+// KeepIn opens the file of the events that wait for Kafka, below the directory of the process's state.
+// Call it before Run.
+func (s *Service) KeepIn(stateDir string) error { return s.front.KeepIn(stateDir, s.keep) }
 
 // Listen opens the listener at Config.Addr. Call it before Run.
 func (s *Service) Listen(ctx context.Context) (err error) {
@@ -55,19 +60,27 @@ func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 // Close closes the listener of a service that did not run; Run closes it too.
 func (s *Service) Close() error { return s.listener.Close() }
 
-// Ready returns nil when the service accepts events, else the reason why not.
-func (s *Service) Ready() error { return s.front.Ready() }
+// Ready returns nil when the service accepts events, else the reason why not. One that keeps events
+// while Kafka is unavailable stays ready: a load balancer would send it none.
+func (s *Service) Ready() error {
+	if s.front.Keeps() {
+		return nil
+	}
+	return s.front.Ready()
+}
 
 // ServiceState is what a service shows at /state.
 type ServiceState struct {
 	Ready    bool   `json:"ready"`
 	Why      string `json:"why,omitempty"` // it is not ready
 	Requests int    `json:"requests"`      // in flight
+	// Kept are the events that wait on disk until Kafka is back; nil where no route keeps any.
+	Kept *front.Kept `json:"kept,omitempty"`
 }
 
 // State returns the state of the service.
 func (s *Service) State() ServiceState {
-	state := ServiceState{Requests: s.server.Requests()}
+	state := ServiceState{Requests: s.server.Requests(), Kept: s.front.Kept()}
 	if err := s.front.Ready(); err != nil {
 		state.Why = err.Error()
 	} else {

@@ -5,8 +5,39 @@ package mutants
 // noSenders says why the simulation cannot find a defect of the answers by HTTP.
 const noSenders = "its senders ask for no outcome by HTTP"
 
+// noKept says why the simulation cannot find a defect of kept events.
+const noKept = "its routes keep no events while Kafka is away"
+
 // answerList has the defects of the answers for first senders.
 var answerList = []mutant{
+	{
+		name:     "answered-before-it-is-kept",
+		does:     "the ingress answers an event as kept although its disk does not have it",
+		edits:    []edit{{"processor/front/kept.go", "		return fmt.Errorf(\"%w: the event is not kept: %w\", why, err)\n", "		return ErrKept\n"}},
+		aims:     inIngress("^TestKeptIsBounded$"),
+		notInSim: noKept,
+	},
+	{
+		name:     "taken-before-its-acknowledgement",
+		does:     "a kept event is removed from its file before a broker has it",
+		edits:    []edit{{"processor/front/kept.go", "if failed := d.await(ctx, f); failed != nil {", "if failed := ctx.Err(); failed != nil {"}},
+		aims:     inIngress("^TestKeptWhenTheAcknowledgementIsLost$"),
+		notInSim: noKept,
+	},
+	{
+		name:     "damage-of-a-kept-event-is-a-torn-tail",
+		does:     "kept events behind a damaged length are dropped as if they had never been answered",
+		edits:    []edit{{"processor/front/shelf.go", "return nil, size, errDamaged // where", "return nil, size, errTorn // where"}},
+		aims:     []suite{frontSuite.aimed("^TestShelfWithDamage$")},
+		notInSim: noKept,
+	},
+	{
+		name:     "kept-event-is-late",
+		does:     "an event that was kept for longer than its window and grace is a dead letter",
+		edits:    []edit{{"processor/front/kept.go", "d.Time += waitedTooLong(", "d.Time += 0 * waitedTooLong("}},
+		aims:     inIngress("^TestKeptLongerThanTheWindow$"),
+		notInSim: noKept,
+	},
 	{
 		name:  "every-transaction-ends-at-once",
 		does:  "a transaction that no request waits for ends when its input is empty: each costs the brokers as much as one with many records",

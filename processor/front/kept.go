@@ -1,0 +1,257 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// keptDir is where the kept events are, in the directory of the process's state.
+const keptDir = "ingress"
+
+// keptRecords and keptBytes bound what is delivered at a time, so that kept events leave the
+// buffers to live ones.
+const keptRecords, keptBytes = 256, 1 << 20
+
+// kept are the events that wait on disk until Kafka is back.
+type kept struct {
+	*shelf
+	more bool // a route of the file keeps further events
+
+	mu   sync.Mutex
+	keys map[dedup.Digest]int // how many kept events a key has
+}
+
+// KeepIn keeps events of routes with on_kafka_unavailable: keep in a file of at most so many bytes
+// below a directory. Events of an earlier run are delivered too, whatever the routes say now. Call it
+// before Run.
+func (f *IngressClient) KeepIn(dir string, most int) error {
+	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
+	dir = filepath.Join(dir, keptDir)
+	if _, err := os.Lstat(filepath.Join(dir, shelfName)); !keeps && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	k := &kept{more: keeps, keys: map[dedup.Digest]int{}}
+	var unreadable error
+	shelf, found, err := openShelf(dir, int64(most), func(entry []byte) {
+		var s Submission
+		if err := json.Unmarshal(entry, &s); err != nil {
+			unreadable = err
+			return
+		}
+		d := f.derive(&s)
+		k.count(&d, 1)
+	})
+	if err = errors.Join(err, unreadable); err != nil {
+		return fmt.Errorf("open the kept events in %s: %w", dir, err)
+	}
+	k.shelf, f.kept = shelf, k
+	if found != "" {
+		f.log.Error("the file of kept events is not whole", "finding", found, "action", "look at the file: the senders of its events got a 202; delete it when they have sent them again")
+	}
+	if n, bytes, _ := shelf.left(); n > 0 {
+		f.log.Info("events are kept from an earlier run", "events", n, "bytes", bytes)
+	}
+	return nil
+}
+
+// Keeps reports whether an event is accepted although Kafka is unavailable.
+func (f *IngressClient) Keeps() bool {
+	if f.kept == nil || !f.kept.more || !f.reached.Load() {
+		return false
+	}
+	_, bytes, failed := f.kept.left()
+	return failed == nil && bytes < f.kept.most
+}
+
+// Kept is what a process shows of its kept events.
+type Kept struct {
+	Events int       `json:"events"`
+	Bytes  int64     `json:"bytes"`            // of the file
+	Since  time.Time `json:"since,omitzero"`   // when the oldest one arrived
+	Aside  []string  `json:"aside,omitempty"`  // files with damage, or with events that no topic takes
+	Failed string    `json:"failed,omitempty"` // why no more is kept
+}
+
+// Kept returns what is kept; nil if this process keeps nothing.
+func (f *IngressClient) Kept() *Kept {
+	if f.kept == nil {
+		return nil
+	}
+	events, bytes, failed := f.kept.left()
+	shown := &Kept{Events: events, Bytes: bytes, Aside: f.kept.aside()}
+	if failed != nil {
+		shown.Failed = failed.Error()
+	}
+	var oldest Submission
+	if entries, _, err := f.kept.peek(1, 1); err != nil {
+		shown.Failed = err.Error()
+	} else if len(entries) > 0 && json.Unmarshal(entries[0], &oldest) == nil {
+		shown.Since = oldest.Time
+	}
+	return shown
+}
+
+// KeptEvents returns how many events are kept.
+func (f *IngressClient) KeptEvents() int {
+	if f == nil || f.kept == nil { // the metric of a server without a client, whose names a test reads
+		return 0
+	}
+	events, _, _ := f.kept.left()
+	return events
+}
+
+// has reports whether an event of the same key is kept, behind which this one has to wait.
+func (k *kept) has(d *rules.Derived) bool {
+	if k == nil || d.Finding != rules.Keyed {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.keys[d.Digest] > 0
+}
+
+func (k *kept) count(d *rules.Derived, n int) {
+	if d.Finding != rules.Keyed {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys[d.Digest] += n; k.keys[d.Digest] <= 0 {
+		delete(k.keys, d.Digest)
+	}
+}
+
+// close ends the use of the file.
+func (k *kept) close(log *slog.Logger) {
+	if k == nil {
+		return
+	}
+	if n, bytes, _ := k.left(); n > 0 {
+		log.Warn("events stay kept in the state directory: the next start delivers them", "events", n, "bytes", bytes)
+	}
+	k.shelf.close()
+}
+
+// keep stores an event on disk and returns ErrKept; why is the reason, which it returns if it
+// cannot. The event is stored as it came: its key is derived again when it is delivered, because
+// the app and its routes may be others then.
+func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
+	if f.kept == nil || !f.reached.Load() { // before that no outage has begun
+		return why
+	}
+	at := f.at.Load()
+	if err := fits(at, f.record(at, s, d, addresses{}), s, d); err != nil {
+		return err
+	}
+	entry, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	f.kept.count(d, 1)
+	if err := f.kept.add(entry); err != nil {
+		f.kept.count(d, -1)
+		return fmt.Errorf("%w: the event is not kept: %w", why, err)
+	}
+	return ErrKept
+}
+
+// deliverKept produces the kept events while Kafka is there, until ctx is done.
+func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
+	for ctx.Err() == nil {
+		delivered := 0
+		var err error
+		if f.Ready() == nil && f.holds.InForce() == nil {
+			delivered, err = f.deliverSome(ctx, at)
+		}
+		if err != nil && ctx.Err() == nil {
+			f.log.Warn("kept events are not delivered, retrying", "error", err)
+		}
+		if delivered == 0 || err != nil {
+			_ = kafka.Pause(ctx, probeInterval) // the loop checks ctx
+		}
+	}
+}
+
+// deliverSome produces the next kept events, in their order, and takes those from the file that all
+// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate.
+func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (delivered int, err error) {
+	entries, ends, err := f.kept.peek(keptRecords, keptBytes)
+	if err != nil {
+		return 0, err
+	}
+	all := make([]delivery, 0, len(entries))
+	for _, entry := range entries {
+		var d delivery
+		if d, err = f.beginKept(at, entry); err != nil {
+			break
+		}
+		all = append(all, d)
+	}
+	for _, d := range all {
+		if failed := d.await(ctx, f); failed != nil {
+			err = errors.Join(failed, err)
+			break
+		}
+		f.kept.count(&d.derived, -1)
+		delivered++
+	}
+	if delivered > 0 {
+		err = errors.Join(err, f.kept.take(delivered, ends[delivered-1]))
+	}
+	return delivered, err
+}
+
+// delivery is a kept event that is being produced.
+type delivery struct {
+	derived rules.Derived
+	await   func(context.Context, *IngressClient) error
+}
+
+// beginKept produces a kept event, with the time that it arrived at. One that no topic takes any more
+// is quarantined.
+func (f *IngressClient) beginKept(at *clientState, entry []byte) (delivery, error) {
+	var s Submission
+	if err := json.Unmarshal(entry, &s); err != nil {
+		return delivery{}, err
+	}
+	d := f.derive(&s)
+	if d.Finding == rules.Keyed {
+		d.Time += waitedTooLong(d.Route, time.Since(s.Time))
+	}
+	rec := f.record(at, &s, &d, addresses{})
+	if err := fits(at, rec, &s, &d); err != nil {
+		path, failed := f.kept.refuse(entry)
+		f.log.Error("a kept event is quarantined: no topic takes it", "error", err, "file", path,
+			"action", "raise the limit of the topic, stop the ingress, and rename the file to "+shelfName)
+		return delivery{d, func(context.Context, *IngressClient) error { return failed }}, failed
+	}
+	sender, sent, err := f.begin(at, s.Path, rec)
+	return delivery{d, func(ctx context.Context, f *IngressClient) error {
+		select {
+		case err := <-sent:
+			return f.sent(sender, rec, err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}, err
+}
+
+// waitedTooLong returns by how many ms an event that was kept so long is judged at a later time than
+// its own. Stream time has gone on since, because of events that came after Kafka was back. After the
+// window and half of the grace the event would be late soon, and its key's row may be gone.
+func waitedTooLong(route *rules.Route, waited time.Duration) int64 {
+	return max(0, waited-route.Window-route.Grace/2).Milliseconds()
+}

@@ -1,0 +1,305 @@
+package front
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Names in the directory of a shelf.
+const (
+	shelfName   = "kept"         // the entries
+	damagedName = "kept.damaged" // and a time: a file with damage, as it was found
+	refusedName = "kept.refused" // entries that no topic takes
+	lockName    = "LOCK"
+)
+
+// A shelf is a file of entries that outlives the process, bounded in bytes. add returns after the
+// entry is on disk. The file is emptied once all of it was taken, so an entry that was taken may
+// come again after a crash, and none is missing.
+//
+// Each entry is: its length, the checksum of the length, its own checksum, 4 bytes each, and its
+// bytes. With the checksum of the length, a last entry that a crash has cut off cannot be confused
+// with damage: an entry that add has returned for is whole.
+type shelf struct {
+	dir  string
+	most int64
+	lock *os.File
+
+	mu      sync.Mutex
+	file    *os.File
+	size    int64  // of the entries, in bytes
+	next    int64  // where the entries begin that were not taken
+	entries int    // that were not taken
+	written uint64 // entries since the process began
+	failed  error  // why the end of the file is unknown; nil once it was emptied
+
+	syncing sync.Mutex
+	synced  uint64 // of written; those who wait for one sync share it
+}
+
+const entryHead = 12
+
+var (
+	errShelfFull = errors.New("the file of kept events has the most bytes that it may have (ONCEBUS_INGRESS_KEEP_BYTES)")
+	errTorn      = errors.New("the entry is cut off")
+	errDamaged   = errors.New("the entry is damaged")
+
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// openShelf opens the file in a directory, which no other process may use, and calls each for its
+// entries. found says what was wrong with the file.
+func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found string, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", err
+	}
+	s = &shelf{dir: dir, most: most}
+	defer func() {
+		if err != nil {
+			s.close()
+			s = nil
+		}
+	}()
+	if s.lock, err = openOwn(filepath.Join(dir, lockName)); err != nil {
+		return s, "", err
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return s, "", fmt.Errorf("%s is in use by another process (%w): give each its own ONCEBUS_STATE_DIR", dir, err)
+	}
+	if s.file, err = openOwn(filepath.Join(dir, shelfName)); err != nil {
+		return s, "", err
+	}
+	if found, err = s.load(each); err == nil {
+		err = syncDir(dir)
+	}
+	return s, found, err
+}
+
+// openOwn opens a file that only this user may read, because it has events.
+func openOwn(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+}
+
+// load reads the entries. A last one that is cut off was never answered, so it is dropped. A file
+// with damage is quarantined as it is, and its other entries are kept on.
+func (s *shelf) load(each func([]byte)) (found string, err error) {
+	info, err := s.file.Stat()
+	if err != nil {
+		return "", err
+	}
+	var whole [][2]int64 // where entries begin and end
+	damaged := false
+	for at := int64(0); at < info.Size(); {
+		entry, end, err := s.read(at, info.Size())
+		switch {
+		case err == nil:
+			each(entry)
+			whole = append(whole, [2]int64{at, end})
+			s.size, s.entries = end, s.entries+1
+		case errors.Is(err, errTorn):
+			found += fmt.Sprintf("the last %d bytes of %s are of an event that was not answered: dropped; ", info.Size()-at, s.file.Name())
+		case errors.Is(err, errDamaged):
+			damaged = true
+			found += fmt.Sprintf("%s is damaged from offset %d to %d; ", s.file.Name(), at, end)
+		default:
+			return found, err
+		}
+		at = end
+	}
+	if !damaged {
+		return found, s.file.Truncate(s.size)
+	}
+	aside := filepath.Join(s.dir, fmt.Sprintf("%s-%d", damagedName, time.Now().UnixNano()))
+	return found + fmt.Sprintf("quarantined as %s, and its %d whole events are kept on", aside, s.entries), s.replace(whole, aside)
+}
+
+// replace quarantines the file and begins another one with the whole entries. A crash at any time
+// leaves one of the two in place.
+func (s *shelf) replace(whole [][2]int64, aside string) error {
+	fresh, err := openOwn(filepath.Join(s.dir, shelfName+".new"))
+	if err != nil {
+		return err
+	}
+	old := s.file
+	defer old.Close() //nolint:errcheck // nothing was written to it
+	s.file, s.size = fresh, 0
+	if err := fresh.Truncate(0); err != nil {
+		return err
+	}
+	for _, part := range whole {
+		n, err := io.Copy(fresh, io.NewSectionReader(old, part[0], part[1]-part[0]))
+		if err != nil {
+			return err
+		}
+		s.size += n
+	}
+	if err := errors.Join(fresh.Sync(), os.Link(old.Name(), aside)); err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), old.Name())
+}
+
+// syncDir makes the names in a directory outlive a crash of the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// framed returns an entry as the file has it.
+func framed(entry []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, entryHead+len(entry)), uint32(len(entry)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(entry, castagnoli))
+	return append(b, entry...)
+}
+
+// read returns the entry at an offset, and where the next one begins. The file has size bytes.
+func (s *shelf) read(at, size int64) (entry []byte, end int64, err error) {
+	if size-at < entryHead {
+		return nil, size, errTorn
+	}
+	var head [entryHead]byte
+	if _, err := s.file.ReadAt(head[:], at); err != nil {
+		return nil, size, err
+	}
+	if crc32.Checksum(head[:4], castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return nil, size, errDamaged // where the next one begins is unknown
+	}
+	end = at + entryHead + int64(binary.LittleEndian.Uint32(head[:]))
+	if end > size {
+		return nil, size, errTorn
+	}
+	entry = make([]byte, end-at-entryHead)
+	if _, err := s.file.ReadAt(entry, at+entryHead); err != nil {
+		return nil, size, err
+	}
+	if crc32.Checksum(entry, castagnoli) != binary.LittleEndian.Uint32(head[8:]) {
+		return nil, end, errDamaged
+	}
+	return entry, end, nil
+}
+
+// add returns once the entry is on disk. After an error it may be there or not.
+func (s *shelf) add(entry []byte) error {
+	mine, err := s.write(framed(entry))
+	if err != nil {
+		return err
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if s.synced >= mine {
+		return nil
+	}
+	s.mu.Lock()
+	all, failed := s.written, s.failed
+	s.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	if err := s.file.Sync(); err != nil {
+		// The kernel may forget what it could not write, so another sync would prove nothing.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failed = err
+		return err
+	}
+	s.synced = all
+	return nil
+}
+
+// write appends an entry and returns its number.
+func (s *shelf) write(entry []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return 0, s.failed
+	}
+	if s.size+int64(len(entry)) > s.most {
+		return 0, errShelfFull
+	}
+	if _, err := s.file.WriteAt(entry, s.size); err != nil {
+		if cut := s.file.Truncate(s.size); cut != nil {
+			s.failed = cut
+		}
+		return 0, err
+	}
+	s.size += int64(len(entry))
+	s.entries++
+	s.written++
+	return s.written, nil
+}
+
+// peek returns the next entries, at most so many and some of so many bytes together, and where each ends.
+func (s *shelf) peek(most, bytes int) (entries [][]byte, ends []int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := s.next; at < s.size && len(entries) < most && at-s.next < int64(bytes); {
+		entry, end, err := s.read(at, s.size)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s at offset %d: %w", s.file.Name(), at, err)
+		}
+		entries, ends, at = append(entries, entry), append(ends, end), end
+	}
+	return entries, ends, nil
+}
+
+// take removes the next entries, n of them, up to an offset. The file is emptied after the last one.
+func (s *shelf) take(n int, end int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = end
+	s.entries -= n
+	if s.next < s.size {
+		return nil
+	}
+	if err := errors.Join(s.file.Truncate(0), s.file.Sync()); err != nil {
+		return err // the entries are read again after a restart
+	}
+	s.size, s.next, s.failed = 0, 0, nil
+	return nil
+}
+
+// left returns how many entries were not taken, and the bytes of the file.
+func (s *shelf) left() (entries int, bytes int64, failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries, s.size, s.failed
+}
+
+// refuse adds an entry that no topic takes to a file of its own, and returns its path.
+func (s *shelf) refuse(entry []byte) (path string, err error) {
+	path = filepath.Join(s.dir, refusedName)
+	f, err := openOwn(path)
+	if err != nil {
+		return path, err
+	}
+	_, err = f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Write(framed(entry))
+	}
+	return path, errors.Join(err, f.Sync(), f.Close(), syncDir(s.dir))
+}
+
+// aside returns the files that an operator has to look at.
+func (s *shelf) aside() []string {
+	damaged, _ := filepath.Glob(filepath.Join(s.dir, damagedName+"-*")) // fails only for a malformed pattern
+	refused, _ := filepath.Glob(filepath.Join(s.dir, refusedName))
+	return append(damaged, refused...)
+}
+
+// close closes the files. Entries that were not taken stay.
+func (s *shelf) close() {
+	_ = s.file.Close() // everything that counts was synced
+	_ = s.lock.Close() // and frees the directory
+}

@@ -1,0 +1,265 @@
+package front
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+)
+
+// opened opens the shelf in a directory and returns its entries and what was found.
+func opened(t *testing.T, dir string, most int64) (s *shelf, entries []string, found string) {
+	t.Helper()
+	s, found, err := openShelf(dir, most, func(entry []byte) { entries = append(entries, string(entry)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	if n, _, _ := s.left(); n != len(entries) {
+		t.Errorf("%d entries are left, and %d were read", n, len(entries))
+	}
+	return s, entries, found
+}
+
+// shelved writes entries in a new directory, and closes the shelf.
+func shelved(t *testing.T, entries ...string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "ingress")
+	s, _, _ := opened(t, dir, 1<<20)
+	for _, entry := range entries {
+		if err := s.add([]byte(entry)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	return dir
+}
+
+// edit changes the file of a shelf.
+func edit(t *testing.T, dir string, change func([]byte) []byte) {
+	t.Helper()
+	path := filepath.Join(dir, shelfName)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, change(b), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestShelfOutlivesTheProcess(t *testing.T) {
+	dir := shelved(t, "a", "", strings.Repeat("b", 70_000))
+	s, entries, found := opened(t, dir, 1<<20)
+	if !slices.Equal(entries, []string{"a", "", strings.Repeat("b", 70_000)}) || found != "" {
+		t.Fatalf("%d entries, %q", len(entries), found)
+	}
+	if _, _, err := openShelf(dir, 1, func([]byte) {}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("a second process opened it: %v", err)
+	}
+	for _, name := range []string{".", shelfName} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("others may read %s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	// Taken entries stay in the file until all are, and it is used again from its start.
+	read, ends, err := s.peek(2, 1<<20)
+	if err != nil || len(read) != 2 {
+		t.Fatal(read, err)
+	}
+	if err := s.take(2, ends[1]); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	s, entries, _ = opened(t, dir, 1<<20)
+	if len(entries) != 3 {
+		t.Errorf("%d entries after a crash before the last was taken, want all 3", len(entries))
+	}
+	_, ends, err = s.peek(3, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.take(3, ends[2]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.add([]byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if _, entries, _ = opened(t, dir, 1<<20); !slices.Equal(entries, []string{"c"}) {
+		t.Errorf("entries %q after the file was emptied, want c", entries)
+	}
+}
+
+// TestShelfWithATornTail cuts the last entry off at each of its bytes: those before it are whole.
+func TestShelfWithATornTail(t *testing.T) {
+	tail := len(framed([]byte("torn")))
+	for cut := 1; cut < tail; cut++ {
+		dir := shelved(t, "whole", "torn")
+		edit(t, dir, func(b []byte) []byte { return b[:len(b)-cut] })
+		s, entries, found := opened(t, dir, 1<<20)
+		if !slices.Equal(entries, []string{"whole"}) || !strings.Contains(found, fmt.Sprintf("the last %d bytes", tail-cut)) || s.aside() != nil {
+			t.Fatalf("cut by %d: %q, %q, aside %v", cut, entries, found, s.aside())
+		}
+		if err := s.add([]byte("next")); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		if _, entries, found = opened(t, dir, 1<<20); !slices.Equal(entries, []string{"whole", "next"}) || found != "" {
+			t.Fatalf("cut by %d, then the next: %q, %q", cut, entries, found)
+		}
+	}
+}
+
+// TestShelfWithDamage changes each byte of the file: no damage goes unsaid, the damaged file is kept as
+// it is, and no entry is read that was not written.
+func TestShelfWithDamage(t *testing.T) {
+	written := []string{"first", "second", "third"}
+	size := 0
+	for _, entry := range written {
+		size += len(framed([]byte(entry)))
+	}
+	for at := range size {
+		dir := shelved(t, written...)
+		var damaged []byte
+		edit(t, dir, func(b []byte) []byte {
+			b[at] ^= 0x5a
+			damaged = bytes.Clone(b)
+			return b
+		})
+		s, entries, found := opened(t, dir, 1<<20)
+		if len(entries) >= len(written) || !strings.Contains(found, "is damaged from offset") {
+			t.Fatalf("byte %d: %q, %q", at, entries, found)
+		}
+		for _, entry := range entries {
+			if !slices.Contains(written, entry) {
+				t.Fatalf("byte %d: read %q", at, entry)
+			}
+		}
+		aside := s.aside()
+		if len(aside) != 1 || !strings.Contains(found, aside[0]) {
+			t.Fatalf("byte %d: aside %v, said %q", at, aside, found)
+		}
+		if b, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(b, damaged) {
+			t.Fatalf("byte %d: the file aside is not as it was found: %v", at, err)
+		}
+		if err := s.add([]byte("next")); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		if _, again, found := opened(t, dir, 1<<20); !slices.Equal(again, append(entries, "next")) || found != "" {
+			t.Fatalf("byte %d, the next start: %q, %q", at, again, found)
+		}
+	}
+}
+
+func TestShelfIsBounded(t *testing.T) {
+	entry := []byte("twelve bytes")
+	dir := filepath.Join(t.TempDir(), "ingress")
+	s, _, _ := opened(t, dir, 2*int64(len(framed(entry))))
+	for n := range 3 {
+		if err := s.add(entry); (err != nil) != (n == 2) || n == 2 && !errors.Is(err, errShelfFull) {
+			t.Errorf("entry %d: %v", n, err)
+		}
+	}
+	_, ends, err := s.peek(9, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.take(2, ends[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.add(entry); err != nil {
+		t.Errorf("an entry after it was emptied: %v", err)
+	}
+}
+
+// TestShelfThatCannotBeWritten: an entry is not on disk after a failed write or sync, and no later sync
+// hides that.
+func TestShelfThatCannotBeWritten(t *testing.T) {
+	dir := shelved(t, "old")
+	s, _, _ := opened(t, dir, 1<<20)
+	whole := s.file
+	broken, err := os.Open(whole.Name()) // not for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	s.file = broken
+	if err := s.add([]byte("new")); err == nil {
+		t.Error("an entry was added to a file that cannot be written")
+	}
+	if s.file = whole; s.add([]byte("new")) == nil {
+		t.Error("an entry was added although the end of the file is unknown")
+	}
+	if _, _, failed := s.left(); failed == nil {
+		t.Error("the failure does not show")
+	}
+	if entries, _, err := s.peek(9, 1<<20); err != nil || len(entries) != 1 {
+		t.Errorf("%d entries can be taken, %v; want the old one", len(entries), err)
+	}
+}
+
+// TestKeptTooLong: the time of an event moves on only after window and half of the grace, and then never
+// to less than that before the time at which it is produced.
+func TestKeptTooLong(t *testing.T) {
+	route := &rules.Route{Window: time.Hour, Grace: 10 * time.Minute}
+	for waited, want := range map[time.Duration]time.Duration{
+		0: 0, 65 * time.Minute: 0, 66 * time.Minute: time.Minute, 24 * time.Hour: 24*time.Hour - 65*time.Minute, -time.Hour: 0,
+	} {
+		if got := waitedTooLong(route, waited); got != want.Milliseconds() {
+			t.Errorf("after %v the time moves by %d ms, want %d", waited, got, want.Milliseconds())
+		}
+	}
+}
+
+// TestKeptKeyHoldsLaterEventsBack: while an event of a key is kept, later ones go behind it.
+func TestKeptKeyHoldsLaterEventsBack(t *testing.T) {
+	k := &kept{keys: map[dedup.Digest]int{}}
+	a, b := &rules.Derived{Finding: rules.Keyed, Digest: dedup.Digest{1}}, &rules.Derived{Finding: rules.Keyed, Digest: dedup.Digest{2}}
+	without := &rules.Derived{Finding: rules.KeyMissing}
+	for _, d := range []*rules.Derived{a, a, without} {
+		k.count(d, 1)
+	}
+	k.count(a, -1)
+	if !k.has(a) || k.has(b) || k.has(without) {
+		t.Errorf("held back: %v %v %v, want only the kept key", k.has(a), k.has(b), k.has(without))
+	}
+	if k.count(a, -1); k.has(a) || len(k.keys) != 0 {
+		t.Error("a key without kept events is held back")
+	}
+	if (*kept)(nil).has(a) {
+		t.Error("a process that keeps nothing holds a key back")
+	}
+}
+
+// TestShelfSharesSyncs adds at once from several sides: each entry that add returned for is there.
+func TestShelfSharesSyncs(t *testing.T) {
+	dir := shelved(t)
+	s, _, _ := opened(t, dir, 1<<20)
+	var all sync.WaitGroup
+	for n := range 50 {
+		all.Go(func() {
+			if err := s.add(fmt.Append(nil, n)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s.close()
+	_, entries, _ := opened(t, dir, 1<<20)
+	slices.Sort(entries)
+	if len(slices.Compact(entries)) != 50 {
+		t.Errorf("%d entries, want 50", len(entries))
+	}
+}
