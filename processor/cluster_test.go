@@ -385,7 +385,7 @@ func TestFileOfAnIncompleteHoldIsRefused(t *testing.T) {
 
 // TestFileMissesNoEventOfTheIngress: a process of the ingress that has not read the hold yet sends an
 // event while the file is written. Its row may be missing in the file. An event of a transaction that
-// aborts, as of a process that was killed before the hold, is none.
+// aborts does not count: a process that was killed before the hold leaves such a transaction.
 func TestFileMissesNoEventOfTheIngress(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]kgo.TransactionEndTry{"commits": kgo.TryCommit, "aborts": kgo.TryAbort} {
