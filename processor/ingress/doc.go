@@ -28,18 +28,18 @@
 // # Invariants
 //
 // After a 2xx all in-sync replicas have acknowledged the event, or with on_kafka_unavailable:
-// keep the disk has it (front.IngressClient.KeepIn). Without a 2xx
-// the client may retry: the retry is a duplicate. An event without a key may be emitted
-// twice, and so may one that may be forwarded unchecked: its problem has its own type.
+// keep the disk has it (front.IngressClient.KeepIn). Without a 2xx the client may retry: the
+// retry is a duplicate. An event without a key may be emitted twice, and so may one that may
+// be forwarded unchecked: its problem has its own type.
 //
-// Every resource that a client can occupy has a limit: connections,
-// in-flight requests, bytes of bodies and headers, the time to receive a request,
-// to write a response and to keep a connection idle, tracked sources.
+// Every resource that a client can occupy has a limit: connections, in-flight requests, bytes of
+// bodies and headers, the time to receive a request, to write a response and to keep a connection idle.
 // front.IngressClient limits the events that wait for Kafka, and divides them by path.
 //
 // A new connection replaces an idle one (connections), and net/http ends a head within
-// Config.ReadTimeout; a proxy divides the connections among clients. No source and no endpoint can occupy all in-flight requests or
-// all memory of bodies (requestLimits). A request counts between its head and its body.
+// Config.ReadTimeout; a proxy divides the connections among clients. No source and no endpoint can
+// occupy all in-flight requests or all memory of bodies (requestLimits). A request counts between
+// its head and its body.
 //
 // OpenAPI has no handwritten response: openapi_responses.go collects those of the code.
 //
