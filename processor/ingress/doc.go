@@ -52,9 +52,8 @@
 // receive clears the read deadline: net/http would end the wait for the verdict
 // as if the client had disconnected.
 //
-// Every chunked request ends its connection: net/http hides whether Content-Length came too (beginRequest).
-//
-// Outcomes have limits of their own, and so have questions for them: senders that wait
+// Every chunked request ends its connection: net/http hides whether Content-Length came
+// too (beginRequest). Outcomes have limits of their own, and so have questions for them: senders that wait
 // for an outcome must block neither. A location (location.go) is no capability.
 //
 // security.Reloaded has no goroutine: files are read while something needs them.
