@@ -53,7 +53,7 @@ func TestValidate(t *testing.T) {
 		{"a key in place of its path", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = certFile, "-----BEGIN PRIVATE KEY-----" },
 			[]string{"ONCEBUS_INGRESS_TLS_KEY_FILE: contains the file's content"}},
 		{"nothing", func(c *Config) { *c = Config{} }, []string{
-			"ONCEBUS_INGRESS_MAX_REQUESTS: 0 is out of range", "ONCEBUS_INGRESS_MAX_CONNECTIONS: 0", "ONCEBUS_INGRESS_MAX_BODY_BYTES: 0",
+			"ONCEBUS_INGRESS_MAX_REQUESTS: 0 is out of range", "ONCEBUS_INGRESS_MAX_CONNECTIONS: 0", "ONCEBUS_INGRESS_MAX_BODY_BYTES: 0", "ONCEBUS_INGRESS_KEEP_BYTES: 0",
 			"ONCEBUS_INGRESS_MAX_HEADER_BYTES: 0", "ONCEBUS_INGRESS_READ_TIMEOUT: 0s is out of range, want 10ms to 1h0m0s", "ONCEBUS_INGRESS_WRITE_TIMEOUT: 0s",
 			"ONCEBUS_INGRESS_IDLE_TIMEOUT: 0s", "ONCEBUS_INGRESS_DRAIN: 0s",
 		}},
