@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
@@ -186,67 +189,106 @@ func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 }
 
 // deliverSome produces the next kept events, in their order, and takes those from the file that all
-// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate.
+// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate. The
+// others do not wait for one that Kafka refuses.
 func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (delivered int, err error) {
-	entries, ends, err := f.kept.peek(keptRecords, keptBytes)
+	entries, places, err := f.kept.peek(keptRecords, keptBytes)
 	if err != nil {
 		return 0, err
 	}
-	all := make([]delivery, 0, len(entries))
-	for _, entry := range entries {
-		var d delivery
-		if d, err = f.beginKept(at, entry); err != nil {
+	if len(entries) == 0 {
+		f.kept.recall()
+	}
+	all := make([]*delivery, 0, len(entries))
+	for n, entry := range entries {
+		d := &delivery{entry: entry, place: places[n]}
+		if err = f.beginKept(at, d); err != nil {
 			break
 		}
 		all = append(all, d)
 	}
-	for _, d := range all {
-		if failed := d.await(ctx, f); failed != nil {
-			err = errors.Join(failed, err)
-			break
+	var done, passed []span
+	for _, d := range all { // what was begun may be in Kafka, so its result counts also after a failure
+		failed := d.await(ctx, f)
+		if kafka.RefusesRecord(failed) {
+			failed = f.deliverAlone(ctx, at, d)
 		}
-		f.kept.count(&d.derived, -1)
-		delivered++
+		switch {
+		case failed == nil:
+			f.kept.count(&d.derived, -1)
+			done = append(done, d.place)
+		case refusesTopic(failed):
+			passed = append(passed, d.place)
+			fallthrough
+		default:
+			err = cmp.Or(err, failed)
+		}
 	}
-	if delivered > 0 {
-		err = errors.Join(err, f.kept.take(delivered, ends[delivered-1]))
+	f.kept.pass(passed)
+	return len(done) + len(passed), errors.Join(err, f.kept.take(done))
+}
+
+// refusesTopic reports whether an event of another topic may be delivered all the same.
+func refusesTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
+}
+
+// deliverAlone produces a kept event again that Kafka refused in a batch, because any event of the batch may be
+// the reason. One that is refused now too is quarantined.
+func (f *IngressClient) deliverAlone(ctx context.Context, at *clientState, d *delivery) error {
+	if err := f.beginKept(at, d); err != nil {
+		return err
 	}
-	return delivered, err
+	err := d.await(ctx, f)
+	if kafka.RefusesRecord(err) {
+		return f.quarantine(d.entry, err)
+	}
+	return err
+}
+
+// quarantine moves a kept event that no topic takes to a file of its own.
+func (f *IngressClient) quarantine(entry []byte, why error) error {
+	path, err := f.kept.refuse(entry)
+	f.log.Error("a kept event is quarantined: no topic takes it", "error", why, "file", path,
+		"action", "raise the limit of the topic, stop the ingress, and rename the file to "+shelfName)
+	return err
 }
 
 // delivery is a kept event that is being produced.
 type delivery struct {
+	entry   []byte
+	place   span
 	derived rules.Derived
 	await   func(context.Context, *IngressClient) error
 }
 
 // beginKept produces a kept event, with the time that it arrived at. One that no topic takes any more
 // is quarantined.
-func (f *IngressClient) beginKept(at *clientState, entry []byte) (delivery, error) {
+func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	var s Submission
-	if err := json.Unmarshal(entry, &s); err != nil {
-		return delivery{}, err
+	if err := json.Unmarshal(d.entry, &s); err != nil {
+		return err
 	}
-	d := f.derive(&s)
-	if d.Finding == rules.Keyed {
-		d.Time += waitedTooLong(d.Route, time.Since(s.Time))
+	d.derived = f.derive(&s)
+	if d.derived.Finding == rules.Keyed {
+		d.derived.Time += waitedTooLong(d.derived.Route, time.Since(s.Time))
 	}
-	rec := f.record(at, &s, &d, addresses{})
-	if err := fits(at, rec, &s, &d); err != nil {
-		path, failed := f.kept.refuse(entry)
-		f.log.Error("a kept event is quarantined: no topic takes it", "error", err, "file", path,
-			"action", "raise the limit of the topic, stop the ingress, and rename the file to "+shelfName)
-		return delivery{d, func(context.Context, *IngressClient) error { return failed }}, failed
+	rec := f.record(at, &s, &d.derived, addresses{})
+	if err := fits(at, rec, &s, &d.derived); err != nil {
+		failed := f.quarantine(d.entry, err)
+		d.await = func(context.Context, *IngressClient) error { return failed }
+		return failed
 	}
 	sender, sent, err := f.begin(at, s.Path, rec)
-	return delivery{d, func(ctx context.Context, f *IngressClient) error {
+	d.await = func(ctx context.Context, f *IngressClient) error {
 		select {
 		case err := <-sent:
 			return f.sent(sender, rec, err)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}}, err
+	}
+	return err
 }
 
 // waitedTooLong returns by how many ms an event that was kept so long is judged at a later time than

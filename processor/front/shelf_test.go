@@ -73,11 +73,11 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 		}
 	}
 	// Taken entries stay in the file until all are, and it is used again from its start.
-	read, ends, err := s.peek(2, 1<<20)
+	read, places, err := s.peek(2, 1<<20)
 	if err != nil || len(read) != 2 {
 		t.Fatal(read, err)
 	}
-	if err := s.take(2, ends[1]); err != nil {
+	if err := s.take(places[:2]); err != nil {
 		t.Fatal(err)
 	}
 	s.close()
@@ -85,11 +85,11 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 	if len(entries) != 3 {
 		t.Errorf("%d entries after a crash before the last was taken, want all 3", len(entries))
 	}
-	_, ends, err = s.peek(3, 1<<20)
+	_, places, err = s.peek(3, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.take(3, ends[2]); err != nil {
+	if err := s.take(places); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.add([]byte("c")); err != nil {
@@ -172,11 +172,11 @@ func TestShelfIsBounded(t *testing.T) {
 			t.Errorf("entry %d: %v", n, err)
 		}
 	}
-	_, ends, err := s.peek(9, 1<<20)
+	_, places, err := s.peek(9, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.take(2, ends[1]); err != nil {
+	if err := s.take(places[:2]); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.add(entry); err != nil {
@@ -207,6 +207,44 @@ func TestShelfThatCannotBeWritten(t *testing.T) {
 	}
 	if entries, _, err := s.peek(9, 1<<20); err != nil || len(entries) != 1 {
 		t.Errorf("%d entries can be taken, %v; want the old one", len(entries), err)
+	}
+}
+
+// TestShelfTakesBehindAnEntry: an entry that is taken behind one that is not does not come again in the process,
+// and one that is passed over comes again after recall. The file is emptied once all are taken.
+func TestShelfTakesBehindAnEntry(t *testing.T) {
+	dir := shelved(t, "a", "b", "c", "d")
+	s, _, _ := opened(t, dir, 1<<20)
+	next := func(want string) []span {
+		t.Helper()
+		entries, places, err := s.peek(9, 1<<20)
+		if got := string(bytes.Join(entries, nil)); err != nil || got != want {
+			t.Fatalf("the next entries are %q, %v, want %q", got, err, want)
+		}
+		return places
+	}
+	take := func(places ...span) {
+		t.Helper()
+		if err := s.take(places); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := next("abcd")
+	take(all[1])
+	next("acd")
+	s.pass(all[2:3])
+	next("ad")
+	take(all[0])
+	next("d")
+	s.recall()
+	next("cd")
+	if n, size, _ := s.left(); n != 2 || size != all[3].end {
+		t.Errorf("%d entries of %d bytes are left, want 2 of %d", n, size, all[3].end)
+	}
+	take(all[2:]...)
+	next("")
+	if n, size, _ := s.left(); n != 0 || size != 0 || len(s.taken)+len(s.passed) != 0 {
+		t.Errorf("%d entries of %d bytes are left", n, size)
 	}
 }
 

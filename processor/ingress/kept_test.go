@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
@@ -171,6 +173,44 @@ func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("the event was emitted %d times", n)
+	}
+}
+
+// TestKeptEventThatKafkaRefuses: it holds no other one back, and is quarantined. No other one is produced twice.
+func TestKeptEventThatKafkaRefuses(t *testing.T) {
+	t.Parallel()
+	k := keepingBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: keep"))
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	for _, id := range []string{"a", "poison", "b"} {
+		i.kept("/signals", event(id))
+	}
+	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		req := r.(*kmsg.ProduceRequest)
+		topic := &req.Topics[0]
+		if req.TransactionID != nil || !bytes.Contains(topic.Partitions[0].Records, []byte("poison")) {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		partition := kmsg.NewProduceResponseTopicPartition()
+		partition.Partition, partition.ErrorCode = topic.Partitions[0].Partition, kerr.InvalidRecord.Code
+		refused := kmsg.NewProduceResponseTopic()
+		refused.Topic, refused.TopicID, refused.Partitions = topic.Topic, topic.TopicID, append(refused.Partitions, partition)
+		resp.Topics = append(resp.Topics, refused)
+		return resp, nil, true
+	}, kmsg.Produce)
+	k.gone.Store(false)
+	i.delivered()
+	var ids []string
+	for _, r := range k.read("signals.unique", 3) {
+		ids = append(ids, string(r.Value))
+	}
+	if strings.Join(ids, "") != event("before")+event("a")+event("b") {
+		t.Errorf("emitted: %v", ids)
+	}
+	if kept := i.front.Kept(); len(kept.Aside) != 1 || filepath.Base(kept.Aside[0]) != "kept.refused" || kept.Bytes != 0 {
+		t.Errorf("shown as kept: %+v", kept)
 	}
 }
 
