@@ -207,6 +207,8 @@ func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (deliv
 		}
 		all = append(all, d)
 	}
+	ctx, end := outlast(ctx, probeTimeout)
+	defer end()
 	var done, passed []span
 	for _, d := range all { // what was begun may be in Kafka, so its result counts also after a failure
 		failed := d.await(ctx, f)
@@ -226,6 +228,17 @@ func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (deliv
 	}
 	f.kept.pass(passed)
 	return len(done) + len(passed), errors.Join(err, f.kept.take(done))
+}
+
+// outlast returns a context that is done so long after ctx: at a stop, what was sent is mostly acknowledged by then,
+// and is not sent again by the next process.
+func outlast(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(bound, end) })
+	return longer, func() {
+		unhook()
+		end()
+	}
 }
 
 // refusesTopic reports whether an event of another topic may be delivered all the same.

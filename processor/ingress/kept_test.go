@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -211,6 +212,36 @@ func TestKeptEventThatKafkaRefuses(t *testing.T) {
 	}
 	if kept := i.front.Kept(); len(kept.Aside) != 1 || filepath.Base(kept.Aside[0]) != "kept.refused" || kept.Bytes != 0 {
 		t.Errorf("shown as kept: %+v", kept)
+	}
+}
+
+// TestStopDuringDelivery: a stop waits for the acknowledgement of a kept event that was sent, so that the next
+// process does not send it again.
+func TestStopDuringDelivery(t *testing.T) {
+	t.Parallel()
+	k := keepingBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: keep"))
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	i.kept("/signals", event("a"))
+	stopped := make(chan struct{})
+	var once sync.Once
+	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if r.(*kmsg.ProduceRequest).TransactionID == nil {
+			once.Do(func() {
+				go func() {
+					defer close(stopped)
+					i.stopFront()
+				}()
+				<-time.After(100 * time.Millisecond) // the stop has begun
+			})
+		}
+		return nil, nil, false
+	}, kmsg.Produce)
+	k.gone.Store(false)
+	<-stopped
+	if n := i.front.KeptEvents(); n != 0 {
+		t.Errorf("%d events are kept after the stop", n)
 	}
 }
 
