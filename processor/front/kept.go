@@ -284,7 +284,7 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	}
 	d.derived = f.derive(&s)
 	if d.derived.Finding == rules.Keyed {
-		d.derived.Time += waitedTooLong(d.derived.Route, time.Since(s.Time))
+		d.derived.Time = judgedAt(d.derived.Route, d.derived.Time, s.Time, time.Now())
 	}
 	rec := f.record(at, &s, &d.derived, addresses{})
 	if err := fits(at, rec, &s, &d.derived); err != nil {
@@ -304,9 +304,13 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	return err
 }
 
-// waitedTooLong returns by how many ms an event that was kept so long is judged at a later time than
-// its own. Stream time has gone on since, because of events that came after Kafka was back. After the
-// window and half of the grace the event would be late soon, and its key's row may be gone.
-func waitedTooLong(route *rules.Route, waited time.Duration) int64 {
-	return max(0, waited-route.Window-route.Grace/2).Milliseconds()
+// judgedAt returns the time with which an event is judged, in ms; own is its own. Stream time has gone on while it
+// was kept, because of events that came after Kafka was back. An event that was in time when it arrived is judged
+// at most a window and half of the grace before now: with an earlier time it would be late soon, and its key's row
+// may be gone.
+func judgedAt(route *rules.Route, own int64, arrived, now time.Time) int64 {
+	if own < arrived.Add(-route.Window-route.Grace).UnixMilli() {
+		return own // it was late without the outage
+	}
+	return max(own, now.Add(-route.Window-route.Grace/2).UnixMilli())
 }

@@ -248,15 +248,24 @@ func TestShelfTakesBehindAnEntry(t *testing.T) {
 	}
 }
 
-// TestKeptTooLong: the time of an event moves on only after window and half of the grace, and then never
-// to less than that before the time at which it is produced.
+// TestKeptTooLong: an event that was in time when it arrived is judged at most a window and half of the grace before
+// now. Others, and those that are not that old, keep their own time.
 func TestKeptTooLong(t *testing.T) {
 	route := &rules.Route{Window: time.Hour, Grace: 10 * time.Minute}
-	for waited, want := range map[time.Duration]time.Duration{
-		0: 0, 65 * time.Minute: 0, 66 * time.Minute: time.Minute, 24 * time.Hour: 24*time.Hour - 65*time.Minute, -time.Hour: 0,
+	now := time.UnixMilli(1e12)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	for _, c := range []struct{ own, arrived, want time.Duration }{ // before now
+		{0, 0, 0},
+		{65 * time.Minute, 65 * time.Minute, 65 * time.Minute},
+		{66 * time.Minute, 66 * time.Minute, 65 * time.Minute},
+		{24 * time.Hour, 24 * time.Hour, 65 * time.Minute},
+		{69 * time.Minute, time.Minute, 65 * time.Minute},                              // in time, and late before long
+		{24*time.Hour + 70*time.Minute, 24 * time.Hour, 65 * time.Minute},              // in time when it arrived
+		{24*time.Hour + 71*time.Minute, 24 * time.Hour, 24*time.Hour + 71*time.Minute}, // late when it arrived
+		{-time.Hour, time.Minute, -time.Hour},                                          // of the future
 	} {
-		if got := waitedTooLong(route, waited); got != want.Milliseconds() {
-			t.Errorf("after %v the time moves by %d ms, want %d", waited, got, want.Milliseconds())
+		if got := judgedAt(route, ago(c.own), now.Add(-c.arrived), now); got != ago(c.want) {
+			t.Errorf("an event of %v ago that arrived %v ago is judged at %d ms, want %v ago", c.own, c.arrived, got, c.want)
 		}
 	}
 }

@@ -34,7 +34,7 @@ var answerList = []mutant{
 	{
 		name:     "kept-event-is-late",
 		does:     "an event that was kept for longer than its window and grace is a dead letter",
-		edits:    []edit{{"processor/front/kept.go", "d.derived.Time += waitedTooLong(", "d.derived.Time += 0 * waitedTooLong("}},
+		edits:    []edit{{"processor/front/kept.go", "d.derived.Time = judgedAt(", "_ = judgedAt("}},
 		aims:     inIngress("^TestKeptLongerThanTheWindow$"),
 		notInSim: noKept,
 	},
