@@ -175,8 +175,8 @@ func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
 func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 	for ctx.Err() == nil {
 		delivered := 0
-		var err error
-		if f.Ready() == nil && f.holds.InForce() == nil {
+		err := f.kept.heal()
+		if err == nil && f.Ready() == nil && f.holds.InForce() == nil {
 			delivered, err = f.deliverSome(ctx, at)
 		}
 		if err != nil && ctx.Err() == nil {

@@ -32,6 +32,7 @@ type shelf struct {
 	dir  string
 	most int64
 	lock *os.File
+	sync func(*os.File) error // (*os.File).Sync, unless a test replaces it
 
 	mu      sync.Mutex
 	file    *os.File
@@ -66,7 +67,7 @@ func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, "", err
 	}
-	s = &shelf{dir: dir, most: most, taken: map[int64]int64{}, passed: map[int64]int64{}}
+	s = &shelf{dir: dir, most: most, sync: (*os.File).Sync, taken: map[int64]int64{}, passed: map[int64]int64{}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -212,7 +213,7 @@ func (s *shelf) add(entry []byte) error {
 	if failed != nil {
 		return failed
 	}
-	if err := s.file.Sync(); err != nil {
+	if err := s.sync(s.file); err != nil {
 		// The kernel may forget what it could not write, so another sync would prove nothing.
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -295,14 +296,30 @@ func (s *shelf) take(places []span) error {
 		delete(s.taken, s.next)
 		s.next = end
 	}
-	if s.next < s.size || len(places) == 0 {
+	return s.empty()
+}
+
+// heal empties a file that has no entry left, after a failure. It is used again then.
+func (s *shelf) heal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
 		return nil
 	}
-	if err := errors.Join(s.file.Truncate(0), s.file.Sync()); err != nil {
+	return s.empty()
+}
+
+// empty empties the file once all of it was taken. The caller has locked the shelf.
+func (s *shelf) empty() error {
+	if s.next < s.size || s.size == 0 && s.failed == nil {
+		return nil
+	}
+	if err := s.file.Truncate(0); err != nil {
 		return err // the entries are read again after a restart
 	}
-	s.size, s.next, s.failed = 0, 0, nil
-	return nil
+	s.size, s.next = 0, 0 // also if the sync fails: a later entry must not be behind a hole
+	s.failed = s.sync(s.file)
+	return s.failed
 }
 
 // left returns how many entries were not taken, and the bytes of the file.

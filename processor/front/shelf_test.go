@@ -248,6 +248,52 @@ func TestShelfTakesBehindAnEntry(t *testing.T) {
 	}
 }
 
+// TestShelfThatCannotBeSynced: a file that was emptied without a sync takes entries again after heal, and they begin
+// at its start.
+func TestShelfThatCannotBeSynced(t *testing.T) {
+	dir := shelved(t, "old")
+	s, _, _ := opened(t, dir, 1<<20)
+	_, places, err := s.peek(9, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sync = func(*os.File) error { return errors.New("no sync") }
+	if s.take(places) == nil || s.heal() == nil || s.add([]byte("early")) == nil {
+		t.Error("the failure does not show")
+	}
+	s.sync = (*os.File).Sync
+	if err := errors.Join(s.heal(), s.add([]byte("new"))); err != nil {
+		t.Error(err)
+	}
+	if _, _, failed := s.left(); failed != nil {
+		t.Error("the failure stays:", failed)
+	}
+	s.close()
+	if _, entries, found := opened(t, dir, 1<<20); !slices.Equal(entries, []string{"new"}) || found != "" {
+		t.Errorf("entries %q, found %q; want new", entries, found)
+	}
+}
+
+// TestShelfThatFailedWhileEmpty: an empty file whose end became unknown is used again after heal.
+func TestShelfThatFailedWhileEmpty(t *testing.T) {
+	dir := shelved(t)
+	s, _, _ := opened(t, dir, 1<<20)
+	whole := s.file
+	broken, err := os.Open(whole.Name()) // not for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	s.file = broken
+	if s.add([]byte("lost")) == nil || s.heal() == nil {
+		t.Error("the failure does not show")
+	}
+	s.file = whole
+	if err := errors.Join(s.heal(), s.add([]byte("new"))); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKeptTooLong: an event that was in time when it arrived is judged at most a window and half of the grace before
 // now. Others, and those that are not that old, keep their own time.
 func TestKeptTooLong(t *testing.T) {
