@@ -263,7 +263,7 @@ func (f *IngressClient) deliverAlone(ctx context.Context, at *clientState, d *de
 func (f *IngressClient) quarantine(entry []byte, why error) error {
 	path, err := f.kept.refuse(entry)
 	f.log.Error("a kept event is quarantined: no topic takes it", "error", why, "file", path,
-		"action", "raise the limit of the topic, stop the ingress, and rename the file to "+shelfName)
+		"action", "find out why no topic takes it, stop the ingress, append the file to "+shelfName+" (cat "+refusedName+" >> "+shelfName+"), and remove it")
 	return err
 }
 

@@ -248,6 +248,25 @@ func TestShelfTakesBehindAnEntry(t *testing.T) {
 	}
 }
 
+// TestRefusedEntriesComeBack: the file of refused entries can be appended to the one of kept ones, as the log says.
+func TestRefusedEntriesComeBack(t *testing.T) {
+	dir := shelved(t, "kept")
+	s, _, _ := opened(t, dir, 1<<20)
+	path, err := s.refuse([]byte("refused"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	refused, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(t, dir, func(b []byte) []byte { return append(b, refused...) })
+	if _, entries, found := opened(t, dir, 1<<20); !slices.Equal(entries, []string{"kept", "refused"}) || found != "" {
+		t.Errorf("entries %q, found %q", entries, found)
+	}
+}
+
 // TestShelfThatCannotBeSynced: a file that was emptied without a sync takes entries again after heal, and they begin
 // at its start.
 func TestShelfThatCannotBeSynced(t *testing.T) {
