@@ -21,7 +21,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// keptDir is where the kept events are, in the directory of the process's state.
+// keptDir has a directory for each app with its kept events, in the directory of the process's state.
 const keptDir = "ingress"
 
 // keptRecords and keptBytes bound what is delivered at a time, so that kept events leave the
@@ -42,7 +42,7 @@ type kept struct {
 // before Run.
 func (f *IngressClient) KeepIn(dir string, most int) error {
 	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
-	dir = filepath.Join(dir, keptDir)
+	dir = filepath.Join(dir, keptDir, f.cfg.AppID)
 	if _, err := os.Lstat(filepath.Join(dir, shelfName)); !keeps && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -98,7 +98,7 @@ func TestKeptUntilKafkaIsBack(t *testing.T) {
 		t.Errorf("emitted: %v, want each once, in their order", ids)
 	}
 	next.post("/signals", event("a")).problem(t, "a copy later", "duplicate", http.StatusConflict)
-	if info, err := os.Stat(filepath.Join(k.keepIn, "ingress", "kept")); err != nil || info.Size() != 0 {
+	if info, err := os.Stat(filepath.Join(k.keepIn, "ingress", k.config("ingress").AppID, "kept")); err != nil || info.Size() != 0 {
 		t.Errorf("the file is not emptied: %v, %v", info, err)
 	}
 }
