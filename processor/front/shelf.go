@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -64,7 +65,7 @@ var (
 // openShelf opens the file in a directory, which no other process may use, and calls each for its
 // entries. found says what was wrong with the file.
 func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found string, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, "", err
 	}
 	s = &shelf{dir: dir, most: most, sync: (*os.File).Sync, taken: map[int64]int64{}, passed: map[int64]int64{}}
@@ -151,6 +152,23 @@ func (s *shelf) replace(whole [][2]int64, aside string) error {
 		return err
 	}
 	return os.Rename(fresh.Name(), old.Name())
+}
+
+// makeDir makes a directory and those above it that are missing, so that their names outlive a crash of the machine.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	above := filepath.Dir(dir)
+	if above != dir {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(above)
 }
 
 // syncDir makes the names in a directory outlive a crash of the machine.

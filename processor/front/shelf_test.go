@@ -101,6 +101,23 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 	}
 }
 
+// TestShelfMakesItsDirectories: those above it too, for this user only. A file in their place is a failure.
+func TestShelfMakesItsDirectories(t *testing.T) {
+	above := t.TempDir()
+	opened(t, filepath.Join(above, "a", "b", "c"), 1<<20)
+	for _, name := range []string{"a", "a/b", "a/b/c"} {
+		if info, err := os.Stat(filepath.Join(above, name)); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(above, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openShelf(filepath.Join(above, "file", "a"), 1<<20, func([]byte) {}); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+}
+
 // TestShelfWithATornTail cuts the last entry off at each of its bytes: those before it are whole.
 func TestShelfWithATornTail(t *testing.T) {
 	tail := len(framed([]byte("torn")))
