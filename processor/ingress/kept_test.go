@@ -145,10 +145,10 @@ func TestKeptIsBounded(t *testing.T) {
 }
 
 // TestKeptWhenTheAcknowledgementIsLost: a broker that answers no produce request may have the event. It is
-// kept too, and at most it is a duplicate; but not one without a key, which would be emitted twice.
+// kept too, and at most it is a duplicate; but not one without a key, or an invalid one, which would come out twice.
 func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
-	routes := strings.Replace(withHTTP("timeout: 1s", "on_kafka_unavailable: keep"), "    output:", "    on_missing_key: forward\n    output:", 1)
+	routes := strings.Replace(withHTTP("timeout: 1s", "on_kafka_unavailable: keep", "responses: {invalid: {status: 202}}"), "    output:", "    on_missing_key: forward\n    output:", 1)
 	k := keepingBench(t, routes)
 	i := k.serve(nil)
 	i.warm("/signals", event("before"))
@@ -160,6 +160,7 @@ func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	i.kept("/signals", event("a"))
 	i.kept("/signals", event("a")) // at once: the first one is kept
 	i.post("/signals", `{"n":1}`).problem(t, "without a key", "kafka-unavailable", http.StatusServiceUnavailable)
+	i.post("/signals", `not JSON`).problem(t, "invalid", "kafka-unavailable", http.StatusServiceUnavailable)
 	if n := i.front.KeptEvents(); n != 2 {
 		t.Errorf("%d events are kept before an acknowledgement, want both", n)
 	}
