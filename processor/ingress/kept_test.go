@@ -39,6 +39,26 @@ func (k *keeping) away(i *instance) {
 	k.wait("the client to notice", func() bool { return i.front.Ready() != nil })
 }
 
+// refuse makes the broker refuse batches of the ingress with a text, until the result is called.
+func (k *keeping) refuse(marker string, why *kerr.Error) (end func()) {
+	var ended atomic.Bool
+	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		req := r.(*kmsg.ProduceRequest)
+		topic := &req.Topics[0]
+		if ended.Load() || req.TransactionID != nil || !bytes.Contains(topic.Partitions[0].Records, []byte(marker)) {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		partition := kmsg.NewProduceResponseTopicPartition()
+		partition.Partition, partition.ErrorCode = topic.Partitions[0].Partition, why.Code
+		refused := kmsg.NewProduceResponseTopic()
+		refused.Topic, refused.TopicID, refused.Partitions = topic.Topic, topic.TopicID, append(refused.Partitions, partition)
+		resp.Topics = append(resp.Topics, refused)
+		return resp, nil, true
+	}, kmsg.Produce)
+	return func() { ended.Store(true) }
+}
+
 // kept posts an event that is answered unchecked.
 func (i *instance) kept(path, body string) {
 	i.b.t.Helper()
@@ -188,20 +208,7 @@ func TestKeptEventThatKafkaRefuses(t *testing.T) {
 	for _, id := range []string{"a", "poison", "b"} {
 		i.kept("/signals", event(id))
 	}
-	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
-		req := r.(*kmsg.ProduceRequest)
-		topic := &req.Topics[0]
-		if req.TransactionID != nil || !bytes.Contains(topic.Partitions[0].Records, []byte("poison")) {
-			return nil, nil, false
-		}
-		resp := req.ResponseKind().(*kmsg.ProduceResponse)
-		partition := kmsg.NewProduceResponseTopicPartition()
-		partition.Partition, partition.ErrorCode = topic.Partitions[0].Partition, kerr.InvalidRecord.Code
-		refused := kmsg.NewProduceResponseTopic()
-		refused.Topic, refused.TopicID, refused.Partitions = topic.Topic, topic.TopicID, append(refused.Partitions, partition)
-		resp.Topics = append(resp.Topics, refused)
-		return resp, nil, true
-	}, kmsg.Produce)
+	k.refuse("poison", kerr.InvalidRecord)
 	k.gone.Store(false)
 	i.delivered()
 	var ids []string
@@ -212,6 +219,32 @@ func TestKeptEventThatKafkaRefuses(t *testing.T) {
 		t.Errorf("emitted: %v", ids)
 	}
 	if kept := i.front.Kept(); len(kept.Aside) != 1 || filepath.Base(kept.Aside[0]) != "kept.refused" || kept.Bytes != 0 {
+		t.Errorf("shown as kept: %+v", kept)
+	}
+}
+
+// TestKeptEventOfADeniedTopic: it stays kept, and the events of other topics do not wait for it.
+func TestKeptEventOfADeniedTopic(t *testing.T) {
+	t.Parallel()
+	routes := strings.Replace(withHTTP("timeout: 50s", "on_kafka_unavailable: keep"), "    output:", "    on_missing_key: forward\n    output:", 1)
+	k := keepingBench(t, routes)
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	i.post("/signals", `{"n":1}`) // goes to the input topic
+	i.kept("/signals", event("a"))
+	end := k.refuse(`{"n":1}`, kerr.TopicAuthorizationFailed)
+	k.gone.Store(false)
+	if all := k.read("signals.unique", 2); string(all[1].Value) != event("a") {
+		t.Errorf("emitted: %s", all[1].Value)
+	}
+	k.wait("one event to be left", func() bool { return i.front.KeptEvents() == 1 })
+	end()
+	i.delivered()
+	if all := k.read("signals.unique", 3); string(all[2].Value) != `{"n":1}` {
+		t.Errorf("emitted: %s", all[2].Value)
+	}
+	if kept := i.front.Kept(); len(kept.Aside) != 0 || kept.Bytes != 0 {
 		t.Errorf("shown as kept: %+v", kept)
 	}
 }
