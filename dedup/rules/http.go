@@ -269,6 +269,9 @@ func (d *decoder) validateHTTP(r *draft) {
 	if h.Keep && r.Prepartitioned {
 		d.failHTTP(r, "on_kafka_unavailable", "keep is for routes that are not prepartitioned: an event that waited is in its partition behind later ones, and is late there")
 	}
+	if h.Keep && r.Grace == 0 {
+		d.failHTTP(r, "on_kafka_unavailable", "keep needs a grace: without one an event that waited is late as soon as another one is judged")
+	}
 	d.validateCarried(r)
 	d.validateBodies(r)
 	d.validateAnswer(r)

@@ -203,6 +203,8 @@ func TestMistakesInHTTP(t *testing.T) {
 
 		{"kept of a prepartitioned route", route("topics: [in], prepartitioned: true, key: [raw]", "path: /a, on_kafka_unavailable: keep, "+signature),
 			".on_kafka_unavailable: keep is for routes that are not prepartitioned: an event that waited is in its partition behind later ones, and is late there"},
+		{"kept without a grace", route("topics: [in], grace: 0s, key: [raw]", "path: /a, on_kafka_unavailable: keep, "+signature),
+			".on_kafka_unavailable: keep needs a grace: without one an event that waited is late as soon as another one is judged"},
 		{"prepartitioned by the record key", route("topics: [in], prepartitioned: true, key: [raw, record_key]", "path: /a, "+signature),
 			": an HTTP request has no record key, which selects the partition of a prepartitioned route: take record_key out of key, or leave prepartitioned out"},
 		{"only the record key", route("topics: [in], key: [record_key]", "path: /a, "+signature), ": an HTTP request has no record key: add a source that yields a key"},

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,12 +14,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
 )
 
-// keptDir is where the kept events are, in the directory of the process's state.
+// keptDir has a directory for each app with its kept events, in the directory of the process's state.
 const keptDir = "ingress"
 
 // keptRecords and keptBytes bound what is delivered at a time, so that kept events leave the
@@ -39,7 +42,7 @@ type kept struct {
 // before Run.
 func (f *IngressClient) KeepIn(dir string, most int) error {
 	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
-	dir = filepath.Join(dir, keptDir)
+	dir = filepath.Join(dir, keptDir, f.cfg.AppID)
 	if _, err := os.Lstat(filepath.Join(dir, shelfName)); !keeps && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -172,8 +175,8 @@ func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
 func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 	for ctx.Err() == nil {
 		delivered := 0
-		var err error
-		if f.Ready() == nil && f.holds.InForce() == nil {
+		err := f.kept.heal()
+		if err == nil && f.Ready() == nil && f.holds.InForce() == nil {
 			delivered, err = f.deliverSome(ctx, at)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -186,72 +189,128 @@ func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 }
 
 // deliverSome produces the next kept events, in their order, and takes those from the file that all
-// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate.
+// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate. The
+// others do not wait for one that Kafka refuses.
 func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (delivered int, err error) {
-	entries, ends, err := f.kept.peek(keptRecords, keptBytes)
+	entries, places, err := f.kept.peek(keptRecords, keptBytes)
 	if err != nil {
 		return 0, err
 	}
-	all := make([]delivery, 0, len(entries))
-	for _, entry := range entries {
-		var d delivery
-		if d, err = f.beginKept(at, entry); err != nil {
+	if len(entries) == 0 {
+		f.kept.recall()
+	}
+	all := make([]*delivery, 0, len(entries))
+	for n, entry := range entries {
+		d := &delivery{entry: entry, place: places[n]}
+		if err = f.beginKept(at, d); err != nil {
 			break
 		}
 		all = append(all, d)
 	}
-	for _, d := range all {
-		if failed := d.await(ctx, f); failed != nil {
-			err = errors.Join(failed, err)
-			break
+	ctx, end := outlast(ctx, probeTimeout)
+	defer end()
+	var done, passed []span
+	for _, d := range all { // what was begun may be in Kafka, so its result counts also after a failure
+		failed := d.await(ctx, f)
+		if kafka.RefusesRecord(failed) {
+			failed = f.deliverAlone(ctx, at, d)
 		}
-		f.kept.count(&d.derived, -1)
-		delivered++
+		switch {
+		case failed == nil:
+			f.kept.count(&d.derived, -1)
+			done = append(done, d.place)
+		case refusesTopic(failed):
+			passed = append(passed, d.place)
+			fallthrough
+		default:
+			err = cmp.Or(err, failed)
+		}
 	}
-	if delivered > 0 {
-		err = errors.Join(err, f.kept.take(delivered, ends[delivered-1]))
+	f.kept.pass(passed)
+	return len(done) + len(passed), errors.Join(err, f.kept.take(done))
+}
+
+// outlast returns a context that is done so long after ctx: at a stop, what was sent is mostly acknowledged by then,
+// and is not sent again by the next process.
+func outlast(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(bound, end) })
+	return longer, func() {
+		unhook()
+		end()
 	}
-	return delivered, err
+}
+
+// refusesTopic reports whether an event of another topic may be delivered all the same.
+func refusesTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
+}
+
+// deliverAlone produces a kept event again that Kafka refused in a batch, because any event of the batch may be
+// the reason. One that is refused now too is quarantined.
+func (f *IngressClient) deliverAlone(ctx context.Context, at *clientState, d *delivery) error {
+	if err := f.beginKept(at, d); err != nil {
+		return err
+	}
+	err := d.await(ctx, f)
+	if kafka.RefusesRecord(err) {
+		return f.quarantine(d.entry, err)
+	}
+	return err
+}
+
+// quarantine moves a kept event that no topic takes to a file of its own.
+func (f *IngressClient) quarantine(entry []byte, why error) error {
+	path, err := f.kept.refuse(entry)
+	f.log.Error("a kept event is quarantined: no topic takes it", "error", why, "file", path,
+		"action", "find out why no topic takes it, stop the ingress, append the file to "+shelfName+" (cat "+refusedName+" >> "+shelfName+"), and remove it")
+	return err
 }
 
 // delivery is a kept event that is being produced.
 type delivery struct {
+	entry   []byte
+	place   span
 	derived rules.Derived
 	await   func(context.Context, *IngressClient) error
 }
 
 // beginKept produces a kept event, with the time that it arrived at. One that no topic takes any more
 // is quarantined.
-func (f *IngressClient) beginKept(at *clientState, entry []byte) (delivery, error) {
+func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	var s Submission
-	if err := json.Unmarshal(entry, &s); err != nil {
-		return delivery{}, err
+	if err := json.Unmarshal(d.entry, &s); err != nil {
+		return err
 	}
-	d := f.derive(&s)
-	if d.Finding == rules.Keyed {
-		d.Time += waitedTooLong(d.Route, time.Since(s.Time))
+	d.derived = f.derive(&s)
+	if d.derived.Finding == rules.Keyed {
+		d.derived.Time = judgedAt(d.derived.Route, d.derived.Time, s.Time, time.Now())
 	}
-	rec := f.record(at, &s, &d, addresses{})
-	if err := fits(at, rec, &s, &d); err != nil {
-		path, failed := f.kept.refuse(entry)
-		f.log.Error("a kept event is quarantined: no topic takes it", "error", err, "file", path,
-			"action", "raise the limit of the topic, stop the ingress, and rename the file to "+shelfName)
-		return delivery{d, func(context.Context, *IngressClient) error { return failed }}, failed
+	rec := f.record(at, &s, &d.derived, addresses{})
+	if err := fits(at, rec, &s, &d.derived); err != nil {
+		failed := f.quarantine(d.entry, err)
+		d.await = func(context.Context, *IngressClient) error { return failed }
+		return failed
 	}
 	sender, sent, err := f.begin(at, s.Path, rec)
-	return delivery{d, func(ctx context.Context, f *IngressClient) error {
+	d.await = func(ctx context.Context, f *IngressClient) error {
 		select {
 		case err := <-sent:
 			return f.sent(sender, rec, err)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}}, err
+	}
+	return err
 }
 
-// waitedTooLong returns by how many ms an event that was kept so long is judged at a later time than
-// its own. Stream time has gone on since, because of events that came after Kafka was back. After the
-// window and half of the grace the event would be late soon, and its key's row may be gone.
-func waitedTooLong(route *rules.Route, waited time.Duration) int64 {
-	return max(0, waited-route.Window-route.Grace/2).Milliseconds()
+// judgedAt returns the time with which an event is judged, in ms; own is its own. Stream time has gone on while it
+// was kept, because of events that came after Kafka was back. An event that was in time when it arrived is judged
+// at most a window and half of the grace before now: with an earlier time it would be late soon, and its key's row
+// may be gone.
+func judgedAt(route *rules.Route, own int64, arrived, now time.Time) int64 {
+	if own < arrived.Add(-route.Window-route.Grace).UnixMilli() {
+		return own // it was late without the outage
+	}
+	return max(own, now.Add(-route.Window-route.Grace/2).UnixMilli())
 }

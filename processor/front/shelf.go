@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,18 +33,24 @@ type shelf struct {
 	dir  string
 	most int64
 	lock *os.File
+	sync func(*os.File) error // (*os.File).Sync, unless a test replaces it
 
 	mu      sync.Mutex
 	file    *os.File
-	size    int64  // of the entries, in bytes
-	next    int64  // where the entries begin that were not taken
-	entries int    // that were not taken
-	written uint64 // entries since the process began
-	failed  error  // why the end of the file is unknown; nil once it was emptied
+	size    int64           // of the entries, in bytes
+	next    int64           // where the entries begin that were not taken
+	taken   map[int64]int64 // behind next: where entries that were taken begin and end
+	passed  map[int64]int64 // behind next: the same of entries that peek leaves out for now
+	entries int             // that were not taken
+	written uint64          // entries since the process began
+	failed  error           // why the end of the file is unknown; nil once it was emptied
 
 	syncing sync.Mutex
 	synced  uint64 // of written; those who wait for one sync share it
 }
+
+// A span is where an entry begins and ends in the file.
+type span struct{ at, end int64 }
 
 const entryHead = 12
 
@@ -58,10 +65,10 @@ var (
 // openShelf opens the file in a directory, which no other process may use, and calls each for its
 // entries. found says what was wrong with the file.
 func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found string, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, "", err
 	}
-	s = &shelf{dir: dir, most: most}
+	s = &shelf{dir: dir, most: most, sync: (*os.File).Sync, taken: map[int64]int64{}, passed: map[int64]int64{}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -147,6 +154,23 @@ func (s *shelf) replace(whole [][2]int64, aside string) error {
 	return os.Rename(fresh.Name(), old.Name())
 }
 
+// makeDir makes a directory and those above it that are missing, so that their names outlive a crash of the machine.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	above := filepath.Dir(dir)
+	if above != dir {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(above)
+}
+
 // syncDir makes the names in a directory outlive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
@@ -207,7 +231,7 @@ func (s *shelf) add(entry []byte) error {
 	if failed != nil {
 		return failed
 	}
-	if err := s.file.Sync(); err != nil {
+	if err := s.sync(s.file); err != nil {
 		// The kernel may forget what it could not write, so another sync would prove nothing.
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -240,34 +264,80 @@ func (s *shelf) write(entry []byte) (uint64, error) {
 	return s.written, nil
 }
 
-// peek returns the next entries, at most so many and some of so many bytes together, and where each ends.
-func (s *shelf) peek(most, bytes int) (entries [][]byte, ends []int64, err error) {
+// peek returns the next entries, at most so many and some of so many bytes together, and where they
+// are. It leaves out those that were taken or passed over.
+func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for at := s.next; at < s.size && len(entries) < most && at-s.next < int64(bytes); {
+	for at, read := s.next, int64(0); at < s.size && len(entries) < most && read < int64(bytes); {
+		if end := max(s.taken[at], s.passed[at]); end > 0 {
+			at = end
+			continue
+		}
 		entry, end, err := s.read(at, s.size)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s at offset %d: %w", s.file.Name(), at, err)
 		}
-		entries, ends, at = append(entries, entry), append(ends, end), end
+		entries, places = append(entries, entry), append(places, span{at, end})
+		read, at = read+end-at, end
 	}
-	return entries, ends, nil
+	return entries, places, nil
 }
 
-// take removes the next entries, n of them, up to an offset. The file is emptied after the last one.
-func (s *shelf) take(n int, end int64) error {
+// pass makes peek leave entries out until recall.
+func (s *shelf) pass(places []span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next = end
-	s.entries -= n
-	if s.next < s.size {
+	for _, p := range places {
+		s.passed[p.at] = p.end
+	}
+}
+
+// recall ends what pass began.
+func (s *shelf) recall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.passed)
+}
+
+// take removes entries. This process does not see them again. The file is emptied after its last one,
+// so the next process sees them if others are left.
+func (s *shelf) take(places []span) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range places {
+		s.taken[p.at] = p.end
+	}
+	s.entries -= len(places)
+	for s.taken[s.next] > 0 {
+		end := s.taken[s.next]
+		delete(s.taken, s.next)
+		s.next = end
+	}
+	return s.empty()
+}
+
+// heal empties a file that has no entry left, after a failure. It is used again then.
+func (s *shelf) heal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
 		return nil
 	}
-	if err := errors.Join(s.file.Truncate(0), s.file.Sync()); err != nil {
+	return s.empty()
+}
+
+// empty empties the file once all of it was taken. The caller has locked the shelf.
+func (s *shelf) empty() error {
+	if s.next < s.size || s.size == 0 && s.failed == nil {
+		return nil
+	}
+	if err := s.file.Truncate(0); err != nil {
 		return err // the entries are read again after a restart
 	}
-	s.size, s.next, s.failed = 0, 0, nil
-	return nil
+	s.size, s.next = 0, 0 // also if the sync fails: a later entry must not be behind a hole
+	s.failed = s.sync(s.file)
+	return s.failed
 }
 
 // left returns how many entries were not taken, and the bytes of the file.

@@ -73,11 +73,11 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 		}
 	}
 	// Taken entries stay in the file until all are, and it is used again from its start.
-	read, ends, err := s.peek(2, 1<<20)
+	read, places, err := s.peek(2, 1<<20)
 	if err != nil || len(read) != 2 {
 		t.Fatal(read, err)
 	}
-	if err := s.take(2, ends[1]); err != nil {
+	if err := s.take(places[:2]); err != nil {
 		t.Fatal(err)
 	}
 	s.close()
@@ -85,11 +85,11 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 	if len(entries) != 3 {
 		t.Errorf("%d entries after a crash before the last was taken, want all 3", len(entries))
 	}
-	_, ends, err = s.peek(3, 1<<20)
+	_, places, err = s.peek(3, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.take(3, ends[2]); err != nil {
+	if err := s.take(places); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.add([]byte("c")); err != nil {
@@ -98,6 +98,23 @@ func TestShelfOutlivesTheProcess(t *testing.T) {
 	s.close()
 	if _, entries, _ = opened(t, dir, 1<<20); !slices.Equal(entries, []string{"c"}) {
 		t.Errorf("entries %q after the file was emptied, want c", entries)
+	}
+}
+
+// TestShelfMakesItsDirectories: those above it too, for this user only. A file in their place is a failure.
+func TestShelfMakesItsDirectories(t *testing.T) {
+	above := t.TempDir()
+	opened(t, filepath.Join(above, "a", "b", "c"), 1<<20)
+	for _, name := range []string{"a", "a/b", "a/b/c"} {
+		if info, err := os.Stat(filepath.Join(above, name)); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(above, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openShelf(filepath.Join(above, "file", "a"), 1<<20, func([]byte) {}); err == nil {
+		t.Error("a file was taken for a directory")
 	}
 }
 
@@ -172,11 +189,11 @@ func TestShelfIsBounded(t *testing.T) {
 			t.Errorf("entry %d: %v", n, err)
 		}
 	}
-	_, ends, err := s.peek(9, 1<<20)
+	_, places, err := s.peek(9, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.take(2, ends[1]); err != nil {
+	if err := s.take(places[:2]); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.add(entry); err != nil {
@@ -210,15 +227,127 @@ func TestShelfThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestKeptTooLong: the time of an event moves on only after window and half of the grace, and then never
-// to less than that before the time at which it is produced.
+// TestShelfTakesBehindAnEntry: an entry that is taken behind one that is not does not come again in the process,
+// and one that is passed over comes again after recall. The file is emptied once all are taken.
+func TestShelfTakesBehindAnEntry(t *testing.T) {
+	dir := shelved(t, "a", "b", "c", "d")
+	s, _, _ := opened(t, dir, 1<<20)
+	next := func(want string) []span {
+		t.Helper()
+		entries, places, err := s.peek(9, 1<<20)
+		if got := string(bytes.Join(entries, nil)); err != nil || got != want {
+			t.Fatalf("the next entries are %q, %v, want %q", got, err, want)
+		}
+		return places
+	}
+	take := func(places ...span) {
+		t.Helper()
+		if err := s.take(places); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := next("abcd")
+	take(all[1])
+	next("acd")
+	s.pass(all[2:3])
+	next("ad")
+	take(all[0])
+	next("d")
+	s.recall()
+	next("cd")
+	if n, size, _ := s.left(); n != 2 || size != all[3].end {
+		t.Errorf("%d entries of %d bytes are left, want 2 of %d", n, size, all[3].end)
+	}
+	take(all[2:]...)
+	next("")
+	if n, size, _ := s.left(); n != 0 || size != 0 || len(s.taken)+len(s.passed) != 0 {
+		t.Errorf("%d entries of %d bytes are left", n, size)
+	}
+}
+
+// TestRefusedEntriesComeBack: the file of refused entries can be appended to the one of kept ones, as the log says.
+func TestRefusedEntriesComeBack(t *testing.T) {
+	dir := shelved(t, "kept")
+	s, _, _ := opened(t, dir, 1<<20)
+	path, err := s.refuse([]byte("refused"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	refused, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(t, dir, func(b []byte) []byte { return append(b, refused...) })
+	if _, entries, found := opened(t, dir, 1<<20); !slices.Equal(entries, []string{"kept", "refused"}) || found != "" {
+		t.Errorf("entries %q, found %q", entries, found)
+	}
+}
+
+// TestShelfThatCannotBeSynced: a file that was emptied without a sync takes entries again after heal, and they begin
+// at its start.
+func TestShelfThatCannotBeSynced(t *testing.T) {
+	dir := shelved(t, "old")
+	s, _, _ := opened(t, dir, 1<<20)
+	_, places, err := s.peek(9, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sync = func(*os.File) error { return errors.New("no sync") }
+	if s.take(places) == nil || s.heal() == nil || s.add([]byte("early")) == nil {
+		t.Error("the failure does not show")
+	}
+	s.sync = (*os.File).Sync
+	if err := errors.Join(s.heal(), s.add([]byte("new"))); err != nil {
+		t.Error(err)
+	}
+	if _, _, failed := s.left(); failed != nil {
+		t.Error("the failure stays:", failed)
+	}
+	s.close()
+	if _, entries, found := opened(t, dir, 1<<20); !slices.Equal(entries, []string{"new"}) || found != "" {
+		t.Errorf("entries %q, found %q; want new", entries, found)
+	}
+}
+
+// TestShelfThatFailedWhileEmpty: an empty file whose end became unknown is used again after heal.
+func TestShelfThatFailedWhileEmpty(t *testing.T) {
+	dir := shelved(t)
+	s, _, _ := opened(t, dir, 1<<20)
+	whole := s.file
+	broken, err := os.Open(whole.Name()) // not for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	s.file = broken
+	if s.add([]byte("lost")) == nil || s.heal() == nil {
+		t.Error("the failure does not show")
+	}
+	s.file = whole
+	if err := errors.Join(s.heal(), s.add([]byte("new"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeptTooLong: an event that was in time when it arrived is judged at most a window and half of the grace before
+// now. Others, and those that are not that old, keep their own time.
 func TestKeptTooLong(t *testing.T) {
 	route := &rules.Route{Window: time.Hour, Grace: 10 * time.Minute}
-	for waited, want := range map[time.Duration]time.Duration{
-		0: 0, 65 * time.Minute: 0, 66 * time.Minute: time.Minute, 24 * time.Hour: 24*time.Hour - 65*time.Minute, -time.Hour: 0,
+	now := time.UnixMilli(1e12)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	for _, c := range []struct{ own, arrived, want time.Duration }{ // before now
+		{0, 0, 0},
+		{65 * time.Minute, 65 * time.Minute, 65 * time.Minute},
+		{66 * time.Minute, 66 * time.Minute, 65 * time.Minute},
+		{24 * time.Hour, 24 * time.Hour, 65 * time.Minute},
+		{69 * time.Minute, time.Minute, 65 * time.Minute},                              // in time, and late before long
+		{24*time.Hour + 70*time.Minute, 24 * time.Hour, 65 * time.Minute},              // in time when it arrived
+		{24*time.Hour + 71*time.Minute, 24 * time.Hour, 24*time.Hour + 71*time.Minute}, // late when it arrived
+		{-time.Hour, time.Minute, -time.Hour},                                          // of the future
 	} {
-		if got := waitedTooLong(route, waited); got != want.Milliseconds() {
-			t.Errorf("after %v the time moves by %d ms, want %d", waited, got, want.Milliseconds())
+		if got := judgedAt(route, ago(c.own), now.Add(-c.arrived), now); got != ago(c.want) {
+			t.Errorf("an event of %v ago that arrived %v ago is judged at %d ms, want %v ago", c.own, c.arrived, got, c.want)
 		}
 	}
 }

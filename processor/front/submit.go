@@ -211,7 +211,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	switch {
 	case !s.Keep, !errors.Is(err, ErrKafkaUnavailable), errors.Is(ctx.Err(), context.Canceled): // the last has no response
 		return err
-	case errors.Is(err, ErrMissingKey) && errors.Is(err, ErrUnacknowledged): // Kafka may have it, and finds no duplicate of it
+	case d.Finding != rules.Keyed && errors.Is(err, ErrUnacknowledged): // Kafka may have it, and finds no duplicate of it
 		return err
 	}
 	return f.keep(s, d, err)

@@ -1,15 +1,18 @@
 package ingress
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
@@ -34,6 +37,26 @@ func (k *keeping) away(i *instance) {
 	k.t.Helper()
 	k.gone.Store(true)
 	k.wait("the client to notice", func() bool { return i.front.Ready() != nil })
+}
+
+// refuse makes the broker refuse batches of the ingress with a text, until the result is called.
+func (k *keeping) refuse(marker string, why *kerr.Error) (end func()) {
+	var ended atomic.Bool
+	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		req := r.(*kmsg.ProduceRequest)
+		topic := &req.Topics[0]
+		if ended.Load() || req.TransactionID != nil || !bytes.Contains(topic.Partitions[0].Records, []byte(marker)) {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		partition := kmsg.NewProduceResponseTopicPartition()
+		partition.Partition, partition.ErrorCode = topic.Partitions[0].Partition, why.Code
+		refused := kmsg.NewProduceResponseTopic()
+		refused.Topic, refused.TopicID, refused.Partitions = topic.Topic, topic.TopicID, append(refused.Partitions, partition)
+		resp.Topics = append(resp.Topics, refused)
+		return resp, nil, true
+	}, kmsg.Produce)
+	return func() { ended.Store(true) }
 }
 
 // kept posts an event that is answered unchecked.
@@ -95,7 +118,7 @@ func TestKeptUntilKafkaIsBack(t *testing.T) {
 		t.Errorf("emitted: %v, want each once, in their order", ids)
 	}
 	next.post("/signals", event("a")).problem(t, "a copy later", "duplicate", http.StatusConflict)
-	if info, err := os.Stat(filepath.Join(k.keepIn, "ingress", "kept")); err != nil || info.Size() != 0 {
+	if info, err := os.Stat(filepath.Join(k.keepIn, "ingress", k.config("ingress").AppID, "kept")); err != nil || info.Size() != 0 {
 		t.Errorf("the file is not emptied: %v, %v", info, err)
 	}
 }
@@ -142,10 +165,10 @@ func TestKeptIsBounded(t *testing.T) {
 }
 
 // TestKeptWhenTheAcknowledgementIsLost: a broker that answers no produce request may have the event. It is
-// kept too, and at most it is a duplicate; but not one without a key, which would be emitted twice.
+// kept too, and at most it is a duplicate; but not one without a key, or an invalid one, which would come out twice.
 func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
-	routes := strings.Replace(withHTTP("timeout: 1s", "on_kafka_unavailable: keep"), "    output:", "    on_missing_key: forward\n    output:", 1)
+	routes := strings.Replace(withHTTP("timeout: 1s", "on_kafka_unavailable: keep", "responses: {invalid: {status: 202}}"), "    output:", "    on_missing_key: forward\n    output:", 1)
 	k := keepingBench(t, routes)
 	i := k.serve(nil)
 	i.warm("/signals", event("before"))
@@ -157,6 +180,7 @@ func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	i.kept("/signals", event("a"))
 	i.kept("/signals", event("a")) // at once: the first one is kept
 	i.post("/signals", `{"n":1}`).problem(t, "without a key", "kafka-unavailable", http.StatusServiceUnavailable)
+	i.post("/signals", `not JSON`).problem(t, "invalid", "kafka-unavailable", http.StatusServiceUnavailable)
 	if n := i.front.KeptEvents(); n != 2 {
 		t.Errorf("%d events are kept before an acknowledgement, want both", n)
 	}
@@ -171,6 +195,87 @@ func TestKeptWhenTheAcknowledgementIsLost(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("the event was emitted %d times", n)
+	}
+}
+
+// TestKeptEventThatKafkaRefuses: it holds no other one back, and is quarantined. No other one is produced twice.
+func TestKeptEventThatKafkaRefuses(t *testing.T) {
+	t.Parallel()
+	k := keepingBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: keep"))
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	for _, id := range []string{"a", "poison", "b"} {
+		i.kept("/signals", event(id))
+	}
+	k.refuse("poison", kerr.InvalidRecord)
+	k.gone.Store(false)
+	i.delivered()
+	var ids []string
+	for _, r := range k.read("signals.unique", 3) {
+		ids = append(ids, string(r.Value))
+	}
+	if strings.Join(ids, "") != event("before")+event("a")+event("b") {
+		t.Errorf("emitted: %v", ids)
+	}
+	if kept := i.front.Kept(); len(kept.Aside) != 1 || filepath.Base(kept.Aside[0]) != "kept.refused" || kept.Bytes != 0 {
+		t.Errorf("shown as kept: %+v", kept)
+	}
+}
+
+// TestKeptEventOfADeniedTopic: it stays kept, and the events of other topics do not wait for it.
+func TestKeptEventOfADeniedTopic(t *testing.T) {
+	t.Parallel()
+	routes := strings.Replace(withHTTP("timeout: 50s", "on_kafka_unavailable: keep"), "    output:", "    on_missing_key: forward\n    output:", 1)
+	k := keepingBench(t, routes)
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	i.post("/signals", `{"n":1}`) // goes to the input topic
+	i.kept("/signals", event("a"))
+	end := k.refuse(`{"n":1}`, kerr.TopicAuthorizationFailed)
+	k.gone.Store(false)
+	if all := k.read("signals.unique", 2); string(all[1].Value) != event("a") {
+		t.Errorf("emitted: %s", all[1].Value)
+	}
+	k.wait("one event to be left", func() bool { return i.front.KeptEvents() == 1 })
+	end()
+	i.delivered()
+	if all := k.read("signals.unique", 3); string(all[2].Value) != `{"n":1}` {
+		t.Errorf("emitted: %s", all[2].Value)
+	}
+	if kept := i.front.Kept(); len(kept.Aside) != 0 || kept.Bytes != 0 {
+		t.Errorf("shown as kept: %+v", kept)
+	}
+}
+
+// TestStopDuringDelivery: a stop waits for the acknowledgement of a kept event that was sent, so that the next
+// process does not send it again.
+func TestStopDuringDelivery(t *testing.T) {
+	t.Parallel()
+	k := keepingBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: keep"))
+	i := k.serve(nil)
+	i.warm("/signals", event("before"))
+	k.away(i)
+	i.kept("/signals", event("a"))
+	stopped := make(chan struct{})
+	var once sync.Once
+	k.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if r.(*kmsg.ProduceRequest).TransactionID == nil {
+			once.Do(func() {
+				go func() {
+					defer close(stopped)
+					i.stopFront()
+				}()
+				<-time.After(100 * time.Millisecond) // the stop has begun
+			})
+		}
+		return nil, nil, false
+	}, kmsg.Produce)
+	k.gone.Store(false)
+	<-stopped
+	if n := i.front.KeptEvents(); n != 0 {
+		t.Errorf("%d events are kept after the stop", n)
 	}
 }
 

@@ -20,7 +20,7 @@ var answerList = []mutant{
 	{
 		name:     "taken-before-its-acknowledgement",
 		does:     "a kept event is removed from its file before a broker has it",
-		edits:    []edit{{"processor/front/kept.go", "if failed := d.await(ctx, f); failed != nil {", "if failed := ctx.Err(); failed != nil {"}},
+		edits:    []edit{{"processor/front/kept.go", "failed := d.await(ctx, f)", "failed := ctx.Err()"}},
 		aims:     inIngress("^TestKeptWhenTheAcknowledgementIsLost$"),
 		notInSim: noKept,
 	},
@@ -34,7 +34,7 @@ var answerList = []mutant{
 	{
 		name:     "kept-event-is-late",
 		does:     "an event that was kept for longer than its window and grace is a dead letter",
-		edits:    []edit{{"processor/front/kept.go", "d.Time += waitedTooLong(", "d.Time += 0 * waitedTooLong("}},
+		edits:    []edit{{"processor/front/kept.go", "d.derived.Time = judgedAt(", "_ = judgedAt("}},
 		aims:     inIngress("^TestKeptLongerThanTheWindow$"),
 		notInSim: noKept,
 	},
