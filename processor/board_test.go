@@ -162,6 +162,12 @@ func TestLagOfATaskThatFetchedNothing(t *testing.T) {
 			t.Errorf("lag %d of a task that reads nothing", begun.lag())
 		}
 	}
+	begun.unread, begun.corrupt, begun.stable = nil, true, true
+	for highWatermark, want := range map[int64]int64{-1: -1, 5: -1, 8: 3} {
+		if begun.highWatermark = highWatermark; begun.lag() != want {
+			t.Errorf("lag %d of a task that waits at a wrong checksum, want %d", begun.lag(), want)
+		}
+	}
 }
 
 // TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because

@@ -83,6 +83,7 @@ type task struct {
 	asks     *restore.RecordDecision   // likewise, for a record that cannot be read
 	skipTo   int64                     // where it goes on, after a batch that an operator skips; 0 for its checkpoint
 	storeErr error                     // why the store is unusable; nil if it is usable
+	corrupt  bool                      // its partition waits at a wrong checksum
 	restore  *restore.Restore          // while restoring or bypassing
 	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
 	// erased are the requested erasures of the open transaction, erasedRows how many rows
@@ -182,10 +183,10 @@ func (t *task) lag() int64 {
 	if t.Committed.Next < 0 || fetchedNothing && t.state != running {
 		return -1
 	}
-	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
+	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && !t.corrupt && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
-	if fetchedNothing {
+	if fetchedNothing || t.corrupt && t.highWatermark <= t.Committed.Next {
 		return -1
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
