@@ -57,6 +57,7 @@ type taskSet struct {
 	published time.Time // time of the last publication on the board
 	stale     bool      // a transaction was committed since
 	corrupt   *corruptReads
+	pauses    *pauses
 
 	// inbox has assignments without a task; reconcile makes the tasks. The group's
 	// goroutine adds them at any time.
@@ -465,6 +466,7 @@ func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
+		s.pauses.see(t)
 		t.corrupt = s.corrupt.has(t.ID)
 		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
