@@ -150,7 +150,7 @@ type board struct {
 	members []*membership           // one for each worker
 	tasks   map[string][]TaskState  // by worker
 	inputs  map[string][]InputState // by worker of the routing stage
-	stuck   reasons                 // why a restoring task or a routed partition makes no progress
+	stuck   reasons                 // why a task or a routed partition makes no progress
 	unread  reasons                 // for which schema a partition waits
 	// hanging names the transactions that hang and that no process of the app can close; "" for none.
 	hanging string
@@ -236,11 +236,20 @@ func (b *board) reason(id app.TaskID) string {
 	return b.stuck[id]
 }
 
-// explain stores why a restoring task or a routed partition makes no progress; "" removes the reason.
+// explain stores why a task or a routed partition makes no progress; "" removes the reason.
 func (b *board) explain(id app.TaskID, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stuck.set(id, why)
+}
+
+// replace stores the reason "to" in place of "from", or of none. Another one stays.
+func (b *board) replace(id app.TaskID, from, to string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := b.stuck[id]; now == "" || now == from {
+		b.stuck.set(id, to)
+	}
 }
 
 // awaitsSchema stores for which schema a partition waits; "" for none.
@@ -281,7 +290,7 @@ func (b *board) unsortedTasks() []TaskState {
 		all = append(all, states...)
 	}
 	for i := range all {
-		if all[i].State != running.String() && all[i].Reason == "" {
+		if all[i].Reason == "" {
 			all[i].Reason = b.stuck[all[i].id]
 		}
 	}
@@ -403,7 +412,7 @@ func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
 		return fmt.Errorf("worker %s is not in its group yet", m.name)
 	}
 	for id := range assignment {
-		if why := b.reason(id); why != "" && m.stage == app.StageRoute {
+		if why := b.reason(id); why != "" {
 			return errors.New(why)
 		}
 	}

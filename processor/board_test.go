@@ -157,9 +157,23 @@ func TestLagOfATaskThatFetchedNothing(t *testing.T) {
 			t.Errorf("after %v the metric is %v: %v", of.running, got, embedded.Metrics(t, reg))
 		}
 	}
+	s.pauses = &pauses{topics: []string{"in"}}
+	if s.publish(); s.board.allTasks()[0].Lag != -1 || !s.stale {
+		t.Errorf("lag %d while fetching is paused, published again: %v", s.board.allTasks()[0].Lag, s.stale)
+	}
+	s.pauses.topics, begun.pausedAt = nil, time.Now().Add(-idlePoll)
+	if s.publish(); s.board.allTasks()[0].Lag != 0 {
+		t.Errorf("lag %d after fetching was resumed", s.board.allTasks()[0].Lag)
+	}
 	for _, change := range []func(){func() { begun.state = restoring }, func() { begun.state, begun.Committed.Next = running, -1 }, func() { begun.Committed.Next, begun.unread = 5, new(judge.PendingSchemaError) }} {
 		if change(); begun.lag() != -1 {
 			t.Errorf("lag %d of a task that reads nothing", begun.lag())
+		}
+	}
+	begun.unread, begun.corrupt, begun.stable = nil, true, true
+	for highWatermark, want := range map[int64]int64{-1: -1, 5: -1, 8: 3} {
+		if begun.highWatermark = highWatermark; begun.lag() != want {
+			t.Errorf("lag %d of a task that waits at a wrong checksum, want %d", begun.lag(), want)
 		}
 	}
 }

@@ -43,8 +43,9 @@ type corruptPart struct {
 	reading bool
 	from    int64                    // what was committed when it was read again
 	batch   *kafka.CorruptBatchError // nil if it was not the same each time
-	tries   int                      // how often it was read again from there
-	why     string                   // what the board says of it; "" for nothing
+	tries   int                      // how often the reads from there differed
+	why     string                   // why it waits, as the last read found; "" for no reason
+	shown   string                   // what the board says of it; "" for nothing
 }
 
 func newCorruptReads(ctx context.Context, wake func()) *corruptReads {
@@ -90,29 +91,21 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 	}
 	next := corruptPart{from: from}
 	if part != nil {
-		next.why = part.why
+		next.shown = part.shown
 		if part.from == from {
-			next.tries = part.tries + 1
+			next.tries = part.tries
 		}
 	}
-	c.parts[id] = &corruptPart{reading: true, from: from, why: next.why}
+	c.parts[id] = &corruptPart{reading: true, from: from, shown: next.shown}
+	if x.tasks != nil {
+		x.tasks.stale = true // its lag is not 0
+	}
 	x.log.Warn("batch with a wrong checksum: its partition waits until it was read again", "topic", id.Topic, "partition", id.Partition, "from", from, "error", err)
 	of := x.rt.Topology.Topics[id.Topic].ID
 	first, again := kafka.NewReader(x.client, id.Topic, of, id.Partition), x.source.Leaders.NewReader(id.Topic, of, id.Partition)
 	c.reading.Go(func() {
-		batch, err := kafka.FindCorruptTwice(c.ctx, first, again, from)
-		why := ""
-		switch {
-		case err != nil:
-			why = err.Error() + ": make another replica the leader"
-		case batch == nil && next.tries >= corruptTries:
-			why = fmt.Sprintf("partition %v: a batch behind offset %d has a wrong checksum, and other bytes each time: the network or a memory damages them", id, from)
-		}
-		if why != next.why && c.ctx.Err() == nil {
-			x.board.explain(id, why)
-			x.log.Warn("partition that waits at a wrong checksum", "partition", id.String(), "reason", why)
-		}
-		next.batch, next.why = batch, why
+		batch, same, err := kafka.FindCorruptTwice(c.ctx, first, again, from)
+		next.wasRead(id, batch, same, err)
 		c.mu.Lock()
 		c.parts[id] = &next
 		c.read = append(c.read, id)
@@ -120,6 +113,54 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 		c.wake()
 	})
 	return nil
+}
+
+// wasRead stores what two reads of a partition found. Without a batch, records that are not committed yet come first.
+func (p *corruptPart) wasRead(id app.TaskID, batch *kafka.CorruptBatchError, same bool, err error) {
+	switch {
+	case err != nil:
+		p.why = err.Error() + ": make another replica the leader"
+	case same:
+		p.batch = batch
+	case batch != nil:
+		if p.tries++; p.tries > corruptTries {
+			p.why = fmt.Sprintf("partition %v: a batch behind offset %d has a wrong checksum, and other bytes each time: the network or a memory damages them", id, p.from)
+		}
+	}
+}
+
+// showCorrupt lets the board say why a partition waits that was read again. If it was revoked meanwhile and has
+// come back, it may wait for another reason, which stays.
+func (x *transactions) showCorrupt(id app.TaskID) {
+	x.corrupt.mu.Lock()
+	defer x.corrupt.mu.Unlock()
+	part := x.corrupt.parts[id]
+	if part == nil || part.reading || part.from != x.readFrom(id) {
+		return
+	}
+	if part.why != part.shown {
+		x.log.Warn("partition that waits at a wrong checksum", "partition", id.String(), "reason", part.why)
+	}
+	x.board.replace(id, part.shown, part.why)
+	part.shown = part.why
+}
+
+// close waits until no partition is read again. The board then says nothing of them: the next client may read them well.
+func (c *corruptReads) close(b *board) {
+	c.reading.Wait()
+	for id, part := range c.parts {
+		b.replace(id, part.shown, "")
+	}
+}
+
+// has reports whether a partition waits at a wrong checksum.
+func (c *corruptReads) has(id app.TaskID) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parts[id] != nil
 }
 
 // passCorrupt forgets a partition whose records came, or that is not read here any more.
@@ -131,9 +172,7 @@ func (x *transactions) passCorrupt(id app.TaskID) {
 		return
 	}
 	delete(x.corrupt.parts, id)
-	if part.why != "" {
-		x.board.explain(id, "")
-	}
+	x.board.replace(id, part.shown, "")
 }
 
 // readFrom returns the offset after what is committed of a partition; -1 if it is not read.
@@ -160,14 +199,15 @@ func (x *transactions) fetchRead() {
 		case x.readFrom(id) < 0:
 			x.passCorrupt(id)
 		case slices.Contains(read, id):
+			x.showCorrupt(id)
 			x.fetchAgain(id)
 		}
 	}
 }
 
-// fetchAgain lets the client fetch a partition that it has paused at a wrong checksum.
+// fetchAgain lets the client fetch a partition that it has paused at a wrong checksum, unless enough of it waits.
 func (x *transactions) fetchAgain(id app.TaskID) {
-	if !x.schemas.waits(id) && (x.pacer == nil || !x.pacer.isPaused(id)) {
+	if !x.schemas.waits(id) && (x.router == nil || !x.pacer.isPaused(id) && !x.order.isFull(id)) {
 		x.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	}
 }

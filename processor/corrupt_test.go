@@ -228,6 +228,41 @@ func TestWrongChecksumInTheRepartitionTopic(t *testing.T) {
 	}
 }
 
+// TestWrongChecksumWithoutAnEndIsShown: if nothing shows where such a batch ends, no operator is asked. The process is not
+// ready then, and says why, until the bytes are right.
+func TestWrongChecksumWithoutAnEndIsShown(t *testing.T) {
+	t.Parallel()
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		t.Run("no end", func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, routes)
+			b.createTopic("signals.raw", 4)
+			d := rot(onDisk)
+			i := b.ready(b.start(b.config("one"), kgo.Dialer(d.dial)))
+			events := []*kgo.Record{signal("before", 1, testTime), signal(rotten+"-1", 1, testTime), signal(rotten+"-2", 1, testTime)}
+			for _, r := range events {
+				b.produce(r)
+			}
+			why := fmt.Sprintf("batch of signals.raw/1 at offset %d or behind it: its checksum is wrong, and no whole batch behind it", events[1].Offset)
+			b.wait("the reason", func() bool { err := i.Ready(); return err != nil && strings.Contains(err.Error(), why) })
+			if s := i.State(); !strings.Contains(s.Reason, why) {
+				t.Errorf("the state has the reason %q", s.Reason)
+			}
+			for _, task := range i.State().Tasks {
+				if task.Task == "signals.raw/1" && (!strings.Contains(task.Reason, why) || task.Lag == 0 || task.LagSeconds == 0) {
+					t.Errorf("task %+v, want the reason in it, and a lag", task)
+				}
+			}
+			if n := len(b.refusals()); n != 0 {
+				t.Errorf("%d refusals", n)
+			}
+			d.arm(0)
+			b.drain(b.ready(i), "signals.raw")
+			assertOut(t, b, events)
+		})
+	})
+}
+
 // TestTheClientNamesAWrongChecksum pins the text of franz-go's error that kafka.IsCorrupt looks for.
 func TestTheClientNamesAWrongChecksum(t *testing.T) {
 	t.Parallel()

@@ -92,6 +92,18 @@ func (p *pauses) set(client *kgo.Client, topics []string) {
 	p.topics = topics
 }
 
+// see notes on a task that the fetching of its topic is paused: then polls without records say nothing of its lag.
+func (p *pauses) see(t *task) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(p.topics, t.ID.Topic) {
+		t.pausedAt = time.Now()
+	}
+}
+
 // without returns the elements of a that b does not have.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })

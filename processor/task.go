@@ -83,6 +83,8 @@ type task struct {
 	asks     *restore.RecordDecision   // likewise, for a record that cannot be read
 	skipTo   int64                     // where it goes on, after a batch that an operator skips; 0 for its checkpoint
 	storeErr error                     // why the store is unusable; nil if it is usable
+	corrupt  bool                      // its partition waits at a wrong checksum
+	pausedAt time.Time                 // when the fetching of its topic was last seen paused
 	restore  *restore.Restore          // while restoring or bypassing
 	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
 	// erased are the requested erasures of the open transaction, erasedRows how many rows
@@ -179,13 +181,13 @@ func (c *lagClock) seconds(now int64) float64 {
 // lag is the number of input records after the last committed one; -1 while it is not known.
 func (t *task) lag() int64 {
 	fetchedNothing := t.highWatermark < 0
-	if t.Committed.Next < 0 || fetchedNothing && t.state != running {
+	if t.Committed.Next < 0 || fetchedNothing && (t.state != running || time.Since(t.pausedAt) < idlePoll) {
 		return -1
 	}
-	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && time.Since(t.since) >= idlePoll {
+	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && !t.corrupt && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
-	if fetchedNothing {
+	if fetchedNothing || t.corrupt && t.highWatermark <= t.Committed.Next {
 		return -1
 	}
 	return max(0, t.highWatermark-t.Committed.Next)

@@ -56,6 +56,8 @@ type taskSet struct {
 	worker    string    // name, for /state
 	published time.Time // time of the last publication on the board
 	stale     bool      // a transaction was committed since
+	corrupt   *corruptReads
+	pauses    *pauses
 
 	// inbox has assignments without a task; reconcile makes the tasks. The group's
 	// goroutine adds them at any time.
@@ -231,6 +233,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		return nil
 	}
 	t.to(running)
+	s.board.explain(t.ID, "") // what it says of the restore
 	if t.Committed.Incomplete {
 		t.StartSweep() // until it ends, no other process can rebuild the state
 	}
@@ -463,6 +466,8 @@ func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
+		s.pauses.see(t)
+		t.corrupt = s.corrupt.has(t.ID)
 		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
 		s.stale = s.stale || t.state == running && t.lag() < 0 // until polls have shown what waits

@@ -424,6 +424,14 @@ func (o *timeOrder) next(l *lane, now int64) (first *orderedPartition, until int
 	return first, min(until, later(second, o.room/runParts))
 }
 
+// isFull reports whether the client does not fetch a partition of which enough waits.
+func (o *timeOrder) isFull(id app.TaskID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.parts[id]
+	return p != nil && p.full
+}
+
 // fill returns the partitions of which enough waits, so that the client shall not fetch them, those
 // that it shall fetch again, and how many it does not fetch then.
 func (o *timeOrder) fill() (full, low []app.TaskID, paused int) {

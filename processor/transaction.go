@@ -90,7 +90,7 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	hurry.Stop()
 	cancelClient()
 	x.schemas.close()
-	x.corrupt.reading.Wait()
+	x.corrupt.close(x.board)
 	if x.tasks != nil {
 		x.tasks.close()
 	} else {

@@ -280,6 +280,7 @@ func (w *worker) connect(ctx context.Context) error {
 		w.txns.router = &judge.Router{App: w.rt, Skips: map[app.TaskID]*wire.UnreadableError{}, Keys: judge.NewKeys(w.cfg.NewDeriver(w.rt.InForce), w.judging)}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.edition, w.name, w.log, w.txns.emitter, w.wake)
+		w.txns.tasks.corrupt, w.txns.tasks.pauses = w.txns.corrupt, &w.pauses
 	}
 	close(w.ready)
 	return nil

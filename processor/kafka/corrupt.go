@@ -87,28 +87,26 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchErro
 // corruptPause separates two reads of a batch with a wrong checksum.
 const corruptPause = time.Second
 
-// FindCorruptTwice returns what two readers find at an offset, with the same bytes; nil if they do not.
-func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (*CorruptBatchError, error) {
-	found, err := first.FindCorrupt(ctx, from)
+// FindCorruptTwice returns what a reader finds at an offset, nil for no such batch, and whether another one finds the
+// same bytes.
+func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (found *CorruptBatchError, same bool, err error) {
+	found, err = first.FindCorrupt(ctx, from)
 	pause := corruptPause
 	if err != nil {
 		pause *= 10 // it is read again and again
 	}
 	if paused := Pause(ctx, pause); err != nil || paused != nil || found == nil {
-		return nil, err
+		return nil, false, err
 	}
-	same, err := again.FindCorrupt(ctx, from)
-	if err != nil || same == nil || !found.Is(same) {
-		return nil, err
-	}
-	return found, nil
+	other, err := again.FindCorrupt(ctx, from)
+	return found, err == nil && other != nil && found.Is(other), err
 }
 
 // endAt returns the error of a fetch that ended at a wrong checksum: the batch, if it has the same
 // bytes when it is read twice more. A command goes on behind it, as it does at one that is too large.
 func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
-	batch, err := FindCorruptTwice(ctx, r, r, from)
-	if err == nil && batch != nil {
+	batch, same, err := FindCorruptTwice(ctx, r, r, from)
+	if same {
 		return batch
 	}
 	return cmp.Or(err, ended)

@@ -50,7 +50,7 @@ var budgetList = []mutant{
 		name:     "checksum-read-once",
 		hazards:  []string{"G5"},
 		does:     "bytes that the network changes in another way each time stop a partition until an operator decides",
-		edits:    []edit{{"processor/kafka/corrupt.go", "same == nil || !found.Is(same)", "same == nil"}},
+		edits:    []edit{{"processor/kafka/corrupt.go", "other != nil && found.Is(other)", "other != nil"}},
 		aims:     inProcessor("^TestFaultsOfTheNetworkStopNoPartition$"),
 		notInSim: "its network changes no bytes",
 	},
