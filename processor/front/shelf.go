@@ -265,7 +265,7 @@ func (s *shelf) write(entry []byte) (uint64, error) {
 }
 
 // peek returns the next entries, at most so many and some of so many bytes together, and where they
-// are. It leaves out those that were taken or passed over.
+// are. It leaves out those that were taken or skipped.
 func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

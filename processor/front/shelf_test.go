@@ -228,7 +228,7 @@ func TestShelfThatCannotBeWritten(t *testing.T) {
 }
 
 // TestShelfTakesBehindAnEntry: an entry that is taken behind one that is not does not come again in the process,
-// and one that is passed over comes again after recall. The file is emptied once all are taken.
+// and one that is skipped comes again after recall. The file is emptied once all are taken.
 func TestShelfTakesBehindAnEntry(t *testing.T) {
 	dir := shelved(t, "a", "b", "c", "d")
 	s, _, _ := opened(t, dir, 1<<20)
