@@ -298,6 +298,11 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 		case err := <-sent:
 			return f.sent(sender, rec, err)
 		case <-ctx.Done():
+		}
+		select {
+		case err := <-sent: // it has its result, whatever another one waited for
+			return f.sent(sender, rec, err)
+		default:
 			return ctx.Err()
 		}
 	}

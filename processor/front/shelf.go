@@ -354,11 +354,15 @@ func (s *shelf) refuse(entry []byte) (path string, err error) {
 	if err != nil {
 		return path, err
 	}
-	_, err = f.Seek(0, io.SeekEnd)
+	end, err := f.Seek(0, io.SeekEnd)
 	if err == nil {
 		_, err = f.Write(framed(entry))
+		err = errors.Join(err, s.sync(f))
 	}
-	return path, errors.Join(err, f.Sync(), f.Close(), syncDir(s.dir))
+	if err != nil { // it comes again, and a part of it would hide the entries behind it
+		err = errors.Join(err, f.Truncate(end))
+	}
+	return path, errors.Join(err, f.Close(), syncDir(s.dir))
 }
 
 // aside returns the files that an operator has to look at.

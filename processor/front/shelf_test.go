@@ -297,7 +297,14 @@ func TestShelfThatCannotBeSynced(t *testing.T) {
 	if s.take(places) == nil || s.heal() == nil || s.add([]byte("early")) == nil {
 		t.Error("the failure does not show")
 	}
+	if _, err := s.refuse([]byte("early")); err == nil {
+		t.Error("a refused entry is not synced, and its failure does not show")
+	}
 	s.sync = (*os.File).Sync
+	refused, err := s.refuse([]byte("late"))
+	if got, _ := os.ReadFile(refused); err != nil || !bytes.Equal(got, framed([]byte("late"))) {
+		t.Errorf("the file of refused entries has %q, error %v; want late alone", got, err)
+	}
 	if err := errors.Join(s.heal(), s.add([]byte("new"))); err != nil {
 		t.Error(err)
 	}
