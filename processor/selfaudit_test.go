@@ -27,7 +27,7 @@ var auditBounds = selfaudit.Options{Keys: 100_000, Open: 100_000}
 
 func (a *audits) next() *selfaudit.Result {
 	a.b.t.Helper()
-	auditor, err := selfaudit.New(a.b.t.Context(), a.cfg.Config, a.b.routes, slog.New(slog.DiscardHandler), a.b.clientOpts...)
+	auditor, err := selfaudit.New(a.b.t.Context(), a.cfg.Config, a.b.routes, slog.New(slog.DiscardHandler))
 	must(a.b.t, err)
 	defer auditor.Close()
 	from := a.last

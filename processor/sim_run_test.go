@@ -184,7 +184,7 @@ func (s *sim) run() {
 	s.readHistory(h)
 	h.Stores = s.readStores()
 	s.check(h)
-	s.audited()
+	s.diagnosed()
 	s.report()
 }
 

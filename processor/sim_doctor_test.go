@@ -1,0 +1,31 @@
+//go:build synctests
+
+package processor_test
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+	"oncebus/processor/restore"
+)
+
+// diagnosed lets 'oncebus doctor' judge what a seed has left, after random routes and faults: it calls nothing broken.
+func (s *sim) diagnosed() {
+	if s.violations > 0 || s.t.Failed() {
+		return
+	}
+	cfg := s.lives[0].Config()
+	cfg.InstanceID, cfg.Disk = "doctor", restore.Disk{}
+	findings, err := processor.Diagnose(s.t.Context(), cfg, s.routes, slog.New(slog.DiscardHandler), time.Now, append(slices.Clone(s.clientOpts), kgo.DisableClientMetrics())...)
+	must(s.t, err)
+	for _, f := range findings {
+		if f.Level == app.Fails {
+			s.t.Errorf("a diagnosis of an app that works: %+v", f)
+		}
+	}
+}
