@@ -45,9 +45,15 @@ func rot(change func(n int64, b byte) byte) *spoilingDialer {
 // onDisk is what a disk does that has changed a byte.
 func onDisk(_ int64, b byte) byte { return b ^ 1 }
 
-// awaitCorrupt waits for the refusal of a partition of the input at a batch.
-func (b *bench) awaitCorrupt(i *instance, offset int64) app.Refusal {
+// awaitCorrupt waits for the refusal of a partition of the input at a batch, which makes no dead letter besides so many.
+func (b *bench) awaitCorrupt(i *instance, offset int64, dead int) app.Refusal {
 	b.t.Helper()
+	b.wait("a refusal", func() bool {
+		if n := len(b.read("dead")); n != dead {
+			b.t.Fatalf("%d dead letters before a decision, want %d", n, dead)
+		}
+		return len(b.refusals()) > 0
+	})
 	return b.awaitRefused(i, app.TaskID{Topic: "signals.raw", Partition: 1}, &kgo.Record{Topic: "signals.raw", Partition: 1, Offset: offset})
 }
 
@@ -65,7 +71,7 @@ func TestBatchWithAWrongChecksumWaits(t *testing.T) {
 			b.produce(signal("before", 1, testTime))
 			first := b.produceBatch("signals.raw", 1, raw)
 			b.produce(signal("after", 1, testTime))
-			refusal := b.awaitCorrupt(i, first)
+			refusal := b.awaitCorrupt(i, first, 0)
 			for _, part := range []string{
 				fmt.Sprintf("the checksum of the batch at signals.raw/1/%d is wrong", first), fmt.Sprintf("the records at offsets %d to %d", first, first+2),
 				"another replica", "oncebus accept --task signals.raw/1 --skip",
@@ -86,7 +92,7 @@ func TestBatchWithAWrongChecksumWaits(t *testing.T) {
 			b.wait("the dead letter and the event behind it", func() bool { return len(b.read("dead")) == 1 && len(b.read("signals.unique")) == 3 })
 			last := b.produceBatch("signals.raw", 1, raw)
 			b.produce(signal("last", 1, testTime))
-			b.accept([]app.Refusal{b.awaitCorrupt(i, last)}, app.SkipRecord, false)
+			b.accept([]app.Refusal{b.awaitCorrupt(i, last, 1)}, app.SkipRecord, false)
 			b.wait("the second dead letter", func() bool { return len(b.read("dead")) == 2 && len(b.read("signals.unique")) == 4 })
 			b.ready(i)
 			must(t, i.stop())
@@ -123,7 +129,7 @@ func TestChecksumThatIsRightByThenIsRead(t *testing.T) {
 			for _, r := range events {
 				b.produce(r)
 			}
-			refusal := b.awaitCorrupt(i, events[1].Offset)
+			refusal := b.awaitCorrupt(i, events[1].Offset, 0)
 			d.arm(0)
 			b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
 			b.drain(b.ready(i), "signals.raw")
@@ -161,7 +167,7 @@ func TestDamagedEndOfABatchTakesNoEvent(t *testing.T) {
 			for _, r := range events[1:] {
 				b.produce(r)
 			}
-			b.accept([]app.Refusal{b.awaitCorrupt(i, first)}, app.SkipRecord, false)
+			b.accept([]app.Refusal{b.awaitCorrupt(i, first, 0)}, app.SkipRecord, false)
 			b.drain(b.ready(i), "signals.raw")
 			assertOut(t, b, events)
 			dead := b.read("dead")
@@ -196,11 +202,15 @@ func TestFaultsOfTheNetworkStopNoPartition(t *testing.T) {
 					b.produce(r)
 				}
 				i := b.ready(b.start(b.config("one"), kgo.Dialer(rot(change).dial)))
+				whole := func() {
+					if n := len(b.read("dead")) + len(b.refusals()); n != 0 {
+						t.Fatalf("%d dead letters and refusals", n)
+					}
+				}
+				b.wait("the events", func() bool { whole(); return len(b.read("signals.unique")) == len(events) })
 				b.drain(i, "signals.raw")
 				assertOut(t, b, events)
-				if n := len(b.read("dead")) + len(b.refusals()); n != 0 {
-					t.Errorf("%d dead letters and refusals", n)
-				}
+				whole()
 			})
 		})
 	}
