@@ -291,6 +291,33 @@ func TestCollectionFreesSpace(t *testing.T) {
 	must(t, s.Close())
 }
 
+// TestGarbageOfEarlierOpeningsIsCollected: a store that deletes less in each of its openings than a collection needs does
+// not grow. It is opened again after every fourth flush, as in rolling restarts.
+func TestGarbageOfEarlierOpeningsIsCollected(t *testing.T) {
+	h, s, idle := largeRunStore(t)
+	h.valueLogBytes = valueLogBytes
+	var m model
+	for n := uint64(0); n < 120_000; n += 2000 {
+		applyAtOnce(t, s, &m, n, n+2000, func(r *dedup.Row) {
+			r.First, r.HasResult, r.Result = r.At.Offset, true, make([]byte, 300)
+		})
+		m.before[0] = int64(n) - 10_000
+		s.EvictBefore(m.before)
+		awaitIdle(t, s, idle)
+		if n/2000%4 == 3 {
+			flush(t, s)
+			must(t, s.Close())
+			s = mustOpen(t, h, s.dir)
+		}
+	}
+	t.Logf("%d bytes on disk for runs of %d bytes", diskBytes(s.dir), s.Stats().RunBytes)
+	if testutil.ToFloat64(h.metrics.collections) == 0 {
+		t.Error("no value-log file was collected")
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}
+
 // TestGarbageOfASmallStoreIsCollected: Badger counts a deleted block as garbage once its
 // tombstone is compacted. Those of a small store do not fill a memtable, and its tables are
 // all of level zero.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -346,6 +347,23 @@ func (s *Store) adopt(m *manifest) {
 	s.durable.Store(m.position)
 	s.publishView(func(*view) *view { return &view{runs: m.runs} })
 	s.refreshView()
+	s.garbage = s.leftGarbage(m.runs)
+}
+
+// leftGarbage estimates the deleted bytes that earlier openings have left in the value log: all of it but
+// these runs. Without it a store that is opened often, as in rolling restarts, would never collect any.
+func (s *Store) leftGarbage(runs []*run) uint64 {
+	files, _ := filepath.Glob(filepath.Join(s.dir, "*.vlog")) // fails only for a malformed pattern
+	var all, live uint64
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil {
+			all += allocated(info)
+		}
+	}
+	for _, r := range runs {
+		live += r.bytes
+	}
+	return all - min(all, live)
 }
 
 // Positions returns the position of each open store by its directory.
