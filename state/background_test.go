@@ -294,8 +294,12 @@ func TestCollectionFreesSpace(t *testing.T) {
 // TestGarbageOfEarlierOpeningsIsCollected: a store that deletes less in each of its openings than a collection needs does
 // not grow. It is opened again after every fourth flush, as in rolling restarts.
 func TestGarbageOfEarlierOpeningsIsCollected(t *testing.T) {
-	h, s, idle := largeRunStore(t)
+	cfg := smallConfig()
+	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
+	h := newHost(t, cfg)
 	h.valueLogBytes = valueLogBytes
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
 	var m model
 	for n := uint64(0); n < 120_000; n += 2000 {
 		applyAtOnce(t, s, &m, n, n+2000, func(r *dedup.Row) {

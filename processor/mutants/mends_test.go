@@ -51,7 +51,7 @@ var mendList = []mutant{
 		name:     "foreign-record-skipped",
 		hazards:  []string{"G16"},
 		does:     "a task skips a record that it cannot read, without a decision",
-		edits:    []edit{{"processor/judge/skip.go", "	if t.Skips == nil || !errors.Is(err, t.Skips) {\n", "	if !errors.As(err, new(*wire.UnreadableError)) {\n"}},
+		edits:    []edit{{"processor/judge/skip.go", "	if t.Skips == nil || !errors.Is(err, t.Skips) {\n", "	if !errors.Is(err, err) {\n"}},
 		aims:     inProcessor("^TestUnreadableRoutedRecordWaits$"),
 		notInSim: "only oncebus writes its internal topics there",
 	},
