@@ -222,20 +222,7 @@ func TestWrongChecksumInTheRepartitionTopic(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one"), kgo.Dialer(rot(onDisk).dial)))
 	first := b.produceBatch("app-repartition", 3, rawBatchOf(t, kgo.NoCompression(), 3, 100, func(n int) string { return fmt.Sprint(rotten, "-", n) }))
-	refusal := b.awaitRefused(i, app.TaskID{Topic: "app-repartition", Partition: 3}, &kgo.Record{Topic: "app-repartition", Partition: 3, Offset: first})
-	if want := fmt.Sprintf("app-repartition/3/%d is wrong; it has the records at offsets %d to %d", first, first, first+2); !strings.Contains(refusal.Detail, want) {
-		t.Errorf("refused is %q, want %q in it", refusal.Detail, want)
-	}
-	for p := range int32(4) {
-		b.produce(signal(b.idIn(i, "signals.raw", p, 1), p, testTime))
-	}
-	b.wait("the events of the other tasks", func() bool { return len(b.read("signals.unique")) == 3 })
-	b.accept([]app.Refusal{refusal}, app.SkipRecord, false)
-	b.wait("the event behind the batch", func() bool { return len(b.read("signals.unique")) == 4 })
-	b.ready(i)
-	if n := len(b.read("dead")); n != 0 {
-		t.Errorf("%d dead letters", n)
-	}
+	b.skipInRepartition(i, first, fmt.Sprintf("app-repartition/3/%d is wrong; it has the records at offsets %d to %d", first, first, first+2))
 }
 
 // TestWrongChecksumWithoutAnEndIsShown: if nothing shows where such a batch ends, no operator is asked. The process is not

@@ -23,6 +23,13 @@ func (b *bench) instances(stage string) (all []string) {
 	return all
 }
 
+// memberConfig is the config of a process whose session outlasts the patience of a test.
+func (b *bench) memberConfig(instance string, leaveOnStop bool) processor.Config {
+	cfg := b.config(instance)
+	cfg.SessionTimeout, cfg.LeaveOnStop = 4*time.Minute, leaveOnStop
+	return cfg
+}
+
 // TestStopLeavesTheGroup: another process takes over the partitions of a process that
 // stops, without a wait for the session timeout. A process that comes back under its name
 // keeps its membership.
@@ -33,12 +40,7 @@ func TestStopLeavesTheGroup(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, benchRoutes)
 			b.createTopic("signals.raw", 4)
-			config := func(instance string) processor.Config {
-				cfg := b.config(instance)
-				cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
-				cfg.LeaveOnStop = leave
-				return cfg
-			}
+			config := func(instance string) processor.Config { return b.memberConfig(instance, leave) }
 			one := b.ready(b.start(config("one")))
 			two := b.start(config("two"))
 			b.wait("two members", func() bool {
@@ -78,12 +80,7 @@ func TestStopInARebalanceLeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
-	config := func(instance string) processor.Config {
-		cfg := b.config(instance)
-		cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
-		cfg.LeaveOnStop = false
-		return cfg
-	}
+	config := func(instance string) processor.Config { return b.memberConfig(instance, false) }
 	members := func(names ...string) bool {
 		for _, stage := range []string{app.StageRoute, app.StageDedup} {
 			var want []string
