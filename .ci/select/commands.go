@@ -73,12 +73,12 @@ func mutantsOf(files []string) []string {
 }
 
 // part returns part k of n of everything. Each package with many tests gives every n-th of them to each part, so that the parts
-// take about as long; of the other packages every n-th goes to one part.
+// take about as long; of the other packages every n-th goes to one part. Mutants are the last, since they can be cut short.
 func (t *tree) part(k, n int) []string {
 	if n == 1 {
 		return []string{
 			"make fuzz", "make sim", "make check-deployments", "make full", "make race",
-			"make mutants CONTROL=skip", "make release-check", "make fault-rows",
+			"make release-check", "make fault-rows", "make mutants CONTROL=skip",
 		}
 	}
 	const many = 60
@@ -102,14 +102,14 @@ func (t *tree) part(k, n int) []string {
 	}
 	part := fmt.Sprintf("PART=%d/%d", k, n)
 	lines = append(lines, "make fuzz "+part, fmt.Sprintf("make sim FIRST=%d SEEDS=%d", 1+k*simSeeds/n, (k+1)*simSeeds/n-k*simSeeds/n),
-		"make mutants CONTROL=skip "+part, "make fault-rows "+part)
+		"make fault-rows "+part)
 	switch k {
 	case 0:
 		lines = append(lines, "make release-check")
 	case 1 % n:
 		lines = append(lines, "make check-deployments")
 	}
-	return lines
+	return append(lines, "make mutants CONTROL=skip "+part)
 }
 
 // simSeeds is how many seeds of the simulation make verify runs, as SEEDS of the Makefile.
