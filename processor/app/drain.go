@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
@@ -48,7 +49,7 @@ func Unrouted(ctx context.Context, c Conn, rt *App, topic string, ends map[int32
 // unread returns the partitions of a topic with committed records below an end that a group has
 // not committed. A group without an offset begins at first.
 func unread(ctx context.Context, c Conn, t *Topology, group, topic string, ends map[int32]int64, first func(int32) int64) ([]TaskID, error) {
-	committed, err := c.Admin.FetchOffsets(ctx, group)
+	committed, err := kafka.AskCoordinator(func() (kadm.OffsetResponses, error) { return c.Admin.FetchOffsets(ctx, group) })
 	if err == nil {
 		err = committed.Error()
 	}

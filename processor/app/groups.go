@@ -11,11 +11,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncebus/processor/kafka"
 )
 
 // DescribeGroups describes consumer groups. One that does not exist has no members. The error
 // names a group that cannot be described now, which says nothing of its members.
 func DescribeGroups(ctx context.Context, admin *kadm.Client, names ...string) (kadm.DescribedGroups, error) {
+	return kafka.AskCoordinator(func() (kadm.DescribedGroups, error) { return describeGroups(ctx, admin, names...) })
+}
+
+func describeGroups(ctx context.Context, admin *kadm.Client, names ...string) (kadm.DescribedGroups, error) {
 	groups, err := admin.DescribeGroups(ctx, names...)
 	if err != nil {
 		return nil, err

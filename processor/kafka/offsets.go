@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -56,7 +57,7 @@ func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partiti
 	}
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable, req.Groups = stable, append(req.Groups, of)
-	resp, err := req.RequestWith(ctx, client)
+	resp, err := AskCoordinator(func() (*kmsg.OffsetFetchResponse, error) { return req.RequestWith(ctx, client) })
 	if err != nil {
 		return nil, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 	}
@@ -72,6 +73,21 @@ func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partiti
 		}
 	}
 	return offsets, nil
+}
+
+// coordinatorTries bounds how often a request looks for the coordinator of a group.
+const coordinatorTries = 3
+
+// AskCoordinator calls ask, which sends a request to the coordinator of a group, and again if a broker accepted no connection.
+// franz-go asks any broker for the coordinator, now and then a bootstrap server, and asks no other one if that one is away
+// (v1.22.3, Client.loadCoordinators).
+func AskCoordinator[T any](ask func() (T, error)) (T, error) {
+	for tries := 1; ; tries++ {
+		answer, err := ask()
+		if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "dial" || tries == coordinatorTries {
+			return answer, err
+		}
+	}
 }
 
 func noOffsets(partitions map[string][]int32) map[string]map[int32]GroupOffset {
