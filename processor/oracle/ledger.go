@@ -19,7 +19,8 @@ type Position struct {
 type LedgerRoute struct {
 	Name                string
 	NamespaceID         uint8
-	Window, Grace, Skew int64
+	Window, Grace, Skew int64 // of several skews the shortest
+	LongestSkew         int64
 	Claims              bool   // claim mode
 	Clamp               bool   // on_future: clamp, so a row may have another time than its event
 	Duplicates          Policy // Drop, Forward or To; Drop in claim mode, whose replies are optional
@@ -88,6 +89,7 @@ type Ledger struct {
 	kept     map[digest]bool   // digests of claims whose key another event claimed
 	passed   map[Position]bool // events that were forwarded without a look-up
 	tasks    map[Position]*ledgerTask
+	advanced map[Position][]advance // by partition of an input
 
 	formers               int // rows in former
 	open                  int
@@ -103,6 +105,8 @@ type Ledger struct {
 type space struct {
 	known, claims, clamp bool
 	longest, shortest    int64
+	span                 int64 // the shortest window with its grace
+	skew                 int64 // the longest one
 }
 
 // keyState is the newest row of a key.
@@ -131,6 +135,9 @@ type openRow struct {
 	Content  uint64
 	HasPrint bool
 	Where    string
+	// Own is the time that its event has by itself, with HasOwn: that of a clamped one is later than First.
+	Own    int64
+	HasOwn bool
 }
 
 // An openOut is a record of an output whose row was not read yet.
@@ -215,19 +222,22 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 		keys: map[digest]keyState{}, former: map[digest][]formerRow{}, results: map[digest]outcome{},
 		rows: map[digest][]*openRow{}, outs: map[digest][]*openOut{}, waiting: map[digest][]*openInput{},
 		fates: map[Position]*fate{}, passed: map[Position]bool{}, jumped: map[digest]bool{}, kept: map[digest]bool{}, tasks: map[Position]*ledgerTask{},
+		advanced: map[Position][]advance{},
 	}
 	for _, r := range cfg.Routes {
 		s := &l.spaces[r.NamespaceID]
 		if !s.known {
-			s.shortest = r.Window
+			s.shortest, s.span = r.Window, add(r.Window, r.Grace)
 		}
 		s.known, s.claims, s.clamp = true, r.Claims, s.clamp || r.Clamp
 		s.longest, s.shortest = max(s.longest, r.Window), min(s.shortest, r.Window)
+		s.span, s.skew = min(s.span, add(r.Window, r.Grace)), max(s.skew, r.Skew, r.LongestSkew)
 	}
 	for _, set := range cfg.Sets {
 		for _, w := range set.Windows {
 			s := &l.spaces[w.NamespaceID]
 			s.longest, s.shortest = max(s.longest, w.Window), min(s.shortest, w.Window)
+			s.span = min(s.span, add(w.Window, w.Grace))
 		}
 	}
 	return l

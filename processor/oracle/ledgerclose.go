@@ -23,6 +23,7 @@ type LedgerReport struct {
 // in the next range. Then the ledger can begin that one.
 func (l *Ledger) Close() LedgerReport {
 	l.closeInputs()
+	l.matchSetBack()
 	l.closeRowsLeft()
 	l.closeOuts()
 	l.closeReplies()
@@ -56,6 +57,7 @@ func (l *Ledger) closeInputs() {
 			continue // its event follows
 		case f.in == nil:
 			l.closeRecord(at, f)
+		case l.decideSetBack(f):
 		default:
 			l.closeInput(f)
 		}
@@ -84,11 +86,11 @@ func (l *Ledger) isLate(in *openInput) bool {
 // isBehind reports whether an event is late by its time alone, for the end of the range.
 func (l *Ledger) isBehind(in *openInput) bool {
 	route := &l.cfg.Routes[in.Route]
-	span := add(route.Window, route.Grace)
+	span, shortest := add(route.Window, route.Grace), l.spaces[route.NamespaceID].span
 	time, running := l.reach.StreamTime(in.Task, route.NamespaceID)
 	front, follows := l.reach.Reached(in.Task, route.NamespaceID, in.At)
 	before, changed := l.reach.LateBefore(in.Task, route.NamespaceID)
-	return running && in.Time < add(time, -span) || follows && in.Time < add(front, -span) || changed && in.Time < before
+	return running && in.Time < add(time, -span) || follows && in.Time < add(front, -shortest) || changed && in.Time < before
 }
 
 // closeInput decides an event that was judged and has no row.

@@ -68,7 +68,7 @@ func (l *Ledger) first(e *LedgerEmission) {
 	l.open++
 	for _, d := range out.Digests {
 		for _, row := range l.rows[d] {
-			if route, ok := l.meets(d, row, out, &l.spaces[row.Space]); ok {
+			if route, ok := l.meets(d, row, out); ok {
 				l.takeOut(row, out, route)
 				l.closeRows(d)
 				return

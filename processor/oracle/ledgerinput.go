@@ -41,6 +41,7 @@ func (l *Ledger) isFirst(in *openInput) bool {
 		for _, row := range l.rows[d] {
 			if row.NeedsIn && row.At == in.At {
 				l.takeInput(row, in)
+				l.meetOut(d, row)
 				l.closeRows(d)
 				return true
 			}

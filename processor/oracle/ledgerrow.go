@@ -181,6 +181,7 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 		l.earlier(task, row, s)
 		return
 	}
+	l.advance(row)
 	before, known := l.keys[row.Digest]
 	now := keyState{row.First, hashOf(row.At, row.Space), row.Attempt}
 	if known && (row.Freed || before.first != row.First) {
@@ -267,12 +268,6 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: !seeded,
 		NeedsIn: first && !seeded && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
 	}
-	for _, out := range l.outs[row.Digest] {
-		if route, ok := l.meets(row.Digest, open, out, s); ok && !out.done {
-			l.takeOut(open, out, route)
-			break
-		}
-	}
 	for _, in := range slices.Clone(l.waiting[row.Digest]) { // whose entries go meanwhile
 		switch {
 		case in.done:
@@ -283,22 +278,37 @@ func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
 		}
 	}
 	l.dropInputs(row.Digest)
+	l.meetOut(row.Digest, open)
 	if open.NeedsIn || open.NeedsOut {
 		l.rows[row.Digest] = append(l.rows[row.Digest], open)
 		l.open++
 	}
 }
 
+// meetOut matches a row with a record of an output that was read before it.
+func (l *Ledger) meetOut(d digest, row *openRow) {
+	for _, out := range l.outs[d] {
+		if route, ok := l.meets(d, row, out); ok && !out.done {
+			l.takeOut(row, out, route)
+			return
+		}
+	}
+}
+
 // meets reports whether a record of an output is that of a row of a key, and of which route it is then.
-func (l *Ledger) meets(of digest, row *openRow, out *openOut, s *space) (route int32, ok bool) {
-	if !row.NeedsOut || s.claims != out.Claim {
+func (l *Ledger) meets(of digest, row *openRow, out *openOut) (route int32, ok bool) {
+	if !row.NeedsOut || l.spaces[row.Space].claims != out.Claim {
 		return -1, false
 	}
 	if out.Claim {
 		return out.Route, row.At == out.At && row.Attempt == out.Attempt
 	}
+	time := row.First
+	if row.HasOwn {
+		time = row.Own
+	}
 	for _, k := range out.Keys {
-		if k.Digest == of && (s.clamp || out.anyTime || row.First == k.Time) {
+		if k.Digest == of && (out.anyTime || time == k.Time) {
 			return k.Route, true
 		}
 	}
@@ -328,6 +338,9 @@ func (l *Ledger) takeOut(row *openRow, out *openOut, route int32) {
 
 func (l *Ledger) takeInput(row *openRow, in *openInput) {
 	row.NeedsIn, in.done = false, true
+	if l.spaces[row.Space].clamp {
+		row.Own, row.HasOwn = in.Time, true
+	}
 	if f := l.fates[in.At]; f != nil {
 		l.dropFate(in.At)
 		if f.Emitted && f.Verdict != "bypassed" {

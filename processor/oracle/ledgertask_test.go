@@ -67,6 +67,13 @@ func TestLedgerFollowsAChangedWindow(t *testing.T) {
 			at := p.send(plain, "x", p.stream-2*hour)
 			p.about(plain, "x", "late", "the window has changed", at, p.stream-2*hour)
 		}, ""},
+		"late for its own source by the former window": {func(p *page) {
+			p.front = p.stream + 3*hour
+			at := p.send(plain, "x", p.stream+hour)
+			p.about(plain, "x", "late", "its source had come to", at, p.stream+hour)
+			p.checkpoint(1)
+			p.checkpoint(2)
+		}, ""},
 		"late by neither": {func(p *page) {
 			at := p.send(plain, "x", p.stream-2*hour)
 			p.about(plain, "x", "late", "the window has changed", at, p.stream-2*hour)

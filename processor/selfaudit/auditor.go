@@ -194,11 +194,12 @@ func (a *Auditor) ledgerConfig(set int64, o Options) oracle.LedgerConfig {
 	for _, r := range a.routes.Routes {
 		route := oracle.LedgerRoute{
 			Name: r.Name, NamespaceID: a.app.ByName[r.Name].NamespaceID,
-			Window: r.Window.Milliseconds(), Grace: r.Grace.Milliseconds(), Skew: a.skewSince(set, r),
+			Window: r.Window.Milliseconds(), Grace: r.Grace.Milliseconds(),
 			Claims: r.Mode == rules.ClaimMode, Clamp: r.OnFuture == rules.Clamp, Duplicates: policyOf(r.Duplicates.Policy),
 			Late: policyOf(r.OnLate), MissingKey: policyOf(r.OnMissingKey), FailOpen: r.FailOpen || r.Off,
 			RejectsAfterWindow: r.RejectsAfterWindow, Limited: r.Limits.LiveKeys > 0, Fingerprint: len(r.Fingerprint) > 0,
 		}
+		route.Skew, route.LongestSkew = a.skewsSince(set, r)
 		if route.Claims {
 			route.Duplicates = oracle.Drop
 		}

@@ -63,15 +63,16 @@ func (a *Auditor) windowsSince(number int64) (sets []oracle.Set) {
 	return sets
 }
 
-// skewSince returns the shortest skew of a route in the route sets from a number on.
-func (a *Auditor) skewSince(number int64, r *rules.Route) int64 {
-	skew := r.Skew
+// skewsSince returns the shortest and the longest skew of a route in the route sets from a number on.
+func (a *Auditor) skewsSince(number int64, r *rules.Route) (shortest, longest int64) {
+	least, most := r.Skew, r.Skew
 	for ; number > 0 && number < a.app.Set; number++ {
 		if set, _ := a.app.SetAt(number); set != nil && set.Route(r.Name) != nil {
-			skew = min(skew, set.Route(r.Name).Skew)
+			skew := set.Route(r.Name).Skew
+			least, most = min(least, skew), max(most, skew)
 		}
 	}
-	return skew.Milliseconds()
+	return least.Milliseconds(), most.Milliseconds()
 }
 
 // changedSince returns what changed in the routes since a set, so that the verdicts of a range
