@@ -289,6 +289,9 @@ func (b *board) unsortedTasks() []TaskState {
 	for _, states := range b.tasks {
 		all = append(all, states...)
 	}
+	for _, m := range b.members {
+		all = append(all, m.waitingTasks()...)
+	}
 	for i := range all {
 		if all[i].Reason == "" {
 			all[i].Reason = b.stuck[all[i].id]

@@ -134,13 +134,14 @@ const markerTime = 3 * time.Millisecond
 
 // synced takes the assignment of a sync response. A join tells the client that the broker has removed
 // its member, and it joins as another one: franz-go then calls no callback, and goes on with the same
-// partitions. An error makes it give them up (A8).
-func (w *worker) synced(partitions map[string][]int32) error {
+// partitions. An error makes it give them up (A8). The client gets what synced returns.
+func (w *worker) synced(partitions map[string][]int32) (map[string][]int32, error) {
 	if got := w.member.gotAs(); got != "" {
 		if id, _ := w.txns.client.GroupMetadata(); id != got {
-			return fmt.Errorf("the group took this worker back as another member: %w", kerr.UnknownMemberID)
+			return nil, fmt.Errorf("the group took this worker back as another member: %w", kerr.UnknownMemberID)
 		}
 	}
+	partitions = w.member.keepBack(partitions)
 	w.member.assign(partitions)
 	select {
 	case <-w.ready:
@@ -149,7 +150,7 @@ func (w *worker) synced(partitions map[string][]int32) error {
 		}
 	default: // others wait for it a little longer
 	}
-	return nil
+	return partitions, nil
 }
 
 // balancers returns those that the worker offers to its group, the preferred one first. All
@@ -172,7 +173,7 @@ func (w *worker) balancers() []kgo.GroupBalancer {
 type watchedBalancer struct {
 	kgo.GroupBalancer
 	joins  func()
-	synced func(map[string][]int32) error
+	synced func(map[string][]int32) (map[string][]int32, error)
 }
 
 // JoinGroupMetadata calls joins: the client asks for the metadata when it makes a request to join.
@@ -187,7 +188,7 @@ func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]in
 	if err != nil {
 		return nil, err
 	}
-	return partitions, b.synced(partitions)
+	return b.synced(partitions)
 }
 
 // onLost runs when the broker removed this member.

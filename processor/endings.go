@@ -74,7 +74,10 @@ func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	for ctx.Err() == nil {
 		last, err := w.anyLast(ctx)
 		if err == nil {
-			err = w.closer().Close(ctx, *last)
+			err = w.closer().Close(ctx, last)
+		}
+		if err == nil {
+			w.noteForeign(last.Foreign)
 		}
 		if err == nil || kafka.Classify(err) == kafka.Stop {
 			return err == nil, err
@@ -87,6 +90,14 @@ func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
+// noteForeign notes offsets that stay pending of other producers. Only their partitions wait, see hangWatch.
+func (w *worker) noteForeign(offsets map[string][]int32) {
+	w.foreign = offsets
+	if len(offsets) > 0 {
+		w.log.Warn("offsets of the group stay pending of another producer, going on with all other partitions", "offsets", fmt.Sprint(offsets))
+	}
+}
+
 // register registers the transactional id, which aborts an open transaction of the process before.
 // Else readers would wait for its timeout. The marker of that abort may be dropped, too.
 func (w *worker) register(ctx context.Context) error {
@@ -97,6 +108,7 @@ func (w *worker) register(ctx context.Context) error {
 	w.txns.producer = id
 	last, err := w.anyLast(ctx)
 	if err == nil {
+		last.Offsets = kafka.Without(last.Offsets, w.foreign)
 		w.follow(last)
 	}
 	return err

@@ -37,16 +37,18 @@ const (
 type hangWatch struct {
 	*shared
 
+	workers []*worker
 	closer  *hanging.Closer
 	open    []hanging.Open // in the last look
 	looks   map[hanging.Open]int
-	pending map[app.TaskID]pendingOffset // by task or input
+	pending map[app.TaskID]pendingOffset   // by task or input
+	sights  map[string]*hanging.GroupSight // the last ones, by stage
 	shown   map[app.TaskID]bool
 	denied  map[string]bool // topics that the user has no right to read
 }
 
-func newHangWatch(s *shared, conn app.Conn) *hangWatch {
-	return &hangWatch{shared: s, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+func newHangWatch(s *shared, workers []*worker, conn app.Conn) *hangWatch {
+	return &hangWatch{shared: s, workers: workers, sights: map[string]*hanging.GroupSight{}, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
 }
 
 func (h *hangWatch) run(ctx context.Context) {
@@ -82,11 +84,12 @@ func (h *hangWatch) look(ctx context.Context) error {
 			ours[hang.ID] = partitions
 		}
 	}
-	h.show(left)
+	pending, err := h.lookAtPending(ctx)
+	h.show(left, pending)
 	for id, partitions := range ours {
 		h.closeOf(ctx, id, partitions)
 	}
-	return h.closePending(ctx)
+	return errors.Join(err, h.closePending(ctx))
 }
 
 // stableKey is what identifies an open transaction while its producer goes on to write.
@@ -108,7 +111,8 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
 	stage := app.StageOf(h.cfg.AppID, id)
-	err := h.closer.Close(ctx, hanging.Last{ID: id, Partitions: partitions, Group: app.GroupName(h.cfg.AppID, stage), Offsets: h.offsetsOf(stage)})
+	group := app.OffsetsOf(h.cfg.AppID, stage, h.newest().rt.Topology)
+	err := h.closer.Close(ctx, &hanging.Last{ID: id, Partitions: partitions, Group: group.Name, Offsets: group.Of})
 	if err != nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
@@ -116,60 +120,85 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 
 // A pendingOffset is part of a transaction: the offset before it, and in how many looks neither moved.
 type pendingOffset struct {
+	stage string
 	at    int64
 	looks int
+	hangs *hanging.Pending // nil until that is known
+}
+
+// lookAtPending looks at the offsets of the app's groups that stay part of a transaction. If no
+// coordinator ends it, the workers keep the partitions back.
+func (h *hangWatch) lookAtPending(ctx context.Context) (hang []*hanging.Pending, err error) {
+	before := h.pending
+	h.pending = map[app.TaskID]pendingOffset{}
+	for _, stage := range []string{app.StageRoute, app.StageDedup} {
+		err = errors.Join(err, h.lookAtStage(ctx, stage, before))
+		reasons := map[app.TaskID]string{}
+		for id, p := range h.pending {
+			if p.stage == stage && p.hangs != nil {
+				hang = append(hang, p.hangs)
+				reasons[id] = p.hangs.String()
+			}
+		}
+		for _, w := range h.workers {
+			if w.stage == stage && w.member.setHangs(reasons) {
+				w.rejoin.Store(true)
+				w.wake()
+			}
+		}
+	}
+	slices.SortFunc(hang, func(a, b *hanging.Pending) int { return strings.Compare(a.Partition.String(), b.Partition.String()) })
+	return hang, err
+}
+
+// lookAtStage adds the pending offsets of a stage. If it cannot look, it keeps those that hang.
+func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[app.TaskID]pendingOffset) error {
+	group := app.OffsetsOf(h.cfg.AppID, stage, h.newest().rt.Topology)
+	sight, err := hanging.LookAtGroup(ctx, h.closer.Client, h.admin, group)
+	if err != nil {
+		for id, p := range before {
+			if p.stage == stage && p.hangs != nil {
+				h.pending[id] = p
+			}
+		}
+		return err
+	}
+	last := h.sights[stage]
+	h.sights[stage] = sight
+	for partition, at := range sight.Pending {
+		id := app.TaskID{Topic: partition.Topic, Partition: partition.Number}
+		now := pendingOffset{stage: stage, at: at, looks: 1}
+		if was, known := before[id]; known && was.at == at {
+			now.looks, now.hangs = was.looks+1, was.hangs
+		}
+		h.pending[id] = now
+	}
+	hangs, err := sight.Hangs(ctx, h.closer.Client, h.admin, group, last)
+	for n := range hangs {
+		id := app.TaskID{Topic: hangs[n].Topic, Partition: hangs[n].Number}
+		if p := h.pending[id]; p.looks > pendingLooks {
+			p.hangs = &hangs[n]
+			h.pending[id] = p
+		}
+	}
+	return err
 }
 
 // closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
 // of which, so the watch closes that of every worker whose coordinator has completed its last one.
-func (h *hangWatch) closePending(ctx context.Context) error {
-	before := h.pending
-	h.pending = map[app.TaskID]pendingOffset{}
-	var failed error
+func (h *hangWatch) closePending(ctx context.Context) (failed error) {
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0
-		for id, at := range h.pendingOf(ctx, stage) {
-			looks := 1
-			if was, known := before[id]; known && was.at == at {
-				looks = was.looks + 1
+		for _, p := range h.pending {
+			if p.stage == stage {
+				longest = max(longest, p.looks)
 			}
-			h.pending[id] = pendingOffset{at, looks}
-			longest = max(longest, looks)
 		}
 		if longest == pendingLooks { // once: if that does not help, they are of another producer
 			failed = errors.Join(failed, h.closeWorkers(ctx, stage))
 		}
 	}
 	return failed
-}
-
-// pendingOf returns the partitions whose offset in the group of a stage is part of a transaction,
-// with the offset before; none while the group does not exist or its coordinator is away.
-func (h *hangWatch) pendingOf(ctx context.Context, stage string) map[app.TaskID]int64 {
-	of, group, pending := h.offsetsOf(stage), app.GroupName(h.cfg.AppID, stage), map[app.TaskID]int64{}
-	if len(of) == 0 {
-		return nil
-	}
-	stable, err := kafka.StableOffsets(ctx, h.closer.Client, group, of)
-	if err != nil {
-		return nil
-	}
-	committed, err := kafka.CommittedOffsets(ctx, h.closer.Client, group, of)
-	if err != nil {
-		return nil
-	}
-	for topic, partitions := range kafka.Unstable(of, stable) {
-		for _, p := range partitions {
-			pending[app.TaskID{Topic: topic, Partition: p}] = committed[topic][p].At
-		}
-	}
-	return pending
-}
-
-// offsetsOf returns the partitions of which the group of a stage has offsets.
-func (h *hangWatch) offsetsOf(stage string) map[string][]int32 {
-	t := h.newest().rt.Topology
-	return t.Numbers(t.StageTopics(stage))
 }
 
 // closeWorkers closes the last transactions of all workers of a stage.
@@ -187,17 +216,23 @@ func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 }
 
 // show publishes the transactions that no process closes.
-func (h *hangWatch) show(left []hanging.Hang) {
+func (h *hangWatch) show(left []hanging.Hang, pending []*hanging.Pending) {
 	shown := map[app.TaskID]bool{}
 	var texts []string
-	for _, hang := range left {
-		id := app.TaskID{Topic: hang.Topic, Partition: hang.Number}
+	add := func(at hanging.Partition, reason, waits, command string) {
+		id := app.TaskID{Topic: at.Topic, Partition: at.Number}
 		shown[id] = true
 		h.metrics.hanging.WithLabelValues(id.Topic, strconv.Itoa(int(id.Partition))).Set(1)
-		texts = append(texts, hang.String()+"; readers wait before it; end it with: "+hang.Abort())
+		texts = append(texts, reason+"; "+waits+"; end it with: "+command)
 		if !h.shown[id] {
-			h.log.Error("a transaction hangs", "partition", id.String(), "reason", hang.String(), "command", hang.Abort())
+			h.log.Error("a transaction hangs", "partition", id.String(), "reason", reason, "command", command)
 		}
+	}
+	for _, hang := range left {
+		add(hang.Partition, hang.String(), "readers wait before it", hang.Abort())
+	}
+	for _, p := range pending {
+		add(p.Partition, p.String(), "no worker can go on there", p.Command())
 	}
 	for id := range h.shown {
 		if !shown[id] {

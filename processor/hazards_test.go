@@ -64,7 +64,7 @@ func TestHazards(t *testing.T) {
 	for _, section := range []struct {
 		letter string
 		n      int
-	}{{"A", 23}, {"B", 15}, {"C", 17}, {"T", 33}, {"E", 10}, {"G", 17}, {"D", 54}, {"K", 7}, {"H", 4}, {"P", 12}, {"R", 6}, {"M", 12}, {"V", 2}, {"W", 8}, {"S", 8}, {"L", 7}, {"X", 8}, {"N", 6}, {"U", 8}} {
+	}{{"A", 23}, {"B", 15}, {"C", 18}, {"T", 33}, {"E", 10}, {"G", 17}, {"D", 54}, {"K", 7}, {"H", 4}, {"P", 12}, {"R", 6}, {"M", 12}, {"V", 2}, {"W", 8}, {"S", 8}, {"L", 7}, {"X", 8}, {"N", 6}, {"U", 8}} {
 		for n := range section.n {
 			want = append(want, section.letter+strconv.Itoa(n+1))
 		}

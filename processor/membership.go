@@ -35,6 +35,13 @@ type membership struct {
 	id string
 	// waits is what the worker waits for before it joins the group; "" if it does not wait.
 	waits string
+	// hangs are the partitions whose offset is part of a transaction that no coordinator ends, with
+	// the reason. kept are those of them that the group assigned, and since when they are kept back. The client
+	// would wait for their offsets before it fetches any other partition that it gets with them.
+	hangs map[app.TaskID]string
+	kept  map[app.TaskID]time.Time
+	// asked says that a change of hangs needs another assignment.
+	asked bool
 	// removed is a topic in the sync response that the worker does not read; "" for
 	// none. The assignment does not have it.
 	removed string
@@ -44,7 +51,7 @@ type membership struct {
 func (m *membership) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rebalanced, m.joining = false, false
+	m.rebalanced, m.joining, m.asked, m.kept = false, false, false, nil
 	m.assignment, m.placed, m.removed, m.id = nil, map[app.TaskID]bool{}, "", ""
 }
 
@@ -81,7 +88,7 @@ func (m *membership) subscribed() []string {
 func (m *membership) assign(partitions map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.assignment, m.removed, m.joining = map[app.TaskID]bool{}, "", false
+	m.assignment, m.removed, m.joining, m.asked = map[app.TaskID]bool{}, "", false, false
 	for topic, ps := range partitions {
 		if !slices.Contains(m.topics, topic) {
 			m.removed = topic
@@ -92,6 +99,63 @@ func (m *membership) assign(partitions map[string][]int32) {
 		}
 	}
 	maps.DeleteFunc(m.placed, func(id app.TaskID, _ bool) bool { return !m.assignment[id] })
+}
+
+// keepBack takes the partitions out of an assignment whose offset hangs. One that the worker has
+// already goes on.
+func (m *membership) keepBack(partitions map[string][]int32) map[string][]int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.kept
+	m.kept = map[app.TaskID]time.Time{}
+	left := map[string][]int32{}
+	for topic, ps := range partitions {
+		for _, p := range ps {
+			id := app.TaskID{Topic: topic, Partition: p}
+			if _, hangs := m.hangs[id]; hangs && !m.placed[id] {
+				m.kept[id] = time.Now()
+				if since, known := before[id]; known {
+					m.kept[id] = since
+				}
+				continue
+			}
+			left[topic] = append(left[topic], p)
+		}
+	}
+	return left
+}
+
+// setHangs sets the partitions whose offset hangs, and reports whether the member has to join its
+// group again: it waits for the offset of one, or one that is kept back no longer hangs.
+func (m *membership) setHangs(hangs map[app.TaskID]string) (joins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hangs = hangs
+	for id := range m.kept {
+		_, still := hangs[id]
+		joins = joins || !still
+	}
+	for id := range hangs {
+		joins = joins || m.assignment[id] && !m.placed[id]
+	}
+	if m.asked {
+		return false
+	}
+	m.asked = joins
+	return joins
+}
+
+// waitingTasks returns the tasks that are kept back of a worker of the dedup stage.
+func (m *membership) waitingTasks() (all []TaskState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stage != app.StageDedup {
+		return nil
+	}
+	for id, since := range m.kept {
+		all = append(all, TaskState{Task: id.String(), Worker: m.name, State: waiting.String(), Reason: m.hangs[id], Since: since, NextOffset: -1, Lag: -1, LagSeconds: -1, id: id, clock: &lagClock{lag: -1}})
+	}
+	return all
 }
 
 // join marks that the member asks to join the next generation of its group.
@@ -114,7 +178,7 @@ func (m *membership) joins() bool {
 // end drops the assignment: the client leaves its group, or the broker removed it.
 func (m *membership) end() {
 	m.mu.Lock()
-	m.assignment, m.id = nil, ""
+	m.assignment, m.kept, m.id = nil, nil, ""
 	m.mu.Unlock()
 }
 

@@ -145,7 +145,7 @@ func (p *Processor) run(ctx context.Context) error {
 		newManifestWatch(&p.shared, p.client, p.workers, &erasureFollower{&p.shared, p.client}, newSetFollower(&p.shared, p.conn()), &holdFollower{&p.shared, p.conn()}).run(background)
 	})
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
-	helpers.Go(func() { newHangWatch(&p.shared, p.conn()).run(background) })
+	helpers.Go(func() { newHangWatch(&p.shared, p.workers, p.conn()).run(background) })
 	return p.explainCluster(ctx, p.work(ctx))
 }
 

@@ -72,6 +72,8 @@ type worker struct {
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
 	pauses         pauses
+	// foreign are the offsets that were pending of other producers before the worker registered.
+	foreign map[string][]int32
 
 	// Of the current client; all of it is replaced together.
 	txns         *transactions

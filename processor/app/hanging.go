@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,7 +35,7 @@ func (c *Conn) CloseLast(ctx context.Context, id string, topics ...string) error
 	if err != nil {
 		return err
 	}
-	return c.closer(id).Close(ctx, hanging.Last{ID: id, Partitions: partitions, TakesOver: true})
+	return c.closer(id).Close(ctx, &hanging.Last{ID: id, Partitions: partitions, TakesOver: true})
 }
 
 func (c *Conn) closer(id string) *hanging.Closer {
@@ -60,14 +61,20 @@ func PartitionsOf(ctx context.Context, admin *kadm.Client, topics ...string) (ka
 	return all, nil
 }
 
-// hangingFacts are what leaders and coordinators say about open transactions.
-type hangingFacts struct {
-	hangs  []hanging.Hang
-	denied []string // topics that the user has no right to read
-	looked int      // partitions
+// OffsetsOf returns the group of a stage, with the partitions of which it has offsets.
+func OffsetsOf(app, stage string, t *Topology) hanging.Group {
+	return hanging.Group{Name: GroupName(app, stage), Of: t.Numbers(t.StageTopics(stage)), Commits: func(id string) bool { return StageOf(app, id) == stage }}
 }
 
-// readTransactions reads which transactions hang in the topics of the app.
+// hangingFacts are what leaders and coordinators say about open transactions.
+type hangingFacts struct {
+	hangs   []hanging.Hang
+	pending []hanging.Pending // offsets of the groups
+	denied  []string          // topics that the user has no right to read
+	looked  int               // partitions
+}
+
+// readTransactions reads which transactions hang in the topics of the app, and in the offsets of its groups.
 func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
 	partitions := f.topology.Partitions(f.present(f.topology.all()))
 	partitions.Each(func(string, int32) { f.hanging.looked++ })
@@ -76,16 +83,41 @@ func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
 		f.hanging.denied = append(f.hanging.denied, topic)
 	}
 	slices.Sort(f.hanging.denied)
-	if len(first.Open) == 0 {
+	before, err := f.lookAtGroups(ctx, c)
+	if err != nil {
+		return err
+	}
+	if len(first.Open) == 0 && len(before) == 0 {
 		return nil
 	}
 	if err := kafka.Pause(ctx, hangingPause); err != nil {
 		return err
 	}
 	second := hanging.Look(ctx, c.Client, partitions, first.Denied)
-	hangs, err := hanging.Owned(ctx, c.Client, c.Admin, hanging.Staying(first.Open, second.Open))
-	f.hanging.hangs = hangs
+	if f.hanging.hangs, err = hanging.Owned(ctx, c.Client, c.Admin, hanging.Staying(first.Open, second.Open)); err != nil || len(before) == 0 {
+		return err
+	}
+	now, err := f.lookAtGroups(ctx, c)
+	for stage, sight := range now {
+		pending, failed := sight.Hangs(ctx, c.Client, c.Admin, OffsetsOf(f.Config.AppID, stage, f.topology), before[stage])
+		f.hanging.pending, err = append(f.hanging.pending, pending...), errors.Join(err, failed)
+	}
 	return err
+}
+
+// lookAtGroups looks at the offsets of the groups of the stages. It returns the looks that found some pending.
+func (f *Facts) lookAtGroups(ctx context.Context, c Conn) (map[string]*hanging.GroupSight, error) {
+	sights := map[string]*hanging.GroupSight{}
+	for _, stage := range []string{StageRoute, StageDedup} {
+		sight, err := hanging.LookAtGroup(ctx, c.Client, c.Admin, OffsetsOf(f.Config.AppID, stage, f.topology))
+		if err != nil {
+			return nil, err
+		}
+		if len(sight.Pending) > 0 {
+			sights[stage] = sight
+		}
+	}
+	return sights, nil
 }
 
 // judgeTransactions names the transactions that hang, and the topics in which none would be seen.
@@ -100,6 +132,12 @@ func (f *Facts) judgeTransactions() []Finding {
 			finding.Level, finding.Action = AtRisk, "it ends by its timeout, at most transaction.max.timeout.ms, unless it hangs: repeat the command after that"
 		}
 		findings = append(findings, finding)
+	}
+	for _, p := range f.hanging.pending {
+		findings = append(findings, Finding{
+			Level: Fails, Text: p.String() + ": no worker can go on there",
+			Action: "a running process of the app closes it within a minute if it is one of its own: repeat the command after that; else " + p.Command(),
+		})
 	}
 	for _, topic := range f.hanging.denied {
 		if slices.Contains(f.topology.emissions, topic) {

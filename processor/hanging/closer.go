@@ -51,6 +51,11 @@ type Last struct {
 	// of these offsets.
 	Group   string
 	Offsets map[string][]int32
+	// Foreign are those of the Offsets that stay pending, and that Close knows to be part of
+	// transactions of other producers: it cannot close them.
+	Foreign map[string][]int32
+
+	closings int // of pending offsets
 }
 
 const (
@@ -58,6 +63,10 @@ const (
 	pauseMin, pauseMax = time.Millisecond, 100 * time.Millisecond
 	// saysAfter is how long a Closer waits before it says so.
 	saysAfter = 5 * time.Second
+	// closingsMax is how often a worker closes pending offsets before it takes those that are left
+	// for another producer's, if it may not read whose they are. The coordinator of the
+	// group answers before each closing, so a second marker in a row is not dropped.
+	closingsMax = 2
 	// repairTimeout is the transaction timeout of a producer that closes what was committed: the
 	// highest that brokers accept by default (transaction.max.timeout.ms), as an odd number. Were
 	// the empty transaction to time out, its marker would abort what was committed.
@@ -136,12 +145,13 @@ func (s *Closer) describe(ctx context.Context, id string) (*state, error) {
 // then, or if an operator has to grant a right. It leaves a transaction alone that its
 // coordinator has not completed.
 //
-// It closes offsets of the group that stay pending once: they may be those of another producer.
-func (s *Closer) Close(ctx context.Context, last Last) error {
+// Offsets of the group that stay pending may be those of another producer, which it cannot close. It
+// moves these to last.Foreign.
+func (s *Closer) Close(ctx context.Context, last *Last) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
 	for {
-		done, err := s.step(ctx, &last)
+		done, err := s.step(ctx, last)
 		if done || kafka.Classify(err) == kafka.Stop {
 			return err
 		}
@@ -165,6 +175,13 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	}
 	switch phaseOf(at) {
 	case unused:
+		// Kafka may have forgotten the id, and what is pending (C18): it is of a producer id that
+		// the id no longer has.
+		left, err := s.stayPending(ctx, last)
+		if err != nil {
+			return false, err
+		}
+		last.isForeign(left)
 		return true, nil
 	case open:
 		if last.TakesOver {
@@ -179,7 +196,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	}
 	sight := Look(ctx, s.Client, last.Partitions, nil)
 	hanging := sight.Of(at.Producer)
-	pending, err := s.pendingOffsets(ctx, last)
+	pending, err := s.mayHavePending(ctx, last, at)
 	switch why := sight.Unknown(); {
 	case err != nil:
 		return false, err
@@ -195,7 +212,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	}
 	err = s.with(func(client *kgo.Client) error { return s.closeAll(ctx, client, last, at, hanging, pending) })
 	if pending && err == nil {
-		last.Offsets = nil
+		last.closings++
 	}
 	return false, err
 }
@@ -222,32 +239,61 @@ func (s *Closer) with(do func(*kgo.Client) error) error {
 // a live worker: its own transactions end in between.
 const pendingLooks, pendingPause = 6, 100 * time.Millisecond
 
-// pendingOffsets reports whether an offset of the group stays part of an open transaction. It
-// does not show whose: to close it is harmless for all others.
-func (s *Closer) pendingOffsets(ctx context.Context, last *Last) (bool, error) {
+// stayPending returns the offsets of the group that stay part of an open transaction. It
+// does not show whose.
+func (s *Closer) stayPending(ctx context.Context, last *Last) (map[string][]int32, error) {
 	left := last.Offsets
 	for look := 0; len(left) > 0; look++ {
 		stable, err := kafka.StableOffsets(ctx, s.Client, last.Group, left)
 		if errors.Is(err, kerr.GroupIDNotFound) {
-			return false, nil
+			return nil, nil
 		} else if err != nil {
-			return false, err
+			return nil, err
 		}
 		if left = kafka.Unstable(left, stable); look == pendingLooks {
-			return len(left) > 0, nil
+			return left, nil
 		}
 		if len(left) > 0 && kafka.Pause(ctx, pendingPause) != nil {
-			return false, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	return false, nil
+	return nil, nil
+}
+
+// mayHavePending reports whether offsets of the group that stay pending can be part of a transaction
+// of the producer. If not, they are foreign.
+func (s *Closer) mayHavePending(ctx context.Context, last *Last, at *state) (bool, error) {
+	left, err := s.stayPending(ctx, last)
+	if err != nil || len(left) == 0 {
+		return false, err
+	}
+	log, err := lookAtOffsets(ctx, s.Client, s.Admin, last.Group)
+	if err != nil {
+		return false, err
+	}
+	closed := last.closings >= closingsMax || last.closings > 0 && !last.TakesOver
+	if !log.hidden {
+		closed = !slices.ContainsFunc(log.open, func(o Open) bool { return o.Producer == at.Producer })
+	}
+	if closed {
+		last.isForeign(left)
+	}
+	return !closed, nil
+}
+
+// isForeign notes that offsets are not those of the producer.
+func (l *Last) isForeign(offsets map[string][]int32) {
+	l.Offsets, l.Foreign = kafka.Without(l.Offsets, offsets), offsets
 }
 
 // closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.
 func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
 	commit := at.committed()
-	s.Log.Warn("a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded",
-		"transactional_id", last.ID, "state", at.Name, "commit", commit, "open", Describe(hanging), "pending_offsets", pending)
+	what := "a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded"
+	if len(hanging) == 0 {
+		what = "offsets of the group stay pending: closing those of this transactional id, if there are any, as the coordinator recorded"
+	}
+	s.Log.Warn(what, "transactional_id", last.ID, "state", at.Name, "commit", commit, "open", Describe(hanging), "pending_offsets", pending)
 	if !at.closesCommitted() {
 		if at, err = fence(ctx, client, last.ID, at, commit); err != nil {
 			return fmt.Errorf("raise the epoch of transactional id %s: %w", last.ID, err)

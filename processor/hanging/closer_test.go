@@ -32,12 +32,22 @@ type forgetful struct {
 	requests     int
 	produced     int // requests with records
 	maxTimeout   int32
+	// pending says that the offset of partition 0 is part of an open transaction, own that it is one
+	// of this producer.
+	pending, own   bool
+	offsetsAdded   bool
+	offsetsClosed  int // closings of the offsets
+	offsetsVisible bool
 }
 
 // answers returns a client of an embedded broker whose coordinator is f.
 func (f *forgetful) answers(t *testing.T) *Closer {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	topics := []string{"t"}
+	if f.offsetsVisible {
+		topics = append(topics, offsetsTopic)
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topics...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +55,7 @@ func (f *forgetful) answers(t *testing.T) *Closer {
 	for key, answer := range map[kmsg.Key]func(kmsg.Request) kmsg.Response{
 		kmsg.DescribeTransactions: f.describe, kmsg.DescribeProducers: f.producers, kmsg.InitProducerID: f.init,
 		kmsg.AddPartitionsToTxn: f.add, kmsg.EndTxn: f.end, kmsg.Produce: f.produce,
+		kmsg.OffsetFetch: f.offsets, kmsg.AddOffsetsToTxn: f.addOffsets,
 	} {
 		cluster.ControlKey(key.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			cluster.KeepControl()
@@ -77,6 +88,19 @@ func (f *forgetful) describe(req kmsg.Request) kmsg.Response {
 
 func (f *forgetful) producers(req kmsg.Request) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
+	if asked := req.(*kmsg.DescribeProducersRequest).Topics[0].Topic; asked == offsetsTopic {
+		open := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		open.ProducerID, open.CurrentTxnStartOffset = forgetfulProducer+1, 12
+		if f.own {
+			open.ProducerID = forgetfulProducer
+		}
+		p := kmsg.NewDescribeProducersResponseTopicPartition()
+		p.ActiveProducers = append(p.ActiveProducers, open)
+		topic := kmsg.NewDescribeProducersResponseTopic()
+		topic.Topic, topic.Partitions = asked, append(topic.Partitions, p)
+		resp.Topics = append(resp.Topics, topic)
+		return resp
+	}
 	p := kmsg.NewDescribeProducersResponseTopicPartition()
 	if f.leaderless > 0 {
 		f.leaderless--
@@ -115,6 +139,32 @@ func (f *forgetful) init(req kmsg.Request) kmsg.Response {
 	return resp
 }
 
+// offsets answers that the offset of partition 0 is pending.
+func (f *forgetful) offsets(req kmsg.Request) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+	p := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+	if p.Offset = 5; f.pending {
+		p.ErrorCode = kerr.UnstableOffsetCommit.Code
+	}
+	topic := kmsg.NewOffsetFetchResponseGroupTopic()
+	topic.TopicID = req.(*kmsg.OffsetFetchRequest).Groups[0].Topics[0].TopicID
+	topic.Topic, topic.Partitions = "t", append(topic.Partitions, p)
+	group := kmsg.NewOffsetFetchResponseGroup()
+	group.Group, group.Topics = "g", append(group.Topics, topic)
+	resp.Groups = append(resp.Groups, group)
+	return resp
+}
+
+func (f *forgetful) addOffsets(req kmsg.Request) kmsg.Response {
+	add, resp := req.(*kmsg.AddOffsetsToTxnRequest), req.ResponseKind().(*kmsg.AddOffsetsToTxnResponse)
+	if add.ProducerEpoch != f.epoch {
+		resp.ErrorCode = kerr.ProducerFenced.Code
+	} else {
+		f.state, f.offsetsAdded = stateOngoing, true
+	}
+	return resp
+}
+
 func (f *forgetful) add(req kmsg.Request) kmsg.Response {
 	add, resp := req.(*kmsg.AddPartitionsToTxnRequest), req.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
 	p := kmsg.NewAddPartitionsToTxnResponseTopicPartition()
@@ -148,6 +198,15 @@ func (f *forgetful) end(req kmsg.Request) kmsg.Response {
 
 // write writes the marker of the partition, or drops it.
 func (f *forgetful) write(marker string) {
+	if f.offsetsAdded {
+		f.offsetsAdded = false
+		f.offsetsClosed++
+		if f.drops > 0 {
+			f.drops--
+		} else if f.own {
+			f.pending, f.own = false, false
+		}
+	}
 	if f.drops > 0 {
 		f.drops--
 	} else if f.added && f.marker == "" {
@@ -157,7 +216,7 @@ func (f *forgetful) write(marker string) {
 }
 
 func closeOnce(ctx context.Context, s *Closer) error {
-	return s.Close(ctx, Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}})
+	return s.Close(ctx, &Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}})
 }
 
 // forgotten are the states in which a marker can be missing, and what it has to say.
@@ -270,5 +329,51 @@ func TestAwaitClosedSeesWhatHangs(t *testing.T) {
 	f = &forgetful{state: stateCommitted, timeout: 5000, marker: "commit"}
 	if err := f.answers(t).AwaitClosed(t.Context(), last, forgetfulProducer, map[string]bool{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPendingOffsetsOfAnotherProducerAreForeign: offsets stay pending. Close closes those of its own
+// producer, also if a marker is dropped, and says which are of another one. An id
+// that its coordinator does not know has none.
+func TestPendingOffsetsOfAnotherProducerAreForeign(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		f        *forgetful
+		closings int
+		foreign  bool
+	}{
+		"seen to be another's":    {&forgetful{state: stateEmpty, offsetsVisible: true}, 0, true},
+		"hidden, another's":       {&forgetful{state: stateEmpty}, 2, true},
+		"seen to be its own":      {&forgetful{state: stateAborted, offsetsVisible: true, own: true}, 1, false},
+		"hidden, a drop, its own": {&forgetful{state: stateAborted, own: true, drops: 1}, 2, false},
+		"of an unknown id":        {&forgetful{state: "Dead"}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.f.pending, c.f.marker, c.f.timeout, c.f.epoch, c.f.maxTimeout = true, "commit", 5000, 3, 900_000
+			s := c.f.answers(t)
+			offsets := map[string][]int32{"t": {0}}
+			last := &Last{ID: "id", Partitions: kadm.TopicsSet{"t": {0: {}}}, TakesOver: true, Group: "g", Offsets: offsets}
+			if err := s.Close(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string][]int32{}
+			if c.foreign {
+				want = offsets
+			}
+			if fmt.Sprint(last.Foreign) != fmt.Sprint(want) || c.f.offsetsClosed != c.closings {
+				t.Errorf("foreign %v after %d closings, want %v after %d", last.Foreign, c.f.offsetsClosed, want, c.closings)
+			}
+		})
+	}
+}
+
+// TestOffsetsPartition: where Kafka keeps the offsets of a group, with its 50 partitions.
+func TestOffsetsPartition(t *testing.T) {
+	t.Parallel()
+	for group, want := range map[string]int32{"app-dedup": 18, "app-route": 17, "": 0, "polygenelubricants": 0} {
+		if got := offsetsPartition(group, 50); got != want {
+			t.Errorf("%s: %d, want %d", group, got, want)
+		}
 	}
 }

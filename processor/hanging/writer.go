@@ -52,7 +52,7 @@ func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet,
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	w := &Writer{Client: client, closer: s, id: id, denied: map[string]bool{}, written: kadm.TopicsSet{}}
-	if err = s.Close(ctx, Last{ID: id, Partitions: partitions, TakesOver: true}); err == nil {
+	if err = s.Close(ctx, &Last{ID: id, Partitions: partitions, TakesOver: true}); err == nil {
 		w.producer, _, err = client.ProducerID(ctx)
 	}
 	if err != nil {

@@ -41,6 +41,19 @@ func Unstable(of map[string][]int32, stable map[string]map[int32]GroupOffset) ma
 	return left
 }
 
+// Without returns partitions without those of gone.
+func Without(all, gone map[string][]int32) map[string][]int32 {
+	left := map[string][]int32{}
+	for topic, partitions := range all {
+		for _, p := range partitions {
+			if !slices.Contains(gone[topic], p) {
+				left[topic] = append(left[topic], p)
+			}
+		}
+	}
+	return left
+}
+
 // CommittedOffsets is StableOffsets without regard to open transactions: it returns the
 // offsets before them. A group that does not exist has committed nothing.
 func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {

@@ -1,0 +1,233 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// offsetsTopic is where Kafka keeps the offsets of groups.
+const offsetsTopic = "__consumer_offsets"
+
+// A Group is a consumer group, and the partitions of which it has offsets.
+type Group struct {
+	Name string
+	Of   map[string][]int32
+	// Commits reports whether transactions of a transactional id commit its offsets.
+	Commits func(id string) bool
+}
+
+// GroupSight is one look at the offsets of a group that are part of open transactions.
+type GroupSight struct {
+	Pending map[Partition]int64 // the offsets before; without any, nothing else was looked at
+	log     *offsetsLog
+	ours    map[began]bool // transactions that commit such offsets, and are open for their coordinator
+}
+
+// began is what identifies a transaction for its coordinator.
+type began struct {
+	id       string
+	producer int64
+	epoch    int16
+	at       int64
+}
+
+// An offsetsLog is the partition that has the offsets of a group.
+type offsetsLog struct {
+	Partition
+
+	hidden bool // the user may not read it, and open is empty
+	open   []Open
+}
+
+// Pending is an offset of a group that is part of a transaction which no coordinator ends.
+type Pending struct {
+	Partition // whose offset it is
+
+	Group  string
+	Before int64 // the offset that the group has without it; -1 for none
+	// By are the transactions that it can be part of. If Hidden they are not known, as the user may
+	// not read the topic of the offsets.
+	By     []Hang
+	Hidden bool
+	Broker int32 // coordinator of the group; -1 if not known
+}
+
+func (p *Pending) String() string {
+	var by []string
+	for _, h := range p.By {
+		by = append(by, h.String())
+	}
+	switch {
+	case p.Hidden:
+		by = []string{"this user may not read " + offsetsTopic + ", which shows the producer"}
+	case len(by) == 0:
+		by = []string{"no transaction is open in " + offsetsTopic + ", so only the coordinator of the group keeps it"}
+	}
+	return fmt.Sprintf("the offset of %s in group %s is part of a transaction that no coordinator ends, since offset %d: %s", p.Partition, p.Group, p.Before, strings.Join(by, "; "))
+}
+
+// Command returns what an administrator has to do.
+func (p *Pending) Command() string {
+	broker := "B of each broker"
+	if p.Broker >= 0 {
+		broker = strconv.Itoa(int(p.Broker))
+	}
+	switch {
+	case p.Hidden:
+		return "kafka-transactions.sh find-hanging --broker-id " + broker + ", and then kafka-transactions.sh abort of what it shows in " + offsetsTopic
+	case len(p.By) == 0:
+		return "restart the coordinator of the group, broker " + broker
+	}
+	var aborts []string
+	for _, h := range p.By {
+		aborts = append(aborts, h.Abort())
+	}
+	return strings.Join(aborts, " or ")
+}
+
+// LookAtGroup looks at the offsets of a group.
+func LookAtGroup(ctx context.Context, client *kgo.Client, admin *kadm.Client, g Group) (*GroupSight, error) {
+	s := &GroupSight{Pending: map[Partition]int64{}}
+	if len(g.Of) == 0 {
+		return s, nil
+	}
+	stable, err := kafka.StableOffsets(ctx, client, g.Name, g.Of)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return s, nil
+	} else if err != nil {
+		return nil, err
+	}
+	left := kafka.Unstable(g.Of, stable)
+	if len(left) == 0 {
+		return s, nil
+	}
+	committed, err := kafka.CommittedOffsets(ctx, client, g.Name, left)
+	if err != nil {
+		return nil, err
+	}
+	for topic, numbers := range left {
+		for _, n := range numbers {
+			s.Pending[Partition{topic, n}] = committed[topic][n].At
+		}
+	}
+	if s.log, err = lookAtOffsets(ctx, client, admin, g.Name); err != nil {
+		return nil, err
+	}
+	s.ours, err = openOf(ctx, admin, g.Commits)
+	return s, err
+}
+
+// lookAtOffsets looks which transactions are open in the partition that has the offsets of a group.
+func lookAtOffsets(ctx context.Context, client *kgo.Client, admin *kadm.Client, group string) (*offsetsLog, error) {
+	listed, err := admin.ListTopicsWithInternal(ctx, offsetsTopic)
+	if err != nil {
+		return nil, fmt.Errorf("describe %s: %w", offsetsTopic, err)
+	}
+	partitions := len(listed[offsetsTopic].Partitions)
+	if partitions == 0 {
+		return &offsetsLog{hidden: true}, nil
+	}
+	id := Partition{offsetsTopic, offsetsPartition(group, int32(partitions))}
+	sight := Look(ctx, client, kadm.TopicsSet{id.Topic: {id.Number: {}}}, nil)
+	if why := sight.Unknown(); why != "" {
+		return nil, waitError(why + ", so it is not known whose the pending offsets of group " + group + " are")
+	}
+	return &offsetsLog{id, sight.Denied[offsetsTopic], sight.Open}, nil
+}
+
+// offsetsPartition returns in which of so many partitions Kafka keeps the offsets of a group. The
+// names of groups are ASCII.
+func offsetsPartition(group string, partitions int32) int32 {
+	var hash int32 // as String.hashCode of Java
+	for _, c := range []byte(group) {
+		hash = 31*hash + int32(c)
+	}
+	if hash == math.MinInt32 {
+		return 0
+	}
+	return max(hash, -hash) % partitions
+}
+
+// openOf returns which transactions are open for their coordinator.
+func openOf(ctx context.Context, admin *kadm.Client, commits func(id string) bool) (map[began]bool, error) {
+	listed, err := admin.ListTransactions(ctx, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list the transactions: %w", err)
+	}
+	ids := slices.DeleteFunc(listed.TransactionalIDs(), func(id string) bool {
+		return !commits(id) || phaseOf(&state{Name: listed[id].State}) == over
+	})
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	described, err := admin.DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("describe transactions %v: %w", ids, err)
+	}
+	open := map[began]bool{}
+	for id, d := range described {
+		if d.Err == nil && phaseOf(&state{Name: d.State}) != over {
+			open[began{id, d.ProducerID, d.ProducerEpoch, d.StartTimestamp}] = true
+		}
+	}
+	return open, nil
+}
+
+// Staying returns the offsets that are pending now, were pending before, and did not move. The
+// time between the two looks is enough for the transactions of live workers.
+func (s *GroupSight) Staying(before *GroupSight) (all []Partition) {
+	if before == nil {
+		return nil
+	}
+	for id, at := range s.Pending {
+		if was, pended := before.Pending[id]; pended && was == at {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// Hangs returns the offsets that stay pending since a look before, although no coordinator ends
+// their transaction. While a transaction that commits offsets of the group stays
+// open for its coordinator, each may be part of that one, and it returns none.
+func (s *GroupSight) Hangs(ctx context.Context, client *kgo.Client, admin *kadm.Client, g Group, before *GroupSight) (all []Pending, err error) {
+	staying := s.Staying(before)
+	if len(staying) == 0 {
+		return nil, nil
+	}
+	for t := range s.ours {
+		if before.ours[t] {
+			return nil, nil
+		}
+	}
+	var by []Hang
+	if open := Staying(before.log.open, s.log.open); len(open) > 0 {
+		if by, err = Owned(ctx, client, admin, open); err != nil {
+			return nil, err
+		}
+		by = slices.DeleteFunc(by, func(h Hang) bool { return h.ID != "" && !g.Commits(h.ID) })
+		if len(by) == 0 {
+			return nil, nil // its coordinator ends it, or it is closed meanwhile
+		}
+	}
+	broker := int32(-1)
+	if found := admin.FindGroupCoordinators(ctx, g.Name)[g.Name]; found.Err == nil {
+		broker = found.NodeID
+	}
+	for _, id := range staying {
+		all = append(all, Pending{Partition: id, Group: g.Name, Before: s.Pending[id], By: by, Hidden: s.log.hidden, Broker: broker})
+	}
+	slices.SortFunc(all, func(a, b Pending) int { return strings.Compare(a.Partition.String(), b.Partition.String()) })
+	return all, nil
+}
