@@ -12,8 +12,8 @@
 //   - the fuzz targets of the packages that it touches,
 //   - what the table .ci/paths has for its files: tests with a real Kafka or another program, rows of faults, the chart and more.
 //
-// A file that neither a package nor the table knows needs everything. So does a change whose commit of comparison is not in
-// the history.
+// A file that neither a package nor the table knows needs everything, unless it is gone: what used it has changed too, or fails. A change
+// whose commit of comparison is not in the history needs everything too.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -67,6 +68,7 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
+		files = slices.DeleteFunc(files, t.forgets)
 	}
 	if *each {
 		var lines []string
@@ -78,6 +80,13 @@ func run(args []string) error {
 		return printLines(lines)
 	}
 	return printLines(t.commands(files))
+}
+
+// forgets reports whether a file is gone, and neither a package nor the table knows it any more.
+func (t *tree) forgets(file string) bool {
+	_, known := t.needsOf(file)
+	_, err := os.Stat(file)
+	return !known && errors.Is(err, fs.ErrNotExist)
 }
 
 func printLines(lines []string) error {

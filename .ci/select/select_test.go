@@ -152,6 +152,16 @@ func TestPlantedChanges(t *testing.T) {
 	}
 }
 
+// TestUnknownFileIsForgottenWhenItIsGone: one that is there needs everything.
+func TestUnknownFileIsForgottenWhenItIsGone(t *testing.T) {
+	found := theTree(t)
+	for file, want := range map[string]bool{"a-new-folder/file": true, "processor/gone.go": false, ".ci/select": false} {
+		if got := found.forgets(file); got != want {
+			t.Errorf("forgets %s: %v, want %v", file, got, want)
+		}
+	}
+}
+
 // TestPartsAreEverything: each test of each package is in one part of six of make verify, with and without the race detector.
 func TestPartsAreEverything(t *testing.T) {
 	found := theTree(t)
