@@ -289,11 +289,11 @@ func (l *Last) isForeign(offsets map[string][]int32) {
 // closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.
 func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
 	commit := at.committed()
-	what := "a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded"
-	if len(hanging) == 0 {
-		what = "offsets of the group stay pending: closing those of this transactional id, if there are any, as the coordinator recorded"
+	if log := s.Log.With("transactional_id", last.ID, "state", at.Name, "commit", commit); len(hanging) > 0 {
+		log.Warn("a transaction hangs: its coordinator has completed it, and its marker is missing; closing it as the coordinator recorded", "open", Describe(hanging), "pending_offsets", pending)
+	} else {
+		log.Warn("offsets of the group stay pending: closing those of this transactional id, if there are any, as the coordinator recorded")
 	}
-	s.Log.Warn(what, "transactional_id", last.ID, "state", at.Name, "commit", commit, "open", Describe(hanging), "pending_offsets", pending)
 	if !at.closesCommitted() {
 		if at, err = fence(ctx, client, last.ID, at, commit); err != nil {
 			return fmt.Errorf("raise the epoch of transactional id %s: %w", last.ID, err)

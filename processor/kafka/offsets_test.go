@@ -15,7 +15,7 @@ import (
 // offsets of a group fails for that.
 func TestOffsetsAreReadWhileABootstrapServerIsAway(t *testing.T) {
 	t.Parallel()
-	away, err := net.Listen("tcp", "127.0.0.1:0")
+	away, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 		task.repeats = append(task.repeats, repeat{*row, before.first})
 	}
 	if l.joins(row.Digest) {
-		l.join(row, s, !known || before.at != now.at)
+		l.join(row, !known || before.at != now.at)
 	}
 }
 
@@ -228,7 +228,7 @@ func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 	}
 	l.rowCount++
 	if l.joins(row.Digest) {
-		l.join(row, s, true)
+		l.join(row, true)
 	}
 }
 
@@ -262,7 +262,7 @@ func (l *Ledger) formerClaim(d digest) {
 // join matches a row with its output and its event, and keeps it until both were read.
 // Only the first attempt of a claim has an event of its own, and the row of a seed has neither:
 // its event was that of another system.
-func (l *Ledger) join(row *LedgerRow, s *space, first bool) {
+func (l *Ledger) join(row *LedgerRow, first bool) {
 	seeded := row.At.Topic == seedTopic
 	open := &openRow{
 		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: !seeded,
