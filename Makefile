@@ -27,6 +27,9 @@ TEST_PACKAGES ?= 3
 TEST_PARALLEL ?= 8
 # The same for tests that have real processes and a real broker work meanwhile.
 REAL_PARALLEL ?= 3
+# And for tests with the race detector, which computes all the time: one that waits for another would wait in vain.
+RACE_PACKAGES ?= 2
+RACE_PARALLEL ?= 4
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
 PACKAGES ?= ./... ./.ci/select
@@ -85,7 +88,7 @@ NO_RACE_PACKAGES := /processor/(explore|switchover|mutants)$$
 race: race-note ## the quick tests of PACKAGES that RUN matches, with the race detector
 ifneq ($(RACE),)
 	@packages=$$($(GO) list $(PACKAGES) | grep -vE '$(NO_RACE_PACKAGES)'); [ -z "$$packages" ] || \
-		.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' $$packages
+		.ci/failures $(GO) test $(RACE) -short -skip '$(NO_RACE)' -vet=off -p $(RACE_PACKAGES) -parallel $(RACE_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' $$packages
 endif
 
 .PHONY: race-note
