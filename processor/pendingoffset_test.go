@@ -3,7 +3,9 @@ package processor_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,12 +18,21 @@ import (
 	"oncebus/processor/app"
 )
 
-// pendTask makes the offset of task app-repartition/1 part of a transaction that no coordinator
-// ends, until the returned function is called. The embedded broker would make all
-// offsets of the group pending. If the offsets topic is there, it has the transaction.
-func (b *bench) pendTask(isThere bool) (end func()) {
+// A pendedTask is the offset that is pending: that of task app-repartition/1, until end is called.
+type pendedTask struct {
+	end func()
+	// registered counts the producers of the dedup stage since, and asked how often a member asked for the offset.
+	registered, asked atomic.Int32
+}
+
+// waitsInVain reports whether workers wait for the offset, which no wait brings.
+func (p *pendedTask) waitsInVain() bool { return p.registered.Load() > 8 || p.asked.Load() > 25 }
+
+// pendTask makes the offset part of a transaction that no coordinator ends. The embedded broker would
+// make all offsets of the group pending. If the offsets topic is there, it has the transaction.
+func (b *bench) pendTask(isThere bool) *pendedTask {
 	b.t.Helper()
-	ctx := context.Background()
+	ctx, p := context.Background(), &pendedTask{}
 	stranger := b.newClient(kgo.TransactionalID("forgotten"), kgo.TransactionTimeout(10*time.Minute))
 	if isThere {
 		b.createTopic("__consumer_offsets", 50)
@@ -31,16 +42,29 @@ func (b *bench) pendTask(isThere bool) (end func()) {
 		must(b.t, stranger.BeginTransaction())
 		must(b.t, stranger.ProduceSync(ctx, &kgo.Record{Topic: "__consumer_offsets", Partition: 18, Value: []byte("offset")}).FirstErr())
 	}
-	pending := b.cluster.Fault(kfake.Fault{
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if r := req.(*kmsg.InitProducerIDRequest); r.TransactionalID != nil && strings.Contains(*r.TransactionalID, app.StageDedup) && r.ProducerID < 0 {
+			p.registered.Add(1)
+		}
+		return nil, nil, false
+	}, kmsg.InitProducerID)
+	fault := b.cluster.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: "app-dedup", Topic: "app-repartition", Partitions: []int32{1}, Err: kerr.UnstableOffsetCommit, Count: -1,
-		When: func(req kmsg.Request) bool { return req.(*kmsg.OffsetFetchRequest).RequireStable },
+		When: func(req kmsg.Request) bool {
+			r := req.(*kmsg.OffsetFetchRequest)
+			if slices.ContainsFunc(r.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.MemberID != nil }) {
+				p.asked.Add(1)
+			}
+			return r.RequireStable
+		},
 	})
-	return func() {
+	p.end = func() {
 		if isThere {
 			must(b.t, stranger.EndTransaction(ctx, kgo.TryAbort))
 		}
-		pending.Remove()
+		fault.Remove()
 	}
+	return p
 }
 
 // routedTo returns how many records were routed, and to a partition.
@@ -75,11 +99,14 @@ func TestOnlyThePartitionOfAPendingOffsetWaits(t *testing.T) {
 			b.drain(two, "signals.raw")
 
 			_, before := b.routedTo(1)
-			end := b.pendTask(isThere)
+			offset := b.pendTask(isThere)
 			must(t, one.stop())
 			one = start("one")
 			b.produce(batch("b", 100)...)
 			b.wait("all other tasks to go on", func() bool {
+				if offset.waitsInVain() {
+					t.Fatalf("%d producers registered, and the offset was asked for %d times", offset.registered.Load(), offset.asked.Load())
+				}
 				all, waits := b.routedTo(1)
 				return all == 200 && len(b.read("signals.unique")) >= all-waits+before
 			})
@@ -106,10 +133,11 @@ func TestOnlyThePartitionOfAPendingOffsetWaits(t *testing.T) {
 			})
 			b.produce(batch("c", 100)...)
 
-			end()
+			offset.end()
 			b.drain(one, "signals.raw")
 			b.drain(two, "signals.raw")
 			assertOut(t, b, batch("a", 100), batch("b", 100), batch("c", 100))
+			t.Logf("%d producers registered, and the offset was asked for %d times", offset.registered.Load(), offset.asked.Load())
 			if _, shown := gather(t, one)[series]; shown {
 				t.Error("the metric still reports it")
 			}
