@@ -3,6 +3,7 @@ package formats
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -365,6 +366,26 @@ func TestProtobufAllocatesNothing(t *testing.T) {
 		}
 	}); n > 1 { // the fraction of the duration
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestEachPartOfAProtobufMessageIsWhole: a field that is on the wire twice is merged, and the second part completes no first one
+// that is damaged.
+func TestEachPartOfAProtobufMessageIsWhole(t *testing.T) {
+	schema := mustProto(t, orderProto)
+	for text, isRead := range map[string]bool{
+		"8a02038a02008a02038a0200":       true,  // parent {parent {}}, twice
+		"8a02068a02068a02038a02038a0200": false, // the parent in the first one has 6 bytes, of which 3 are there
+		"fa010c0a0a0a016112033101781200": false, // a member of extra has a damaged value, and then an empty one
+	} {
+		b, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d Decoder
+		if got, err := d.AppendJSON(nil, Protobuf, schema, located(t, schema, "Order", b)); (err == nil) != isRead {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
 	}
 }
 

@@ -147,17 +147,40 @@ func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) ([]b
 	case f.list:
 		return r.list(dst, f, at, next, depth)
 	case f.message != nil:
-		b := r.parts[at].b
-		if next > at+1 { // they are merged, as if one followed the other
-			b = nil
-			for _, part := range r.parts[at:next] {
-				b = append(b, part.b...)
-			}
+		b, err := merged(r.parts[at:next])
+		if err != nil {
+			return dst, err
 		}
 		return r.message(dst, f.message, b, depth+1)
 	default:
 		return f.scalar(dst, r.parts[next-1].b)
 	}
+}
+
+// merged returns the message in its parts, as if one followed the other; nil without any.
+func merged(parts []protoPart) (b []byte, err error) {
+	if len(parts) == 1 {
+		return parts[0].b, nil
+	}
+	for _, part := range parts {
+		if !isWhole(part.b) { // what follows would complete it
+			return nil, errShort
+		}
+		b = append(b, part.b...)
+	}
+	return b, nil
+}
+
+// isWhole reports whether a message ends where one of its fields does.
+func isWhole(b []byte) bool {
+	for len(b) > 0 {
+		_, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
 }
 
 func (r *protoReader) list(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
@@ -232,29 +255,30 @@ func (r *protoReader) entry(dst []byte, of *protoMessage, b []byte, depth int) (
 	if err := r.split(of, b); err != nil {
 		return dst, err
 	}
-	var ofKey, ofValue []byte
-	hasValue := false
-	for _, part := range r.parts[mark:] {
-		if part.field == 0 {
-			ofKey = part.b
-		} else {
-			ofValue, hasValue = part.b, true
-		}
+	var ofKey []byte
+	values := mark
+	for ; values < len(r.parts) && r.parts[values].field == 0; values++ {
+		ofKey = r.parts[values].b
 	}
+	ofValue := r.parts[values:]
 	r.parts = r.parts[:mark]
 	dst, err := of.fields[0].name(dst, ofKey)
 	if err != nil {
 		return dst, err
 	}
 	dst = append(dst, ':')
-	switch value := &of.fields[1]; {
-	case value.message != nil:
-		return r.message(dst, value.message, ofValue, depth+2)
-	case hasValue:
-		return value.scalar(dst, ofValue)
-	default:
+	value := &of.fields[1]
+	if value.message != nil {
+		b, err := merged(ofValue)
+		if err != nil {
+			return dst, err
+		}
+		return r.message(dst, value.message, b, depth+2)
+	}
+	if len(ofValue) == 0 {
 		return value.zero(dst)
 	}
+	return value.scalar(dst, ofValue[len(ofValue)-1].b)
 }
 
 // name writes the key of a map's entry as the name of a JSON member.
