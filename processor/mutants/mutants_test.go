@@ -254,7 +254,7 @@ func (tb *table) try(t *testing.T, m *mutant, sim int, cache *buildCache) {
 	overlay := plant(t, m, dir)
 	suites := seeds(t, sim)
 	if sim == 0 {
-		suites = slices.Concat(m.aims, m.reach(), seeds(t, simSeeds))
+		suites = slices.Concat(m.aimed(), m.reach(), seeds(t, simSeeds))
 		if len(m.aims) == 0 {
 			suites = append(seeds(t, simSeeds), m.reach()...)
 		}
@@ -275,6 +275,15 @@ func (tb *table) try(t *testing.T, m *mutant, sim int, cache *buildCache) {
 	}
 	tb.add(m.name, "NOTHING", time.Since(began), false)
 	t.Errorf("no test finds it: %s%s", m.does, inVain)
+}
+
+// aimed returns the tests that are to find the mutant. A property that a hundred draws may miss has more of them.
+func (m *mutant) aimed() []suite {
+	aims := slices.Clone(m.aims)
+	for i := range aims {
+		aims[i].env = append(slices.Clone(aims[i].env), "RAPID_CHECKS=300")
+	}
+	return aims
 }
 
 // reach returns the packages with the mutant: a failure of another package has
