@@ -29,7 +29,7 @@ TEST_PARALLEL ?= 8
 REAL_PARALLEL ?= 3
 # And for tests with the race detector, which computes all the time: one that waits for another would wait in vain.
 RACE_PACKAGES ?= 2
-RACE_PARALLEL ?= 4
+RACE_PARALLEL ?= 6
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
 PACKAGES ?= ./... ./.ci/select
