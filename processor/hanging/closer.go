@@ -281,9 +281,15 @@ func (s *Closer) mayHavePending(ctx context.Context, last *Last, at *state) (boo
 	return !closed, nil
 }
 
-// isForeign notes that offsets are not those of the producer.
+// isForeign moves offsets to those that are not the producer's. A later step may find more of them.
 func (l *Last) isForeign(offsets map[string][]int32) {
-	l.Offsets, l.Foreign = kafka.Without(l.Offsets, offsets), offsets
+	l.Offsets = kafka.Without(l.Offsets, offsets)
+	if l.Foreign == nil {
+		l.Foreign = map[string][]int32{}
+	}
+	for topic, partitions := range offsets {
+		l.Foreign[topic] = append(l.Foreign[topic], partitions...)
+	}
 }
 
 // closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.

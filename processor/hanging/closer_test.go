@@ -377,3 +377,13 @@ func TestOffsetsPartition(t *testing.T) {
 		}
 	}
 }
+
+// TestForeignOffsetsOfEarlierStepsStay: a later step finds another offset that is foreign.
+func TestForeignOffsetsOfEarlierStepsStay(t *testing.T) {
+	last := Last{Offsets: map[string][]int32{"a": {0, 1, 2}, "b": {0}}}
+	last.isForeign(map[string][]int32{"a": {1}})
+	last.isForeign(map[string][]int32{"a": {2}, "b": {0}})
+	if got, want := fmt.Sprint(last.Foreign, last.Offsets), "map[a:[1 2] b:[0]] map[a:[0]]"; got != want {
+		t.Errorf("foreign and left: %s, want %s", got, want)
+	}
+}
