@@ -207,17 +207,18 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1
 	i := b.lived(cfg, batch("before", 40)...)
-	for range 2 {
+	for round := range 2 {
 		for n := range 4 {
 			dir := filepath.Join(cfg.StateDir, "app", fmt.Sprint("app-repartition-", n))
 			must(t, os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("no manifest"), 0o600))
 		}
 		i = b.start(cfg)
-		b.wait("an end to it", func() bool { return i.Ready() == nil || bypassed(i, "app-repartition") })
-		if i.Ready() == nil {
+		if round == 0 { // the hour has room for one rebuild; a slow disk is bypassed until it is done
+			b.ready(i)
 			must(t, i.stop())
 		}
 	}
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 	b.produce(batch("before", 4)...)
 	b.passesTo("signals.unique", 4)
 	if why := i.State().Tasks[0].Reason; !strings.Contains(why, "failed 1 times") {
