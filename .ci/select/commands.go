@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// commands returns what a change of files needs, in the order in which it runs: mutants at the end, since they can be cut short.
+// commands returns what a change of files needs, in the order in which it runs: the longest first, and mutants at the end, since they can be cut short.
 func (t *tree) commands(files []string) []string {
 	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{} // an empty row of faults is all of them
 	for _, file := range files {
@@ -31,7 +31,7 @@ func (t *tree) commands(files []string) []string {
 	}
 	if kinds[needLibraries] {
 		return append([]string{
-			"make race", "make fuzz", "make sim SEEDS=30", "make check-deployments", "make full RUN='^Test(Real|System)'", "make release-check", "make fault-rows",
+			"make race", "make full RUN='^Test(Real|System)'", "make sim SEEDS=30", "make fault-rows", "make fuzz", "make check-deployments", "make release-check",
 		}, mutantsOf(files)...)
 	}
 	var lines []string
