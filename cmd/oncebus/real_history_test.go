@@ -32,6 +32,7 @@ routes:
 
 // A past is what topics have at the first start of an app: ids in order over some days, of which a
 // fifth have a copy in some partition within a minute. Each event is up to the grace out of order.
+// All are younger than the retention of a topic by default, 7 days: an output has their timestamps.
 type past struct {
 	ids, copies int
 	records     []*kgo.Record
@@ -75,7 +76,7 @@ func (w *world) checkPast(p *past) {
 	}
 }
 
-// TestRealHistory: three processes start for the first time on two topics with the history of a week,
+// TestRealHistory: three processes start for the first time on two topics with the history of six days,
 // whose partitions are unequal. One of them is killed five times meanwhile.
 func TestRealHistory(t *testing.T) {
 	t.Parallel()
@@ -83,7 +84,7 @@ func TestRealHistory(t *testing.T) {
 	w.createPartitions(4, nil, "raw")
 	w.createPartitions(2, nil, "other")
 	w.createTopics(nil, "unique", "duplicates", "dead")
-	p := w.newPast(40_000, 7*24*time.Hour,
+	p := w.newPast(40_000, 6*24*time.Hour,
 		kgo.Record{Topic: "raw"}, kgo.Record{Topic: "other"}, kgo.Record{Topic: "raw", Partition: 1},
 		kgo.Record{Topic: "other", Partition: 1}, kgo.Record{Topic: "raw", Partition: 2}, kgo.Record{Topic: "raw", Partition: 3})
 	w.produce(p.records...)
@@ -110,7 +111,7 @@ func TestRealInputWithoutALeader(t *testing.T) {
 	w.createOn("raw", map[string]string{"min.insync.replicas": "1"}, []int32{1}, []int32{2}, []int32{3})
 	w.createPartitions(2, nil, "other")
 	w.createTopics(nil, "unique", "duplicates", "dead")
-	p := w.newPast(6000, 7*24*time.Hour, kgo.Record{Topic: "raw"}, kgo.Record{Topic: "raw", Partition: 1}, kgo.Record{Topic: "raw", Partition: 2})
+	p := w.newPast(6000, 6*24*time.Hour, kgo.Record{Topic: "raw"}, kgo.Record{Topic: "raw", Partition: 1}, kgo.Record{Topic: "raw", Partition: 2})
 	s := w.start("a")
 	s.awaitReady()
 	w.produce(p.records[:1000]...)
