@@ -81,7 +81,7 @@ full: ## every test of PACKAGES that RUN matches, those with a real Kafka and ot
 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
 # runs the tests on a real Kafka with it. Also left out: long tests of one goroutine, which make test has run without it.
-NO_RACE := ^Test(Real|System|Words$$|FoldIsTheState$$|SampleIsWithinItsError$$|ClusterMove(Explored|MistakesFound)$$)
+NO_RACE := ^Test(Real|System|FoldIsTheState$$|SampleIsWithinItsError$$|ClusterMove(Explored|MistakesFound)$$)
 NO_RACE_PACKAGES := /processor/(explore|switchover|mutants)$$
 
 .PHONY: race
