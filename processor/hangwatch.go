@@ -43,12 +43,13 @@ type hangWatch struct {
 	looks   map[hanging.Open]int
 	pending map[app.TaskID]pendingOffset   // by task or input
 	sights  map[string]*hanging.GroupSight // the last ones, by stage
+	closed  map[string]bool                // stages whose workers' transactions were closed for what is pending
 	shown   map[app.TaskID]bool
 	denied  map[string]bool // topics that the user has no right to read
 }
 
 func newHangWatch(s *shared, workers []*worker, conn app.Conn) *hangWatch {
-	return &hangWatch{shared: s, workers: workers, sights: map[string]*hanging.GroupSight{}, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+	return &hangWatch{shared: s, workers: workers, sights: map[string]*hanging.GroupSight{}, closed: map[string]bool{}, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
 }
 
 func (h *hangWatch) run(ctx context.Context) {
@@ -87,9 +88,9 @@ func (h *hangWatch) look(ctx context.Context) error {
 	pending, err := h.lookAtPending(ctx)
 	h.show(left, pending)
 	for id, partitions := range ours {
-		h.closeOf(ctx, id, partitions)
+		err = errors.Join(err, h.closeOf(ctx, id, partitions))
 	}
-	return errors.Join(err, h.closePending(ctx))
+	return errors.Join(err, h.closePending(ctx, h.closeWorkers))
 }
 
 // stableKey is what identifies an open transaction while its producer goes on to write.
@@ -107,7 +108,7 @@ func (h *hangWatch) count(staying []hanging.Open) {
 }
 
 // closeOf closes the last transaction of a worker in partitions, whichever process has or had it.
-func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) {
+func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) error {
 	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
 	stage := app.StageOf(h.cfg.AppID, id)
@@ -116,6 +117,7 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 	if err != nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
+	return err
 }
 
 // A pendingOffset is part of a transaction: the offset before it, and in how many looks neither moved.
@@ -185,8 +187,10 @@ func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[ap
 }
 
 // closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
-// of which, so the watch closes that of every worker whose coordinator has completed its last one.
-func (h *hangWatch) closePending(ctx context.Context) (failed error) {
+// of which transaction, so the watch closes the last one of every worker whose coordinator has
+// completed it. It does so once: if that does not help, the offsets are those of another producer.
+// Where a broker is away and the closing fails, the next look repeats it.
+func (h *hangWatch) closePending(ctx context.Context, closing func(ctx context.Context, stage string) error) (failed error) {
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0
 		for _, p := range h.pending {
@@ -194,8 +198,12 @@ func (h *hangWatch) closePending(ctx context.Context) (failed error) {
 				longest = max(longest, p.looks)
 			}
 		}
-		if longest == pendingLooks { // once: if that does not help, they are of another producer
-			failed = errors.Join(failed, h.closeWorkers(ctx, stage))
+		switch {
+		case longest < pendingLooks:
+			delete(h.closed, stage)
+		case !h.closed[stage]:
+			err := closing(ctx, stage)
+			h.closed[stage], failed = err == nil, errors.Join(failed, err)
 		}
 	}
 	return failed
@@ -209,10 +217,10 @@ func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 	}
 	for _, id := range slices.Sorted(slices.Values(listed.TransactionalIDs())) {
 		if app.StageOf(h.cfg.AppID, id) == stage {
-			h.closeOf(ctx, id, nil)
+			err = errors.Join(err, h.closeOf(ctx, id, nil))
 		}
 	}
-	return nil
+	return err
 }
 
 // show publishes the transactions that no process closes.
