@@ -13,7 +13,7 @@ import (
 // messagePackReader reads one value.
 type messagePackReader struct {
 	b     []byte
-	limit int // of the text
+	limit int // longest text, in bytes
 }
 
 func (r *messagePackReader) document(dst, b []byte) ([]byte, error) {
@@ -139,8 +139,8 @@ func (r *messagePackReader) object(dst []byte, depth int) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// extension writes a timestamp as text, and another extension as an object, which is no key:
-// what it means is known to its sender alone.
+// extension writes a timestamp as text. It writes any other extension as an object, which is never a key,
+// because only the sender knows what the extension means.
 func (r *messagePackReader) extension(dst []byte) ([]byte, error) {
 	rest, err := msgp.Skip(r.b)
 	if err != nil {
