@@ -262,8 +262,8 @@ func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 // of a claim are in one row, which is one record of the changelog.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins reports whether a claim with these requests may store one more: with it, the claim has at most most
-// requests in at most requestsBytesMax bytes.
+// joins reports whether a claim with these requests may store one more request: with it, the claim must have
+// no more requests than most, in at most requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
 	if len(requests) >= most {
 		return false

@@ -27,8 +27,8 @@ type Claim struct {
 	// Route is the name of the route whose event made the current attempt; nil if the namespace has only one
 	// route.
 	Route []byte
-	// Requests are those that get the outcome: the request that made the claim, then those of the waiting
-	// duplicates.
+	// Requests get the outcome: the request that made the claim, and then the requests of the duplicates that
+	// wait for it.
 	Requests []Request
 	// Bypassed reports that a worker also forwarded an event of the key unchecked. The executor may have run
 	// that event, so a failure does not free the key.

@@ -13,13 +13,17 @@ import (
 // covers it, or to its place between two rows. Such events come from two sources that a worker reads at
 // different speeds.
 //
+// Example: with a window of 1 h and a grace of 3 h, events of one key come at 10:00, 14:00 and then, from the
+// slower source, at 12:00. All three are emitted. The row of 14:00 links to the row of 12:00, and that row to
+// the row of 10:00.
+//
 // A link is a first seen time, so it stays valid when the window changes. The way down ends at a row that is
 // no longer retained: such a row covers only late events. A freed row decides nothing, so every event passes
 // it.
 //
-// No links: rows of claims, of keys with adjacent buckets, of seeds and of shadows, and all rows of an app at
-// level 1. The key may have an older row that nothing links to, so an event before the window of such a row
-// is Late.
+// Rows of claims, of keys with adjacent buckets, of seeds and of shadows have no links, nor have the rows of
+// an app at level 1. There the key may have an older row to which nothing links, so an event before the
+// window of such a row is Late.
 
 // Link says whether a key has a row of the window before that of a given row.
 type Link uint8
@@ -87,7 +91,7 @@ type Descent struct {
 	link Link
 }
 
-// GoesBelow reports whether not r, but the row below r decides on the event.
+// GoesBelow reports whether the row below r decides on the event instead of r.
 func (ev *Event) GoesBelow(r *Row, w Window, streamTime int64) bool {
 	switch {
 	case !ev.Linked || !w.Retains(r.First, streamTime):

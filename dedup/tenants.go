@@ -36,9 +36,9 @@ type Tenants struct {
 	changed     bool
 }
 
-// NewTenants returns the accounts of a task without events, for a window. At most most tenants have an
-// account of their own, in addition to the tenants with a quota of their own, because a sender may invent any
-// number of names. The other tenants share one account and its quota.
+// NewTenants returns the accounts of a task without events, for a window. most is how many tenants may have
+// an account of their own, in addition to the tenants with a quota of their own; it is bounded because a
+// sender may invent any number of names. The other tenants share one account and its quota.
 func NewTenants(window time.Duration, most int) *Tenants {
 	return &Tenants{
 		width: max(1, window.Milliseconds()/(tenantBuckets-1)), most: most, accounts: map[string]*TenantAccount{}, before: map[string]*TenantAccount{},
@@ -54,7 +54,7 @@ type TenantTurn struct {
 
 // TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time when they
 // were sent. So an outage puts no tenant over its quota, although afterwards the task gets the events of
-// hours within seconds, and those of one input before those of another.
+// hours within seconds, and all events of one input before the events of another.
 type TenantTime struct {
 	now   int64 // when the task got the event
 	sent  int64 // when the event was sent, as its own record says, but not before since

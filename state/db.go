@@ -309,6 +309,8 @@ func (w *batch) delete(key []byte) error {
 	return w.do(func(txn *badger.Txn) error { return txn.Delete(key) })
 }
 
+// do adds one operation to the open transaction. If the transaction is full, do commits it and begins
+// another.
 func (w *batch) do(op func(*badger.Txn) error) error {
 	if w.txn == nil {
 		w.txn = w.db.NewTransactionAt(math.MaxUint64, true)
@@ -325,6 +327,7 @@ func (w *batch) do(op func(*badger.Txn) error) error {
 	return op(w.txn)
 }
 
+// flush commits the open transaction and keeps the buffer.
 func (w *batch) flush() error {
 	txn := w.txn
 	w.txn = nil

@@ -54,5 +54,5 @@
 //   - Memtables are tiny, because deleted pages become garbage only after a compaction of their tombstones;
 //     10 to 20 MiB of garbage remain in each store.
 //   - Without a secret, producers can compute digests, fill single pages and defeat filters. That slows
-//     look-ups in runs; the tables in memory use a secret seed (hashSeed).
+//     look-ups in runs; the tables in memory use a random seed (hashSeed).
 package state

@@ -35,6 +35,7 @@ var filterSalts = [8]uint32{
 	0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }
 
+// newFilter returns an empty filter for that many rows.
 func newFilter(rows uint64) filter {
 	return filter{make([]filterBlock, max(1, (rows+filterKeysPerBlock-1)/filterKeysPerBlock))}
 }

@@ -20,6 +20,8 @@ type tiers struct {
 // topFanInFactor times fanIn runs make one merge in the top tier.
 const topFanInFactor = 4
 
+// newTiers returns the tiers for a configuration: below the top tier their bounds grow by the factor
+// MergeFanIn, above it by topFanInFactor times that.
 func newTiers(cfg Config) tiers {
 	t := tiers{fanIn: cfg.MergeFanIn}
 	top := max(1, uint64(cfg.FlushRows)*3/2)
@@ -35,6 +37,7 @@ func newTiers(cfg Config) tiers {
 	return t
 }
 
+// tierOf returns the tier of a run, 0 for the smallest runs.
 func (t tiers) tierOf(r *run) int {
 	n := 0
 	for n < len(t.bounds) && r.rows >= t.bounds[n] {

@@ -78,6 +78,7 @@ type page struct {
 	details       []byte
 }
 
+// decodePage decodes the payload of a page block with that many rows. The page aliases payload.
 func decodePage(rows uint32, payload []byte) (page, error) {
 	n := int(rows)
 	if n == 0 && len(payload) == 0 {

@@ -84,6 +84,8 @@ func ParseAvro(schema string, references ...string) (*Schema, error) {
 	return &Schema{avro: root}, nil
 }
 
+// avroCompiler turns parsed schemas into avroNodes. It keeps the named types, because later schemas refer to
+// them.
 type avroCompiler struct {
 	named   map[string]*avroNode
 	pending []avroPending
@@ -249,6 +251,7 @@ type avroReader struct {
 	limit int // longest text, in bytes
 }
 
+// value reads a value of the type n, with all values in it, and appends its JSON text.
 func (r *avroReader) value(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	if depth > depthMax {
 		return dst, errDeep

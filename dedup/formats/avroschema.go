@@ -22,6 +22,7 @@ func plainAvro(schema string) string {
 	return string(plain)
 }
 
+// plainAvroType returns the plain form of a type: a name, an object, or the list of a union.
 func plainAvroType(of any) any {
 	switch of := of.(type) {
 	case []any:

@@ -37,6 +37,7 @@ const (
 	cborFloatEpoch = math.MaxUint64
 )
 
+// appendCBOR appends the JSON text of a CBOR value.
 func appendCBOR(dst, b []byte) ([]byte, error) {
 	var v any
 	if err := cborMode.Unmarshal(markFloatEpochs(b), &v); err != nil {
@@ -50,6 +51,7 @@ func appendCBOR(dst, b []byte) ([]byte, error) {
 	return dst, err
 }
 
+// appendCBORValue appends the JSON text of a decoded value, and of all values in it.
 func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
 	switch v := v.(type) {
 	case nil:
@@ -89,6 +91,8 @@ func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
 	return appendDigits(dst, digits), nil
 }
 
+// appendCBORMap appends a map as an object, whose members are in no particular order. A key is a text or an
+// integer.
 func appendCBORMap(dst []byte, m map[any]any) (_ []byte, err error) {
 	dst = append(dst, '{')
 	first := true
@@ -164,8 +168,8 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 }
 
 // markFloatEpochs replaces the tag of each time in seconds that is a float. With its own tag the decoder
-// would return the time in nanoseconds. A float of these days has only one value in 200 ns, so its sender did
-// not write such digits.
+// would return the time in nanoseconds. A float of these days is exact only to some 200 ns, so the last
+// digits would not be the sender's.
 func markFloatEpochs(b []byte) []byte {
 	var marked []byte
 	from := 0

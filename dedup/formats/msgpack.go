@@ -16,6 +16,7 @@ type messagePackReader struct {
 	limit int // longest text, in bytes
 }
 
+// document appends the JSON text of b, which must be exactly one value.
 func (r *messagePackReader) document(dst, b []byte) ([]byte, error) {
 	r.b, r.limit = b, len(dst)+textLimit(len(b))
 	defer func() { r.b = nil }()
@@ -29,6 +30,7 @@ func (r *messagePackReader) document(dst, b []byte) ([]byte, error) {
 	return dst, err
 }
 
+// value reads the next value, with all values in it, and appends its JSON text.
 func (r *messagePackReader) value(dst []byte, depth int) (_ []byte, err error) {
 	if depth > depthMax {
 		return dst, errDeep
@@ -106,6 +108,7 @@ func (r *messagePackReader) array(dst []byte, depth int) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
+// object reads a map. A key is a text or an integer, which becomes a name in quotes.
 func (r *messagePackReader) object(dst []byte, depth int) ([]byte, error) {
 	n, rest, err := msgp.ReadMapHeaderBytes(r.b)
 	if err != nil {

@@ -141,6 +141,9 @@ func (s *Schema) OfMessage(name string) (l Located, ok bool) {
 	return l, false
 }
 
+// pathOf returns the path of the type with a name among m and the types nested in it. path and at lead to m.
+// whole says whether name is the whole name of the type (with or without the package, whose length is within)
+// or its last part.
 func (m *protoMessage) pathOf(name string, within int, whole bool, path messagePath, at int) (messagePath, bool) {
 	if int(path.depth) == len(path.at) {
 		return path, false
@@ -160,6 +163,7 @@ func (m *protoMessage) pathOf(name string, within int, whole bool, path messageP
 
 func lastPart(name string) string { return string(protoreflect.FullName(name).Name()) }
 
+// protoCompiler turns the descriptors of a file into protoMessages, each type once.
 type protoCompiler struct {
 	named   map[protoreflect.FullName]*protoMessage
 	implied map[protoreflect.FullName]bool // entries of maps that the text has as map<...>

@@ -23,6 +23,7 @@ type protoReader struct {
 	limit int         // of the text
 }
 
+// message reads a message of type m from b and appends its JSON text.
 func (r *protoReader) message(dst []byte, m *protoMessage, b []byte, depth int) ([]byte, error) {
 	if depth > depthMax {
 		return dst, errDeep

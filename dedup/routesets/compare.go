@@ -37,6 +37,7 @@ func Compare(before, after *rules.Routes, h History, forget []string) []Change {
 	return c.changes
 }
 
+// comparison is one run of Compare: the two sets, and the changes found so far.
 type comparison struct {
 	before, after             *rules.Routes
 	history                   History

@@ -226,6 +226,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 // does not occupy memory for good.
 const scratchBytesMax = 1 << 20
 
+// begin prepares the deriver for a record: it empties the buffers and drops the results of the record before.
 func (d *Deriver) begin(in *Input) {
 	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.scope, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name, &d.transcoded} {
 		if cap(*b) > scratchBytesMax {

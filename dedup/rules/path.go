@@ -31,6 +31,7 @@ func (p *Path) Names() []string {
 	return names
 }
 
+// segment is one step of a Path.
 type segment struct {
 	name  string
 	index int  // index in an array; -1 if name is no index

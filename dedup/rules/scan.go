@@ -36,6 +36,8 @@ func (s *scan) document(tree *pathNode) bool {
 	return i == len(s.b)
 }
 
+// value reads one value. It stores the value if a path of the topic ends at node; node is nil where no path
+// leads.
 func (s *scan) value(i int, node *pathNode, depth int) int {
 	if i >= len(s.b) || depth > scanDepthMax {
 		return unsure

@@ -63,7 +63,8 @@ func (r *Route) WireName() string {
 // ShadowOf returns the name of the route of which r is the shadow's route; "" for any other.
 func (r *Route) ShadowOf() string { return r.shadowOf }
 
-// IsPromotionOf reports whether r has as its own key rule that of old's shadow.
+// IsPromotionOf reports whether r is the promotion of old's shadow: r has the name of old and the namespace
+// of that shadow.
 func (r *Route) IsPromotionOf(old *Route) bool {
 	return old != nil && old.Shadow != nil && r.Name == old.Name && r.Namespace == old.Shadow.Route.Namespace && old.Namespace != r.Namespace
 }

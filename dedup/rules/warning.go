@@ -16,6 +16,7 @@ func (d *decoder) warn(n *yaml.Node, at, format string, args ...any) {
 	d.warnings = append(d.warnings, warning{n.Line, text})
 }
 
+// warning is a text with its line, by which warningTexts sorts.
 type warning struct {
 	line int
 	text string
