@@ -360,8 +360,8 @@ type OutcomeDecision struct {
 	Refused string
 	// Repeated reports that the same outcome was applied earlier. A repeated start is granted again.
 	Repeated bool
-	// Conflicting reports the reason of Refused: the same attempt was completed with another result earlier,
-	// so it was executed twice.
+	// Conflicting reports that Refused has this reason: the same attempt was completed with another result
+	// earlier, so the executor ran it twice.
 	Conflicting bool
 	// KeyKept reports that a failure did not free the key, because a worker also forwarded an event of the
 	// key unchecked.
