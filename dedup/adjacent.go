@@ -2,25 +2,22 @@ package dedup
 
 import "cmp"
 
-// orderTime is the order's own timestamp, ms. It separates an order from another
-// one in the adjacent bucket.
+// orderTime is the order's own timestamp, in ms. It tells apart two orders in adjacent buckets.
 func (ev *Event) orderTime() int64 { return ev.Time + ev.Shift }
 
-// IsAdjacent reports whether a row of an adjacent key is of the event's order.
-// The details must agree, and the orders' own timestamps must be less than step
-// ms apart.
+// IsAdjacent reports whether a row of an adjacent key belongs to the same order as the event: the details
+// agree, and the orders' own timestamps are less than step ms apart.
 func (ev *Event) IsAdjacent(r *Row, step int64) bool {
 	at := r.First + r.Shift
 	return max(at-ev.orderTime(), ev.orderTime()-at) < step && !ev.collides(r)
 }
 
-// Prior returns the row that Decide compares an event with, false without one. It
-// sets ev.Over and ev.Attempts. own is the row of the event's key, adjacent are
-// the rows of the adjacent keys.
+// Prior returns the row with which Decide compares an event, or false if there is none, and sets ev.Over and
+// ev.Attempts. own is the row of the event's key; adjacent are the rows of the adjacent keys.
 //
-// The earliest unexpired row with an equal fingerprint decides, own or adjacent;
-// without one, the own row. So a duplicate of that row stays one, even if another
-// event claims the own key later.
+// Among own and adjacent, the earliest row with an equal fingerprint whose window is not over decides;
+// without such a row, own does. So a duplicate of that row stays a duplicate even if another event claims the
+// own key later.
 func (ev *Event) Prior(own Row, found bool, adjacent []Row, step int64, w Window, streamTime int64) (Row, bool) {
 	prior := own
 	decided := found && w.Decides(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
@@ -41,8 +38,8 @@ func (ev *Event) Prior(own Row, found bool, adjacent []Row, step int64, w Window
 	return prior, found
 }
 
-// before reports whether r was first seen before other. In the same millisecond
-// the position decides, so that every task agrees.
+// before reports whether r was first seen before other. In the same millisecond the position decides, so that
+// every task comes to the same result.
 func (r *Row) before(other *Row) bool {
 	return cmp.Or(cmp.Compare(r.First, other.First), cmp.Compare(r.At.Topic, other.At.Topic),
 		cmp.Compare(r.At.Partition, other.At.Partition), cmp.Compare(r.At.Offset, other.At.Offset)) < 0

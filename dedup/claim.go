@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// StatusForwarded is the claim status of an event that was forwarded without a claim: no
-// outcome of it can arrive.
+// StatusForwarded is the claim status of an event that a worker forwarded without a claim, so that no outcome
+// of the event can arrive.
 const StatusForwarded = "forwarded"
 
 // Step is a change of a claim's status.
@@ -16,12 +16,12 @@ type Step uint8
 // Steps.
 const (
 	StepClaim    Step = iota // an event claims a free key
-	StepExpire               // a duplicate claims a key whose lease expired
-	StepSubmit               // outcome submitted: pinned
+	StepExpire               // a duplicate takes over a claim whose lease expired
+	StepSubmit               // outcome submitted: the key is never dispatched again
 	StepComplete             // outcome completed: the result is recorded
 	StepFree                 // outcome failed or rejected: the key is free
-	StepForget               // outcome forget: erased
-	StepStart                // an executor asked before it runs: the lease no longer ends the claim
+	StepForget               // outcome forget: the record is erased
+	StepStart                // an executor asks before it runs: the lease no longer ends the claim
 	StepRenew                // an executor still runs: the lease begins again
 	steps
 )
@@ -31,7 +31,7 @@ var stepNames = [steps]string{"claim", "expire", "submit", "complete", "free", "
 // String returns the step's name.
 func (s Step) String() string { return stepNames[s] }
 
-// claimMoves has the legal steps of each status; all others are refused:
+// claimMoves has the legal steps of each status; a claim refuses every other step:
 //
 //	          claim                submit             complete
 //	freed ------------> in progress ------> submitted ---------> completed
@@ -54,69 +54,69 @@ func (s Status) move(step Step) (Status, bool) {
 	return next, ok
 }
 
-// ClaimRule has the settings of a route for claims.
+// ClaimRule has the settings of a route that DecideClaim and ApplyOutcome need.
 type ClaimRule struct {
-	// Lease is how long a claim in progress prevents the dispatch of a duplicate,
-	// in ms of broker time. It starts at the dispatch, or with HasGroup when the group
-	// has committed the event.
+	// Lease is how long a claim in progress prevents the dispatch of a duplicate, in ms of broker time. It
+	// starts at the dispatch, or with HasGroup when the executor's consumer group has committed the event.
 	Lease int64
 	// HasGroup reports that the route names the consumer group of its executor.
 	HasGroup bool
-	// Wait is how many duplicates of one claim may wait for the outcome. All
-	// others get their reply at once.
+	// Wait is how many duplicates of one claim may wait for the outcome. Every further duplicate gets its
+	// reply at once.
 	Wait int
-	// ResultBytes is the longest result that is recorded, headers included.
+	// ResultBytes is the longest result that is recorded, in bytes, headers included.
 	ResultBytes int
 }
 
-// ClaimEvent is an event of claim mode, as DecideClaim needs it. All times are
-// broker time, in Unix milliseconds.
+// ClaimEvent is an event of claim mode with what DecideClaim needs to know about it. All times are broker
+// time, in Unix milliseconds.
 type ClaimEvent struct {
 	Event
 	Key        [32]byte // the dedup key
 	ReceivedAt int64    // when the broker received its repartition record
-	// DispatchedAt is when the task dispatches it. In a backlog this is long after
-	// ReceivedAt, and no executor can have it before.
+	// DispatchedAt is when the task dispatches the event. In a backlog this is long after ReceivedAt, and no
+	// executor can have the event before.
 	DispatchedAt int64
-	// TaskStartedAt is when the task started. An outcome that was produced while
-	// no task ran may be behind a duplicate in the repartition topic.
+	// TaskStartedAt is when the task started. An outcome that an executor produced while no task ran may come
+	// after a duplicate in the repartition topic.
 	TaskStartedAt int64
 	Evidence      LeaseEvidence
-	Request       Request // gets the outcome
-	// Replaces is the address of a request for the key that its client gave up; zero for
-	// none. If it waits, the event takes its place.
+	Request       Request // the sender's request, which gets the outcome
+	// Replaces is the address of an earlier request for the key that its client has given up; zero for none.
+	// If that request waits, the event's request takes its place.
 	Replaces Address
-	// Full reports that no further request of the namespace may wait. One may still take
-	// the place of another.
+	// Full reports that the namespace has no place for a further waiting request. The event's request may
+	// still take the place of another request.
 	Full     bool
-	AppToken bool // the token of an attempt that it starts names the app
+	AppToken bool // the token of an attempt that this event starts names the app
 }
 
 // A ClaimDecision is the decision on an event of claim mode.
 type ClaimDecision struct {
 	Verdict Verdict
-	// Row is the row to write, with Write; else the stored row.
+	// Row is the row to write if Write is set, otherwise the stored row.
 	Row   Row
 	Write bool
-	// Dispatch reports that the event is sent to the executor, as Row.Attempt.
+	// Dispatch reports that the task sends the event to the executor, as attempt Row.Attempt.
 	Dispatch bool
-	// LeaseExpired reports that the cause is an expired lease.
+	// LeaseExpired reports that the task dispatches the event because the lease of the attempt before
+	// expired.
 	LeaseExpired bool
-	// Added is how many requests the dispatched event added, 0 or 1.
+	// Added is how many requests the dispatched event added to the claim, 0 or 1.
 	Added int
-	// Former is the claim before, which is stored next to the new one; nil if no outcome of
-	// it can come.
+	// Former is the claim that the new claim replaces, if an outcome of the replaced claim can still arrive;
+	// else nil. The caller stores it in a row of its own.
 	Former *FormerClaim
-	// Reply reports that the duplicate gets its reply now, not with the outcome.
+	// Reply reports that the duplicate gets its reply now and does not wait for the outcome.
 	Reply bool
-	// Replaced is the request whose place the duplicate took; nil for none. It gets its
+	// Replaced is the request whose place the duplicate took; nil for none. The replaced request gets its
 	// reply now.
 	Replaced *Request
 	// Claim is the decoded claim of Row.
 	Claim Claim
 }
 
-// Status returns the claim status of the reply to the event.
+// Status returns the claim status for the reply to the event.
 func (c *ClaimDecision) Status() string {
 	if c.Row.Status == Submitted && c.Claim.Forwarded() {
 		return StatusForwarded
@@ -124,13 +124,12 @@ func (c *ClaimDecision) Status() string {
 	return c.Row.Status.String()
 }
 
-// DecideClaim decides on an event of claim mode that Admit admitted. prior is the
-// row of its digest, if found. streamTime is the namespace's before the event. The
-// error wraps ErrRow.
+// DecideClaim decides on an event of claim mode that Admit admitted. prior is the row of the event's digest,
+// if found. streamTime is the stream time of the namespace before the event. The error wraps ErrRow.
 //
-// If the lease of a claim is over, its requests stay: they get the outcome of the new
-// attempt. If its window is over, the event is another operation, and the claim before
-// keeps its requests.
+// A duplicate that takes over a claim with an expired lease keeps the claim's requests: they get the outcome
+// of the new attempt. An event after the window of a claim is another operation: it makes a claim of its own,
+// and the claim before keeps its requests (see FormerClaim).
 func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
@@ -166,28 +165,28 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Former: former, Row: row, Claim: claim}), nil
 }
 
-// DropRequest removes the request of the dispatched event from the claim, because
-// the row is too long with it.
+// DropRequest removes the request of the dispatched event from the claim, because with it the row would be
+// too long to store.
 func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
 	c.Row.setClaim(&c.Claim)
 }
 
-// DecideForwardedClaim returns the row to write, with Write, for an event of claim
-// mode that was forwarded unchecked. Dispatch reports that Row is the event's own, not
-// that of a claim before it.
+// DecideForwardedClaim decides on an event of claim mode that the worker forwards unchecked. It returns the
+// row to write if Write is set. Dispatch reports that Row is the event's own, not the row of a claim before
+// it.
 //
-// The event had no token, so no outcome can arrive: the key becomes submitted, and
-// its duplicates are not dispatched, nor do they wait. A claim before it keeps its attempt
-// and gets its outcome, but a failure no longer frees the key.
+// The forwarded event has no token, so no outcome of it can arrive: the key becomes submitted, its duplicates
+// are not dispatched, and they do not wait. If there was a claim before, that claim keeps its attempt and
+// gets its outcome, but a failure no longer frees the key.
 func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, found, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
 	case err != nil:
 		return ClaimDecision{}, err
 	case c.Dispatch:
-		c.Claim.Requests, c.Added = nil, 0 // its sender already has a reply
+		c.Claim.Requests, c.Added = nil, 0 // the sender of the event already has a reply
 		c.Claim.setForwarded()
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
 		c.Claim.Bypassed = true
@@ -198,8 +197,7 @@ func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, stream
 	return write(c), nil
 }
 
-// decideDuplicateClaim decides on a duplicate within the window. It leaves it to the caller to
-// encode the claim into the row.
+// decideDuplicateClaim decides on a duplicate within the window. The caller encodes the claim into the row.
 func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRule) (ClaimDecision, error) {
 	if ev.collides(&prior) {
 		return ClaimDecision{Verdict: Collision, Row: prior, Claim: current}, nil
@@ -210,12 +208,13 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case ClaimInProgress:
 		if ev.Evidence.over(&ev, &current, &rule) {
 			prior.Attempt++
-			// The sender is answered as the first was: its event makes the attempt.
+			// The taker's sender is answered as the sender of a first event is: its event makes the new
+			// attempt.
 			taker := ev.At
 			current.Taker, current.Original = &taker, ev.Request.ID
 			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
-			// A request over the limit is not stored, so the outcome is not sent to it.
+			// A request over the limit is not stored, so its sender does not get the outcome.
 			if ev.Request.joins(current.Requests, requestsMax) {
 				current.Requests, added = append(current.Requests, ev.Request.dispatched()), 1
 			}
@@ -237,14 +236,16 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Reply: true}, nil
 }
 
-// clocksApartMax is how far the times of two brokers may differ, in ms.
+// clocksApartMax is how far the clocks of two brokers may differ, in ms.
 const clocksApartMax = 60_000
 
-// leaseBegan returns the broker time at which the lease of a claim began. Without evidence
-// every lease begins again with the task: an outcome may have been stored while no task
-// ran. With it leases begin again after a step of broker time only. A claim that began
-// after its duplicate is judged is one of a time when the broker's clock was ahead: its
-// lease begins with the task, which starts again when it notices that.
+// leaseBegan returns the broker time at which the lease of a claim began.
+//
+//   - Without evidence every lease begins again when its task starts, because an executor may have stored an
+//     outcome while no task ran.
+//   - With evidence a lease begins again only after a step of broker time.
+//   - A claim that seems to begin after its duplicate comes from a time when the broker's clock was ahead.
+//     Its lease begins with the task, which starts again when it notices that.
 func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 	latest := max(ev.ReceivedAt, ev.DispatchedAt) + clocksApartMax
 	switch {
@@ -257,12 +258,12 @@ func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 	}
 }
 
-// requestsMax and requestsBytesMax bound the requests of a claim, because they are
-// part of one row of the changelog.
+// requestsMax and requestsBytesMax bound the number and the bytes of a claim's requests, because all requests
+// of a claim are in one row, which is one record of the changelog.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins reports whether a claim with these requests may store one more: then it
-// has at most most requests in requestsBytesMax bytes.
+// joins reports whether a claim with these requests may store one more request: with it, the claim must have
+// no more requests than most, in at most requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
 	if len(requests) >= most {
 		return false
@@ -274,7 +275,7 @@ func (r *Request) joins(requests []Request, most int) bool {
 	return size <= requestsBytesMax
 }
 
-// bytes is an upper bound of the request's length in a claim.
+// bytes is an upper bound of the bytes that the request takes in a claim.
 func (r *Request) bytes() int {
 	n := 32 + len(r.Key) + len(r.ID) + len(r.Route) // positions and lengths
 	if r.ReplyTo.IsSet() {
@@ -298,13 +299,13 @@ type OutcomeKind uint8
 
 // Kinds of outcomes.
 const (
-	OutcomeSubmitted OutcomeKind = iota // another system has the work: never dispatched again
+	OutcomeSubmitted OutcomeKind = iota // another system has the work: the key is never dispatched again
 	OutcomeCompleted                    // done: the result is recorded
 	OutcomeFailed                       // not done: frees the key
 	OutcomeRejected                     // refused: frees the key
 	OutcomeForget                       // erases the record
-	OutcomeStart                        // asks before the work: see start
-	OutcomeRenew                        // asks during the work: see renew
+	OutcomeStart                        // an executor asks before the work: see Outcome.StartID
+	OutcomeRenew                        // an executor asks during the work: the lease begins again
 	outcomeKinds
 )
 
@@ -313,7 +314,7 @@ var outcomeNames = [outcomeKinds]string{"submitted", "completed", "failed", "rej
 // OutcomeKinds lists every kind, for metrics.
 var OutcomeKinds = [...]OutcomeKind{OutcomeSubmitted, OutcomeCompleted, OutcomeFailed, OutcomeRejected, OutcomeForget, OutcomeStart, OutcomeRenew}
 
-// String returns the kind as in headers and metric labels.
+// String returns the kind as it is written in headers and metric labels.
 func (k OutcomeKind) String() string {
 	if k >= outcomeKinds {
 		return "unknown"
@@ -321,7 +322,7 @@ func (k OutcomeKind) String() string {
 	return outcomeNames[k]
 }
 
-// ClaimStatus returns the claim status of the replies to this outcome.
+// ClaimStatus returns the claim status in the replies to this outcome.
 func (k OutcomeKind) ClaimStatus() string {
 	if k == OutcomeForget {
 		return "erased"
@@ -341,42 +342,40 @@ func ParseOutcomeKind(text []byte) (OutcomeKind, bool) {
 
 var outcomeSteps = [outcomeKinds]Step{StepSubmit, StepComplete, StepFree, StepFree, StepForget, StepStart, StepRenew}
 
-// An Outcome is an executor's message about an attempt, or an operator's.
+// An Outcome is a message about an attempt, from an executor or from an operator.
 type Outcome struct {
 	Kind    OutcomeKind
 	Token   Token
 	Value   []byte // nil is null
 	Headers []Header
-	// StartID names the executor that asks, and ReceivedAt is when the broker received its
-	// repartition record, in broker time. Only a kind that asks has them.
+	// StartID names the executor that asks, and ReceivedAt is when the broker received the outcome's
+	// repartition record, in broker time. Only the kinds that ask (see Asks) have these two.
 	StartID    []byte
 	ReceivedAt int64
 }
 
 // An OutcomeDecision is the decision on an outcome.
 type OutcomeDecision struct {
-	// Refused is the reason why the outcome has no effect; "" if it was applied,
-	// now or before.
+	// Refused is the reason why the outcome has no effect; "" if the outcome was applied, now or earlier.
 	Refused string
-	// Repeated reports that the same outcome was applied before. A start is granted again.
+	// Repeated reports that the same outcome was applied earlier. A repeated start is granted again.
 	Repeated bool
-	// Conflicting reports that Refused is because the same attempt was completed with
-	// another result before: it was executed twice.
+	// Conflicting reports that Refused has this reason: the same attempt was completed with another result
+	// earlier, so the executor ran it twice.
 	Conflicting bool
-	// KeyKept reports that a failure did not free the key, because an event of it was also
-	// forwarded unchecked.
+	// KeyKept reports that a failure did not free the key, because a worker also forwarded an event of the
+	// key unchecked.
 	KeyKept bool
-	// Row is the row to write. With Refused and Repeated it is the stored row,
-	// zero without one.
+	// Row is the row to write. With Refused and Repeated it is the stored row, or zero if there is none.
 	Row Row
-	// Claim is the decoded claim of Row; of a freed key it is the one before.
+	// Claim is the decoded claim of Row. If the outcome freed the key, it is the claim before that.
 	Claim Claim
 	// Recipients lists the requests that get the outcome now.
 	Recipients []Request
 }
 
-// ApplyOutcome applies an outcome to the row of its digest or of its former claim, if found. A row of another
-// namespace than the token's counts as absent: the right to write outcomes of one
+// ApplyOutcome applies an outcome to prior: the row of the token's digest, or of its former claim, if found.
+// A row of another namespace than the token's counts as absent, because the right to write outcomes of one
 // namespace gives no right in another. The error wraps ErrRow.
 func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
 	if !found || prior.NamespaceID != o.Token.NamespaceID || !w.Retains(prior.First, streamTime) {
@@ -428,15 +427,15 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 		s.Recipients, s.Claim.Requests = claim.Requests, nil
 		s.Claim.setResult(o, rule.ResultBytes)
 		if o.isFormer(&prior) && claim.AppToken && s.Claim.Omitted == 0 {
-			s.Claim.omitResult() // no event can ask for it, and its digest is kept
+			s.Claim.omitResult() // no event can ask for the result of a former claim, and its digest is enough to compare
 		}
 	}
 	s.Row.setClaim(&s.Claim)
 	return s, nil
 }
 
-// keepKey applies a failure without freeing the key: the executor may have processed the
-// event that was forwarded unchecked.
+// keepKey applies a failure without freeing the key: the executor may have processed the event that the
+// worker forwarded unchecked.
 func (s *OutcomeDecision) keepKey() {
 	if s.Claim.Forwarded() {
 		s.Repeated = true
@@ -447,12 +446,11 @@ func (s *OutcomeDecision) keepKey() {
 	s.Row.setClaim(&s.Claim)
 }
 
-// OmitResult removes the result of a completed claim, because the row is too long
-// with it.
+// OmitResult removes the result of a completed claim, because with it the row would be too long to store.
 func (s *OutcomeDecision) OmitResult() {
 	s.Claim.omitResult()
 	s.Row.setClaim(&s.Claim)
 }
 
-// WaitingMax bounds max_waiting of a route.
+// WaitingMax is the highest value of a route's max_waiting.
 const WaitingMax = 256

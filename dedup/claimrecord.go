@@ -10,61 +10,62 @@ import (
 	"slices"
 )
 
-// A Claim is the part of a row that only claim mode has: the requests that wait for
-// the outcome, and the outcome.
+// A Claim is the part of a row that only claim mode has: the requests that wait for the outcome, and the
+// outcome.
 type Claim struct {
 	// Key is the dedup key; the row has only its digest.
 	Key [32]byte
-	// Since is when the current attempt was claimed, in broker time, Unix
-	// milliseconds; 0 if no outcome of it can arrive, see Forwarded.
+	// Since is when the current attempt was claimed, in broker time, Unix milliseconds. It is 0 if no outcome
+	// of the attempt can arrive, see Forwarded.
 	Since int64
-	// Original is the request id of the event that made the current attempt; nil if the
-	// route names none or the event has none.
+	// Original is the request id of the event that made the current attempt; nil if the route names no
+	// request id or the event has none.
 	Original []byte
-	// Taker is the position of the event that made the current attempt, if it took the
-	// claim over; nil if the first event did.
+	// Taker is the position of the event that made the current attempt, if a duplicate took the claim over;
+	// nil if the first event of the key made it.
 	Taker *Position
-	// Route is the name of the route whose event made the current attempt; nil if its
-	// namespace has no other route.
+	// Route is the name of the route whose event made the current attempt; nil if the namespace has only one
+	// route.
 	Route []byte
-	// Requests get the outcome: the one that made the claim, then the duplicates
-	// that wait for it.
+	// Requests get the outcome: the request that made the claim, and then the requests of the duplicates that
+	// wait for it.
 	Requests []Request
-	// Bypassed reports that an event of the key was also forwarded unchecked. The
-	// executor may have run it, so a failure does not free the key.
+	// Bypassed reports that a worker also forwarded an event of the key unchecked. The executor may have run
+	// that event, so a failure does not free the key.
 	Bypassed bool
-	// AppToken reports that the token of the current attempt names the app. Then a
-	// token without one is not of this claim.
+	// AppToken reports that the token of the current attempt names the app. Then a token without an app does
+	// not belong to this claim.
 	AppToken bool
-	// StartID names the executor to which the start of the current attempt was granted;
-	// nil if none was. Then the lease does not end the claim.
+	// StartID names the executor to which the start of the current attempt was granted; nil if no start was.
+	// With a StartID the lease does not end the claim.
 	StartID []byte
 
 	// Result and Headers are the recorded outcome of a completed claim.
 	Result  []byte // nil is null
 	Headers []Header
-	// Omitted is the length of a result that was not recorded, in bytes with its
-	// headers, at least 1; 0 if it was recorded.
+	// Omitted is the length of a result that was too long to record, in bytes with its headers, at least 1; 0
+	// if the result was recorded.
 	Omitted int
-	// Hits counts the duplicates of the key, and LastHit is the broker time of the last one, in Unix
-	// milliseconds. Only rows of plain deduplication have them, whose claim has nothing else.
+	// Hits counts the duplicates of the key, and LastHit is the broker time of the last duplicate, in Unix
+	// milliseconds. Only rows of plain deduplication have these two, and the claim of such a row has nothing
+	// else.
 	Hits    uint64
 	LastHit int64
-	// OmittedDigest is the digest of a result that was not recorded; zero in a claim
-	// whose AppToken is not set, because earlier builds cannot read it.
+	// OmittedDigest is the digest of the result that was not recorded. It is zero in a claim whose AppToken
+	// is not set, because earlier builds cannot read the field.
 	OmittedDigest ResultDigest
 }
 
-// Forwarded reports that the executor has the event without a token, and that no other
-// attempt can end: it failed, or there was none. So no outcome can arrive.
+// Forwarded reports that no outcome can arrive: the executor has the event without a token, and there is no
+// other attempt that could still end, because it failed or never was.
 func (c *Claim) Forwarded() bool { return c.Bypassed && c.Since == 0 }
 
-// setForwarded makes the claim one without an outcome. Earlier builds read it as a claim
-// that a failure does not free.
+// setForwarded marks the claim as one that gets no outcome. Earlier builds read these fields as a claim that
+// a failure does not free.
 func (c *Claim) setForwarded() { c.Bypassed, c.Since = true, 0 }
 
-// Maker returns the position of the event that made the current attempt. first is that of
-// the first event.
+// Maker returns the position of the event that made the current attempt. first is the position of the key's
+// first event.
 func (c *Claim) Maker(first Position) Position {
 	if c.Taker != nil {
 		return *c.Taker
@@ -75,11 +76,11 @@ func (c *Claim) Maker(first Position) Position {
 // ResultDigest identifies a result: its value, and its headers in any order.
 type ResultDigest [16]byte
 
-// traceHeaders are the headers of W3C Trace Context and Baggage. They name the request
-// that carried a result, so one result has others when it is sent again.
+// traceHeaders are the headers of W3C Trace Context and Baggage. They name the request that carried a result,
+// so the same result has other values there when an executor sends it again.
 var traceHeaders = []string{"traceparent", "tracestate", "baggage"}
 
-// digestResult returns the digest of a result.
+// digestResult returns the digest of a result, without traceHeaders.
 func digestResult(value []byte, headers []Header) (d ResultDigest) {
 	sorted := slices.DeleteFunc(slices.Clone(headers), func(h Header) bool { return slices.Contains(traceHeaders, h.Key) })
 	slices.SortStableFunc(sorted, func(a, b Header) int {
@@ -94,8 +95,8 @@ func digestResult(value []byte, headers []Header) (d ResultDigest) {
 	return d
 }
 
-// completedWith reports whether the completed claim has the result of an outcome. Of a
-// result that an earlier build omitted only the length is known.
+// completedWith reports whether the result of the completed claim equals the result of an outcome. If an
+// earlier build omitted the result, only the length can be compared.
 func (c *Claim) completedWith(o *Outcome) bool {
 	if c.Omitted == 0 {
 		return digestResult(c.Result, c.Headers) == digestResult(o.Value, o.Headers)
@@ -110,15 +111,15 @@ func (c *Claim) completedWith(o *Outcome) bool {
 // A Request is one event whose sender wants the outcome.
 type Request struct {
 	At  Position
-	Key []byte // record key of the event and of the reply; nil for none
+	Key []byte // record key of the event, and of the reply; nil for none
 	ID  []byte // the sender's own id; nil for none
-	// Route is the name of the event's route; nil if its namespace has no other route.
+	// Route is the name of the event's route; nil if the namespace has only one route.
 	Route []byte
-	// ReplyTo is the in-flight request that also gets the outcome; zero for none.
+	// ReplyTo names the in-flight HTTP request that also gets the outcome; zero for none.
 	ReplyTo Address
-	// Until is the broker time after which the client of that in-flight request waits no
-	// more, in Unix milliseconds; 0 for unknown. It is 0 in a claim whose AppToken is not
-	// set, because earlier builds cannot read it.
+	// Until is the broker time after which the client of that HTTP request no longer waits, in Unix
+	// milliseconds; 0 for unknown. It is 0 in a claim whose AppToken is not set, because earlier builds
+	// cannot read the field.
 	Until int64
 }
 
@@ -128,7 +129,7 @@ type Header struct {
 	Value []byte // nil is null
 }
 
-// RequestBytesMax bounds the id of a request in a claim.
+// RequestBytesMax is the longest id of a request in a claim, in bytes.
 const RequestBytesMax = 1 << 10
 
 const claimVersion = 1
@@ -137,12 +138,12 @@ const claimVersion = 1
 const (
 	flagBypassed = 1 << iota
 	flagAddressed
-	flagRouted // older builds refuse it, so a claim of a namespace with one route has none
+	flagRouted // older builds refuse it, so only a namespace with several routes sets it
 	flagAppToken
 	flagStarted
 	flagTimed // only with flagAppToken, which the manifest allows once no older build runs
 	flagTaken
-	flagHits        // alone: hits uvarint and last hit varint follow, and nothing else
+	flagHits        // only alone: hits uvarint and last hit varint follow, and nothing else
 	knownClaimFlags = flagBypassed | flagAddressed | flagRouted | flagAppToken | flagStarted | flagTimed | flagTaken
 )
 
@@ -154,7 +155,7 @@ func (c *Claim) setResult(o *Outcome, limit int) {
 	}
 }
 
-// omitResult removes the result and records its length.
+// omitResult removes the result, and records its length and, if the token names the app, its digest.
 func (c *Claim) omitResult() {
 	c.Omitted = max(1, c.resultBytes()) // headers may be empty
 	if c.AppToken {
@@ -163,7 +164,7 @@ func (c *Claim) omitResult() {
 	c.Result, c.Headers = nil, nil
 }
 
-// resultBytes is the length of the result with its headers.
+// resultBytes returns the bytes of the result with its headers.
 func (c *Claim) resultBytes() int {
 	size := len(c.Result)
 	for _, h := range c.Headers {
@@ -172,7 +173,7 @@ func (c *Claim) resultBytes() int {
 	return size
 }
 
-// flags returns which optional parts the encoding has.
+// flags returns the flags of the optional parts that the encoding of c has.
 func (c *Claim) flags() (flags byte) {
 	if c.Bypassed {
 		flags |= flagBypassed
@@ -198,18 +199,20 @@ func (c *Claim) flags() (flags byte) {
 	return flags
 }
 
-// Append appends the encoding of c. A text is its length plus one and its bytes,
-// or 0 for nil:
+// Append appends the encoding of c. A text is its length plus one and its bytes, or 0 for nil:
 //
-//	version 1 | flags 1 | key 32 | since varint | original | [route] |
-//	[start id] | [taker] | requests uvarint |
-//	requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
+//		version 1 | flags 1 | key 32 | since varint | original | [route] |
+//		[start id] | [taker] | requests uvarint |
+//		requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
-// A taker is topic, partition and offset uvarint. A request is the same, key and id. In a claim with
-// addresses 0 follows, or 1 and the address; in a claim with deadlines the address has its
-// until varint. Of plain deduplication it is version 1 | flag 128 | hits uvarint | last hit varint. A header is its name and value. In a claim with routes the route follows
-// the original, and ends each request. An omitted result has its digest if the token of the
-// claim names the app.
+//	  - A taker is a position: topic, partition and offset, each uvarint.
+//	  - A request is a position, its key and its id. In a claim with addresses 0 follows, or 1 and the address;
+//	    in a claim with deadlines the until varint follows each address. In a claim with routes the route ends
+//	    the request.
+//	  - A header is its name and value.
+//	  - An omitted result has its digest if the token of the claim names the app.
+//
+// The claim of a row of plain deduplication is version 1 | flag 128 | hits uvarint | last hit varint.
 func (c *Claim) Append(dst []byte) []byte {
 	if c.Hits > 0 {
 		dst = binary.AppendUvarint(append(dst, claimVersion, flagHits), c.Hits)
@@ -260,8 +263,7 @@ func (c *Claim) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeClaim decodes what Append wrote; nil is an empty claim. The result
-// aliases b.
+// DecodeClaim decodes what Append wrote; nil is an empty claim. The texts of the claim alias b.
 func DecodeClaim(b []byte) (c Claim, err error) {
 	if b == nil {
 		return c, nil
@@ -308,7 +310,7 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	return c, nil
 }
 
-// takerOf reads the taker of a claim that was taken over.
+// takerOf reads the position of the taker; nil if nobody took the claim over.
 func takerOf(r *Cursor, flags byte) *Position {
 	if flags&flagTaken == 0 {
 		return nil
@@ -332,6 +334,7 @@ func (c *Cursor) request(flags byte) Request {
 	return r
 }
 
+// appendText appends a text as Claim.Append encodes it; Cursor.text reads it.
 func appendText(dst, text []byte) []byte {
 	if text == nil {
 		return append(dst, 0)
@@ -340,6 +343,7 @@ func appendText(dst, text []byte) []byte {
 	return append(dst, text...)
 }
 
+// append appends the position as Cursor.Position reads it.
 func (p Position) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(p.Partition)))

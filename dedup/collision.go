@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// A route in claim mode that forwards collisions has a second key for each event: that
-// of its key and its fingerprint. An event whose key belongs to another event claims the
-// second one, so that its duplicates find its claim and the other event keeps its own.
+// This file has the second key of events on a route in claim mode that forwards collisions. The second key is
+// made of the event's key and its fingerprint. An event whose key belongs to another event claims its second
+// key. So its duplicates find its claim, and the other event keeps the claim under the first key.
 
 // CollisionDigest returns the digest of an event's second key.
 func CollisionDigest(d Digest, fingerprint uint64) (second Digest) {
@@ -16,7 +16,7 @@ func CollisionDigest(d Digest, fingerprint uint64) (second Digest) {
 	return second
 }
 
-// CollisionKey returns the second key of an event as the executor gets it.
+// CollisionKey returns the second key of an event, as the executor gets it.
 func CollisionKey(key *[32]byte, fingerprint uint64) [32]byte { return secondKey(key[:], fingerprint) }
 
 func secondKey(first []byte, fingerprint uint64) [32]byte {
@@ -24,19 +24,18 @@ func secondKey(first []byte, fingerprint uint64) [32]byte {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(append(text, first...), fingerprint))
 }
 
-// Collides reports whether the event's key belongs to another event, whose row is own:
-// the row is live, the event is within its window, and their details differ.
+// Collides reports whether the event's key belongs to another event. own is the row of the key: it decides,
+// the event is within its window, and the details differ.
 func (ev *Event) Collides(own *Row, w Window, streamTime int64) bool {
 	return w.Decides(own, streamTime) && w.Covers(own.First, ev.Time) && ev.collides(own)
 }
 
-// PriorOfCollision returns the row that DecideClaim compares an event with, in a route
-// that forwards collisions, and sets ev.Digest to the second key if the event claims that
-// one. prior is the row of its key or, with adjacent buckets, the result of Prior. second
-// is the row of its second key.
+// PriorOfCollision returns the row with which DecideClaim compares an event on a route that forwards
+// collisions. It sets ev.Digest to the second key if the event claims the second key. prior is the row of the
+// event's key or, with adjacent buckets, the result of Prior. second is the row of the event's second key.
 //
-// A row of the second key decides while it is retained, unless prior is an earlier one of
-// the same details. So an event stays a duplicate when the other event's row is gone.
+// A row of the second key decides as long as it is retained, unless prior has the same details and was first
+// seen earlier. So an event stays a duplicate after the other event's row is gone.
 func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, collides bool, w Window, streamTime int64) (Row, bool) {
 	live := func(r *Row) bool { return w.Decides(r, streamTime) && !w.Over(r.First, ev.Time) }
 	same := found && live(&prior) && !ev.collides(&prior)
@@ -50,7 +49,7 @@ func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, 
 	return prior, found
 }
 
-// SecondKey gives the claim of the row the second key of a collision.
+// SecondKey sets the key in the row's claim to the second key.
 func (r *Row) SecondKey(fingerprint uint64) error {
 	claim, err := DecodeClaim(r.Result)
 	if err == nil {

@@ -2,9 +2,9 @@ package dedup
 
 import "encoding/binary"
 
-// A Cursor reads the fields of an encoding one after the other. The first read
-// past the end or out of range makes it bad. Every read of a bad cursor returns
-// zero, so a decoder checks Bad or Done once, after its last read.
+// A Cursor reads the fields of an encoding, one after the other. The first read past the end or out of range
+// makes the cursor bad, and every read of a bad cursor returns zero. So a decoder checks Bad or Done only
+// once, after its last read.
 type Cursor struct {
 	b   []byte
 	at  int
@@ -17,10 +17,10 @@ func NewCursor(b []byte) Cursor { return Cursor{b: b} }
 // Bad reports whether a read failed.
 func (c *Cursor) Bad() bool { return c.bad }
 
-// Fail makes the cursor bad, for a value that the decoder refuses.
+// Fail makes the cursor bad. A decoder calls it for a value that it refuses.
 func (c *Cursor) Fail() { c.bad = true }
 
-// Done reports whether all reads succeeded and all bytes are read.
+// Done reports whether all reads succeeded and no byte is left.
 func (c *Cursor) Done() bool { return !c.bad && c.at == len(c.b) }
 
 // Left returns the number of unread bytes.
@@ -39,7 +39,7 @@ func (c *Cursor) Byte() byte {
 	return c.b[c.at-1]
 }
 
-// Bytes reads n bytes. The result has no capacity beyond them.
+// Bytes reads n bytes. The capacity of the result ends with them, so that an append does not overwrite b.
 func (c *Cursor) Bytes(n int) []byte {
 	if c.bad || n < 0 || n > len(c.b)-c.at {
 		c.bad = true
@@ -93,14 +93,14 @@ func (c *Cursor) Varint() int64 {
 	return v
 }
 
-// Flag reads 0 or 1.
+// Flag reads a byte that must be 0 or 1.
 func (c *Cursor) Flag() bool {
 	b := c.Byte()
 	c.bad = c.bad || b > 1
 	return b == 1
 }
 
-// text reads what appendText wrote. An empty text is not nil.
+// text reads what appendText wrote. An empty text is empty, not nil.
 func (c *Cursor) text() []byte {
 	n := c.Uvarint(MaxResultBytes + 1)
 	if n == 0 {

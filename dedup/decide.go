@@ -6,16 +6,16 @@ type Verdict uint8
 // Verdicts.
 const (
 	Unique      Verdict = iota // first event of its key: emitted
-	Duplicate                  // same key within the window
-	AfterWindow                // same key after the window: emitted, counted separately
+	Duplicate                  // the key came before, within the window
+	AfterWindow                // the key came before, but its window is over: emitted, counted separately
 	Late                       // too old to judge
-	MissingKey                 // no source yields a key
+	MissingKey                 // no key source of the route yields a key
 	Invalid                    // malformed, or from the far future
-	Limited                    // a new key over the route's limit: not checked
-	Collision                  // key of another event: the details differ
-	InProgress                 // claim mode: a duplicate before the outcome
+	Limited                    // a new key over the route's limit: the event is not checked
+	Collision                  // the key belongs to another event, because the details differ
+	InProgress                 // claim mode: a duplicate that comes before the outcome
 	Replayed                   // claim mode: a duplicate that gets the recorded outcome
-	Bypassed                   // forwarded unchecked while local state could not be used
+	Bypassed                   // forwarded unchecked while the local state could not be used
 )
 
 // Verdicts lists every verdict, for metrics.
@@ -23,15 +23,14 @@ var Verdicts = [...]Verdict{Unique, Duplicate, AfterWindow, Late, MissingKey, In
 
 var verdictNames = [...]string{"unique", "duplicate", "after_window", "late", "missing_key", "invalid", "limited", "collision", "in_progress", "replayed", "bypassed"}
 
-// String returns the verdict as in headers and metric labels.
+// String returns the verdict as it is written in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
 
-// IsDuplicate reports whether the key of an event with this verdict had come before, within
-// its window.
+// IsDuplicate reports whether an event with this verdict repeats a key within the window of its row.
 func (v Verdict) IsDuplicate() bool { return v == Duplicate || v == InProgress || v == Replayed }
 
-// HasClaim reports whether a verdict on an event of claim mode is about a claim, or about a
-// bypass. All other events get their reply with the verdict, because no outcome follows.
+// HasClaim reports whether a verdict on an event of claim mode is about a claim or a bypass. For every other
+// verdict the sender gets its reply with the verdict, because no outcome follows.
 func (v Verdict) HasClaim() bool {
 	switch v {
 	case Unique, Duplicate, AfterWindow, Collision, InProgress, Replayed, Bypassed:
@@ -41,32 +40,32 @@ func (v Verdict) HasClaim() bool {
 	return false
 }
 
-// Event is an admitted event with a key, as Decide needs it.
+// Event is an event that Window.Admit admitted, with its key, as Decide needs it.
 type Event struct {
 	Digest      Digest
 	Time        int64 // event time, Unix milliseconds
 	At          Position
 	NamespaceID uint8
-	Fingerprint uint64 // 0 where the route names no details
+	Fingerprint uint64 // digest of the details; 0 if the route names none
 
-	// Linked reports that the task keeps the rows of a key's earlier windows, and links them.
+	// Linked reports that the task keeps the rows of a key's earlier windows and links them (see
+	// EarlierDigest).
 	Linked bool
-	// Shift is the order's own timestamp minus Time, in ms; 0 without adjacent
-	// buckets.
+	// Shift is the order's own timestamp minus Time, in ms; 0 on a route without adjacent buckets.
 	Shift int64
-	// Over reports that a row of an adjacent key is of the event's order and its
-	// window is over. Attempts is the highest attempt of such rows. Prior sets both.
+	// Over reports that a row of an adjacent key belongs to the event's order, but its window is over.
+	// Attempts is the highest attempt of the rows of that order. Event.Prior sets both.
 	Over     bool
 	Attempts uint32
 }
 
-// Decide returns the verdict on an event that Admit admitted. prior is the row of
-// its digest, if found. streamTime is the namespace's before the event. With Unique
-// and AfterWindow it returns the row to write; with Duplicate, Collision and Late
-// prior. A row that AfterWindow replaces and links to is stored again, see AsEarlier.
+// Decide returns the verdict on an event that Admit admitted. prior is the row of the event's digest, if
+// found. streamTime is the stream time of the namespace before the event. Decide also returns a row: with
+// Unique and AfterWindow the row to write, with Duplicate, Collision and Late the row prior. If AfterWindow
+// replaces a row and the new row links to it, the caller stores the replaced row again, see AsEarlier.
 //
-// An event before the window of prior is Late. If GoesBelow reports true of it, DecideBelow
-// decides on it.
+// An event before the window of prior is Late. If GoesBelow reports true for it, the caller asks DecideBelow
+// instead, which looks at the rows of earlier windows.
 func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
@@ -98,11 +97,12 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 	}
 }
 
-// collides reports whether the details of event and row differ.
+// collides reports whether the details of the event differ from those of the row.
 func (ev *Event) collides(r *Row) bool { return !r.Agrees(ev.Fingerprint) }
 
-// Agrees reports whether the details of a row are those of a fingerprint. The lowest byte
-// names the list of details, and a row with another list agrees with every event.
+// Agrees reports whether the details of a row equal those of a fingerprint. The lowest byte of a fingerprint
+// identifies the route's list of details. A row that was made with another list cannot be compared, so it
+// agrees with every event.
 func (r *Row) Agrees(fingerprint uint64) bool {
 	return fingerprint == r.Fingerprint || uint8(fingerprint) != uint8(r.Fingerprint)
 }

@@ -6,33 +6,38 @@ import (
 	"encoding/binary"
 )
 
-// A key of plain deduplication has one row for each of its windows, while it is retained. That
-// of the latest window is at the key's digest, and decides almost all events. Those of earlier
-// windows have digests of their own. Each row links to the one of the window before it. An event
-// before the window of a row goes down these links: to the row that covers it, or to its place
-// between two of them. Two sources that are read at different speeds make such events.
+// This file keeps apart the windows of one key of plain deduplication. Each window has a row of its own as
+// long as it is retained. The row of the latest window is stored under the key's digest and decides almost
+// every event. The rows of earlier windows have other digests (EarlierDigest), and each row links to the row
+// of the window before it. An event before the window of a row follows these links down to the row that
+// covers it, or to its place between two rows. Such events come from two sources that a worker reads at
+// different speeds.
 //
-// A link is a first seen time, so it holds on when the window changes. A row that is not retained
-// ends the way down: it covers no event that is not late. A freed row decides nothing, so every
-// event passes it.
+// Example: with a window of 1 h and a grace of 3 h, events of one key come at 10:00, 14:00 and then, from the
+// slower source, at 12:00. All three are emitted. The row of 14:00 links to the row of 12:00, and that row to
+// the row of 10:00.
 //
-// Rows of claims, of keys with adjacent buckets, of seeds and of shadows have no link, nor have
-// those of an app at level 1. Other firsts may be before them, so an event before the window of
-// such a row is Late.
+// A link is a first seen time, so it stays valid when the window changes. The way down ends at a row that is
+// no longer retained: such a row covers only late events. A freed row decides nothing, so every event passes
+// it.
+//
+// Rows of claims, of keys with adjacent buckets, of seeds and of shadows have no links, nor have the rows of
+// an app at level 1. There the key may have an older row to which nothing links, so an event before the
+// window of such a row is Late.
 
-// Link says whether a key has a row of a window before that of a row.
+// Link says whether a key has a row of the window before that of a given row.
 type Link uint8
 
 // Links.
 const (
-	LinkUnknown Link = iota // it may have had one that is not stored
-	LinkNone                // it had no retained one
-	LinkBefore              // it has one, whose first seen time is Row.Before
+	LinkUnknown Link = iota // the key may have had an earlier row that is not stored
+	LinkNone                // the key had no retained earlier row
+	LinkBefore              // the key has an earlier row, first seen at Row.Before
 )
 
-// EarlierDigest returns the digest of a key's row of an earlier window, first seen at first, ms.
-// It also returns the digest of the key for that of such a row. So the row says in which task it
-// belongs, wherever it is.
+// EarlierDigest returns the digest under which a key's row of an earlier window is stored; first is the row's
+// first seen time, in ms. The function is its own inverse: from the digest of such a row it returns the
+// digest of the key. So a row by itself tells to which key, and so to which task, it belongs.
 func EarlierDigest(d Digest, first int64) (earlier Digest) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(append(make([]byte, 0, 64), "oncebus earlier window\n"...), uint64(first)))
 	subtle.XORBytes(earlier[:], d[:], sum[:])
@@ -47,29 +52,30 @@ func (r *Row) Key() Digest {
 	return EarlierDigest(r.Digest, r.First)
 }
 
-// AsEarlier returns the row of a key's latest window as it is stored when another one replaces it.
+// AsEarlier returns the row of a key's latest window in the form in which it is stored once another row
+// replaces it.
 func (r *Row) AsEarlier() Row {
 	earlier := *r
 	earlier.Digest, earlier.Earlier, earlier.Again = EarlierDigest(r.Digest, r.First), true, true
 	return earlier
 }
 
-// Above returns the row with a link to one that was first seen at first, ms.
+// Above returns the row with a link to the row that was first seen at first, in ms.
 func (r *Row) Above(first int64) Row {
 	above := *r
 	above.Link, above.Before, above.Again = LinkBefore, first, true
 	return above
 }
 
-// Unlinked returns the row as one that says nothing of others.
+// Unlinked returns the row without a link, so that it says nothing about other rows.
 func (r *Row) Unlinked() Row {
 	alone := *r
 	alone.Link, alone.Before, alone.Again = LinkUnknown, 0, false
 	return alone
 }
 
-// Below returns the digest of the row of the window before that of r; false if the key has no
-// retained one.
+// Below returns the digest of the row of the window before that of r, or false if the key has no such row
+// within the retention.
 func (r *Row) Below(w Window, streamTime int64) (Digest, bool) {
 	if r.Link != LinkBefore || !w.Retains(r.Before, streamTime) {
 		return Digest{}, false
@@ -77,15 +83,15 @@ func (r *Row) Below(w Window, streamTime int64) (Digest, bool) {
 	return EarlierDigest(r.Key(), r.Before), true
 }
 
-// A Descent is the way of an event down the rows of its key.
+// A Descent records the way of an event down the linked rows of its key.
 type Descent struct {
-	// Above is the last row that the event lies before, if there is one. Freed rows are none.
+	// Above is the last row passed that the event lies before, or nil. Freed rows do not count.
 	Above *Row
-	// link is that of the last row that the event has passed.
+	// link is the link of the last row that the event passed.
 	link Link
 }
 
-// GoesBelow reports whether the row below r decides on the event in place of r.
+// GoesBelow reports whether the row below r decides on the event instead of r.
 func (ev *Event) GoesBelow(r *Row, w Window, streamTime int64) bool {
 	switch {
 	case !ev.Linked || !w.Retains(r.First, streamTime):
@@ -96,17 +102,17 @@ func (ev *Event) GoesBelow(r *Row, w Window, streamTime int64) bool {
 	return ev.Time < r.First && r.Link != LinkUnknown && !w.Covers(r.First, ev.Time)
 }
 
-// Pass notes that the event goes below r. It keeps r.
+// Pass records that the event goes below r. The descent keeps the pointer r.
 func (d *Descent) Pass(r *Row) {
 	if d.link = r.Link; r.Status != Freed {
 		d.Above = r
 	}
 }
 
-// DecideBelow decides as Decide does on an event that went down the rows of its key. prior is the
-// first row that it does not pass, if found. An event that comes out is Unique. Its row is one of
-// an earlier window if there is a row above, which then links to it. Freed rows that the event
-// passed are linked no more.
+// DecideBelow is Decide for an event that went down the rows of its key. prior is the first row that the
+// event does not pass, if found. An event that is emitted is Unique. If there is a row above, the event's row
+// is one of an earlier window, and the caller links the row above to it. No row links to the freed rows that
+// the event passed any more.
 func DecideBelow(ev Event, d *Descent, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict, row := Decide(ev, prior, found, w, streamTime)
 	if verdict != Unique && verdict != AfterWindow {
@@ -121,8 +127,8 @@ func DecideBelow(ev Event, d *Descent, prior Row, found bool, w Window, streamTi
 	return Unique, row
 }
 
-// link returns the link of the row that an event makes. prior is the row that it was compared
-// with, if found.
+// link returns the link, and Row.Before, for the row that an event makes. prior is the row with which the
+// event was compared, if found.
 func (ev *Event) link(prior *Row, found bool, w Window, streamTime int64) (Link, int64) {
 	switch {
 	case !ev.Linked:

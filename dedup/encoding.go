@@ -1,18 +1,18 @@
 package dedup
 
-// Encoding is what this build says of the bytes that it stores in one place. An upgrade
-// depends on it: a build refuses what it does not read.
+// Encoding says which versions of one stored encoding this build writes and reads. An upgrade depends on it:
+// a build refuses bytes of a version that it does not read.
 type Encoding struct {
 	Name string `json:"name"`
-	// Place is where the bytes are, for people.
+	// Place says, for people, where the bytes are stored.
 	Place string `json:"place"`
-	// Writes has the versions that this build writes: more than one if the content decides.
+	// Writes has the versions that this build writes. It has several where the content decides the version.
 	Writes []int `json:"writes"`
 	// Reads has the versions that it reads.
 	Reads []int `json:"reads"`
 }
 
-// Encodings lists the encodings of a changelog.
+// Encodings lists the encodings that a changelog consists of.
 func Encodings() []Encoding {
 	return []Encoding{
 		{"changelog", "changelogs: all of it, pinned by the manifest", []int{ChangelogVersion}, []int{ChangelogVersion}},

@@ -17,8 +17,8 @@ type LeaseEvidence struct {
 	// dispatched before it, at least one lease ago. NoStreamTime if unknown. Only routes that name the group
 	// use it.
 	ExecutorPassedTo int64
-	// SteppedAt is when broker time last changed by a step, that is when a broker's clock was set; 0 for
-	// never. A time from before a step does not tell how long an executor had for its work.
+	// SteppedAt is when broker time last changed by a step; 0 for never. A time from before a step does not
+	// tell how long an executor had for its work.
 	SteppedAt int64
 }
 

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// onlyNewest begins changes of the rows of the newest bucket only.
+// onlyNewest is the first byte of changes that concern only the row count of the newest bucket.
 const onlyNewest = 1
 
-// AppendChanges appends the buckets of c that differ from those of before, a counter of the
-// same window. It appends nothing if none differs.
+// AppendChanges appends the buckets of c that differ from those of before, a counter of the same window. It
+// appends nothing if no bucket differs.
 //
 //	[width uvarint: if before is empty] | 2 * buckets uvarint | for each, ascending: difference
 //	to the number before, difference of the rows, [difference of the lowest time], varints
 //
-// The first number is relative to the newest bucket of before. A bucket without rows left has
-// no lowest time, and that of a new bucket is relative to the bucket's start. If only the rows
-// of the newest bucket of before differ, and it has some left, the encoding is
+// The first number is relative to the newest bucket of before. A bucket that has no rows any more has no
+// lowest time; the lowest time of a new bucket is relative to the start of the bucket. If only the row count
+// of the newest bucket of before differs, and is not 0, the encoding is
 //
 //	1 | difference of the rows varint
 func (c *KeyCounter) AppendChanges(dst []byte, before *KeyCounter) []byte {
@@ -42,7 +42,7 @@ func (c *KeyCounter) AppendChanges(dst []byte, before *KeyCounter) []byte {
 	dst = binary.AppendUvarint(dst, 2*n)
 	c.eachChange(before, func(old, b counterBucket) {
 		dst = binary.AppendVarint(dst, b.number-number)
-		dst = binary.AppendVarint(dst, int64(b.rows-old.rows)) // wraps around, and back
+		dst = binary.AppendVarint(dst, int64(b.rows-old.rows)) // wraps around, and ApplyChanges wraps it back
 		if number = b.number; b.rows > 0 {
 			dst = binary.AppendVarint(dst, b.lowest-old.lowest)
 		}
@@ -50,8 +50,8 @@ func (c *KeyCounter) AppendChanges(dst []byte, before *KeyCounter) []byte {
 	return dst
 }
 
-// eachChange calls each with every bucket of c that differs from before, ascending. The
-// bucket of before has no rows if it is new, that of c if it was removed.
+// eachChange calls each for every bucket of c that differs from the bucket of before, in ascending order. For
+// a new bucket, old has no rows; for a removed bucket, b has none.
 func (c *KeyCounter) eachChange(before *KeyCounter, each func(old, b counterBucket)) {
 	old, buckets := before.buckets, c.buckets
 	for len(old) > 0 || len(buckets) > 0 {
@@ -72,8 +72,8 @@ func (c *KeyCounter) eachChange(before *KeyCounter, each func(old, b counterBuck
 	}
 }
 
-// ApplyChanges makes c, which equals the counter before, equal to the counter whose
-// AppendChanges wrote what r reads. It makes r bad if the changes are not those of c.
+// ApplyChanges turns c, which must equal the counter before, into the counter whose AppendChanges wrote what
+// r reads. It makes r bad if the changes do not fit c.
 func (c *KeyCounter) ApplyChanges(r *Cursor) {
 	number := int64(0)
 	if last := len(c.buckets) - 1; last >= 0 {
@@ -97,7 +97,7 @@ func (c *KeyCounter) ApplyChanges(r *Cursor) {
 	}
 }
 
-// applyRows reads the changed rows of the newest bucket.
+// applyRows reads and applies a change of the row count of the newest bucket.
 func (c *KeyCounter) applyRows(r *Cursor) {
 	change := r.Varint()
 	last := len(c.buckets) - 1
@@ -109,7 +109,7 @@ func (c *KeyCounter) applyRows(r *Cursor) {
 	c.buckets[last].rows += uint64(change)
 }
 
-// applyChange reads the changes of one bucket.
+// applyChange reads and applies the change of one bucket.
 func (c *KeyCounter) applyChange(number int64, r *Cursor) {
 	change := r.Varint()
 	i, found := slices.BinarySearchFunc(c.buckets, number, func(b counterBucket, n int64) int { return cmp.Compare(b.number, n) })

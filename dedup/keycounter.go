@@ -28,6 +28,7 @@ type KeyCounter struct {
 	endedTo, nextEnd int64
 }
 
+// counterBucket has the rows that were first seen within one width of time.
 type counterBucket struct {
 	number int64 // it has the rows first seen from number*width on
 	rows   uint64

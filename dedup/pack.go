@@ -7,18 +7,16 @@ import (
 	"math"
 )
 
-// A Pack encodes rows of plain deduplication one after the other, each as its difference
-// to the one before. One changelog record has many rows this way: brokers and restores
-// pay by record.
+// A Pack encodes several rows of plain deduplication in one changelog record, each as its difference to the
+// row before. It exists because the cost of brokers and restores grows with the number of records.
 //
 //	version 1 | for each row: digest 16 | flags 1 | [namespace id 1] |
 //	[topic uvarint | partition uvarint] | first varint | offset varint | [fingerprint 8] |
 //	[first - before uvarint]
 //
-// First and offset are differences to the row before, to 0 for the first row. The
-// namespace id and the topic and partition are there if they are not those of the row
-// before, and in the first row. A row takes some 20 bytes. An unknown flag is refused, so
-// that further fields can be added.
+// First and offset are differences to the row before, and to 0 in the first row. The namespace id, and the
+// topic with the partition, are there in the first row and wherever they differ from the row before. A row
+// takes some 20 bytes. The decoder refuses an unknown flag, so that a later version can add fields.
 //
 // The zero Pack is empty and ready to use.
 type Pack struct {
@@ -27,10 +25,10 @@ type Pack struct {
 	before Row
 }
 
-// PackVersion is the version of the encoding of packs, their first byte.
+// PackVersion is the version of the encoding of packs, and the first byte of a pack.
 const PackVersion = 1
 
-// PackedBytesMax is the most bytes of a row in a pack, and of a pack without rows.
+// PackedBytesMax is the most bytes that a row takes in a pack, and an upper bound for an empty pack.
 const PackedBytesMax = len(Digest{}) + 2 + 3 + 5 + 3*binary.MaxVarintLen64 + 8
 
 // Flags of a row in a pack.
@@ -45,13 +43,12 @@ const (
 	knownPackedFlags = packedAgain<<1 - 1
 )
 
-// Packs reports whether a pack can have the row: it is one of plain deduplication and has
-// no shift.
+// Packs reports whether the row may be in a pack: it is a row of plain deduplication without a shift.
 func (r *Row) Packs() bool {
 	return r.Status == Seen && r.Shift == 0 && r.Attempt == 0 && !r.HasResult
 }
 
-// Add appends a row. Row.Packs must report true of it.
+// Add appends a row for which Row.Packs reports true.
 func (p *Pack) Add(r *Row) {
 	if p.rows == 0 {
 		p.bytes = append(p.bytes[:0], PackVersion)
@@ -76,7 +73,7 @@ func (p *Pack) Add(r *Row) {
 		b = binary.AppendUvarint(b, uint64(r.At.Topic))
 		b = binary.AppendUvarint(b, uint64(uint32(r.At.Partition)))
 	}
-	// The differences wrap around, and back when they are read.
+	// The differences wrap around, and readPacked wraps them back.
 	b = binary.AppendVarint(b, r.First-p.before.First)
 	b = binary.AppendVarint(b, r.At.Offset-p.before.At.Offset)
 	if flags&packedFingerprint != 0 {
@@ -92,14 +89,14 @@ func (p *Pack) Add(r *Row) {
 // Rows returns the number of rows.
 func (p *Pack) Rows() int { return p.rows }
 
-// Bytes returns the encoding, valid until the next call of Add or Reset.
+// Bytes returns the encoding, which is valid until the next call of Add or Reset.
 func (p *Pack) Bytes() []byte { return p.bytes }
 
-// Reset removes all rows, and keeps the memory.
+// Reset removes all rows and keeps the memory.
 func (p *Pack) Reset() { p.bytes, p.rows = p.bytes[:0], 0 }
 
-// PackedRows yields the rows of a pack, or an error that wraps ErrRow. A row is valid until
-// the next one.
+// PackedRows yields the rows of a pack, or an error that wraps ErrRow. A row is valid until the iterator
+// yields the next one.
 func PackedRows(b []byte) iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		if len(b) < 2 || b[0] != PackVersion {
@@ -119,7 +116,7 @@ func PackedRows(b []byte) iter.Seq2[*Row, error] {
 	}
 }
 
-// readPacked reads a row over the one before.
+// readPacked reads the next row into r, which has the values of the row before.
 func (r *Row) readPacked(c *Cursor, first bool) {
 	copy(r.Digest[:], c.Bytes(len(r.Digest)))
 	flags := c.Byte()

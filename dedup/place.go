@@ -5,27 +5,25 @@ import (
 	"slices"
 )
 
-// A client by HTTP waits for the outcome until it disconnects or its timeout is over. Its
-// request in the claim cannot notice that, and would use one of the places of Wait until
-// the outcome arrives: a client that polls would use them all. So a duplicate that needs
-// a place takes that of a request whose client is gone:
+// A client by HTTP waits for the outcome until it disconnects or its timeout is over. Its request in the
+// claim does not learn of that, and would use one of the ClaimRule.Wait places until the outcome arrives: a
+// client that polls would use up all of them. So a duplicate that needs a place takes the place of a request
+// whose client is gone, in this order:
 //
-//  1. The one that the event names. The ingress knows which of its own clients are gone,
-//     and which key they asked for. So a client that comes again takes its place, and
-//     uses no second one. A request whose client still waits keeps its place, also if
-//     another has the same request id: a client may send one request twice at a time.
-//  2. If no place is free: the first whose deadline is over. Its client was one of
-//     another ingress process, or of one that ended.
-//  3. If no deadline is over: the first with the event's own request id. It is the same
-//     sender, which then waits by its latest request.
+//  1. The request that the event names (Replaces). An ingress knows which of its own clients are gone and
+//     which key each of them asked for. So a client that comes again takes its former place and uses no
+//     second one. A request whose client still waits keeps its place even if another request has the same
+//     request id, because a client may send one request twice at the same time.
+//  2. If no place is free: the first request whose deadline is over. Its client used another ingress process,
+//     or one that ended.
+//  3. If no deadline is over: the first request with the event's own request id. It is from the same sender,
+//     who then waits by its latest request.
 //
-// Only requests by HTTP give their place up. A sender by Kafka reads its replies whenever
-// it wants to.
+// Only requests by HTTP give up their places. A sender by Kafka may read its replies at any later time.
 
-// placeIn returns the requests of a claim after the event's request got a place among
-// them, and the request whose place it took, nil for a free one. It returns false if there
-// is no place. maker is the position of the event that made the attempt, whose request uses no
-// place.
+// placeIn gives the event's request a place among the requests of a claim. It returns the requests with it,
+// and the request whose place it took, nil for a free place; or false if there is no place. maker is the
+// position of the event that made the attempt, whose request uses no place.
 func (ev *ClaimEvent) placeIn(requests []Request, maker Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
 	gives := func(holds func(r *Request) bool) int {
 		for i := range requests {
@@ -60,8 +58,8 @@ func (ev *ClaimEvent) placeIn(requests []Request, maker Position, rule ClaimRule
 	return append(rest, ev.Request), &gone, true
 }
 
-// dispatched returns the request of an event that is dispatched. Its client has a response,
-// so it has no deadline.
+// dispatched returns the request of an event that the task dispatches. Its client already has a response, so
+// the request has no deadline.
 func (r Request) dispatched() Request {
 	r.Until = 0
 	return r

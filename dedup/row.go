@@ -8,85 +8,83 @@ import (
 	"math"
 )
 
-// Digest is the key of a row: the first 16 bytes of the SHA-256 (or HMAC-SHA-256)
-// of namespace, kind of key and dedup key. Among 10^12 live keys the probability
-// that two have the same digest is below 2^-48.
+// Digest is the key of a row: 16 bytes that combine the SHA-256 (or HMAC-SHA-256) that is the dedup key with
+// the namespace and the kind of key; see Source.digest in package rules. Among 10^12 live keys the
+// probability that two have the same digest is below 2^-48.
 type Digest [16]byte
 
 // String returns the digest as 32 lower-case hex digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Position locates a record in the input topics. Topic is the topic's number in
-// the app's manifest, because a row must stay small.
+// Position locates a record in the input topics. Topic is the topic's number in the app's manifest and not
+// its name, because a row must stay small.
 type Position struct {
 	Topic     uint16
 	Partition int32
 	Offset    int64
 }
 
-// Status is the state of a key. Seen belongs to plain deduplication, Freed to both modes,
-// all others to claim mode, see claimMoves.
+// Status is the state of a key. Seen belongs to plain deduplication, Freed to both modes, and every other
+// status to claim mode, see claimMoves.
 type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
 const (
 	Seen            Status = 0 // plain deduplication: the first event was emitted
-	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
-	Submitted       Status = 2 // claim mode: pinned, never dispatched again
+	ClaimInProgress Status = 1 // claim mode: dispatched, no outcome yet
+	Submitted       Status = 2 // claim mode: never dispatched again
 	Completed       Status = 3 // claim mode: Result has the outcome
-	Freed           Status = 4 // erased, or in claim mode failed or rejected; same as no row
+	Freed           Status = 4 // erased, or in claim mode failed or rejected; the same as no row
 )
 
 var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}
 
-// String returns the status as in headers and metric labels.
+// String returns the status as it is written in headers and metric labels.
 func (s Status) String() string { return statusNames[s] }
 
-// Row is the state of one dedup key. Only the newest row of a digest counts.
+// Row is the state of one dedup key. If several rows with one digest are stored, only the newest counts.
 type Row struct {
 	Digest Digest
-	// First is the event time of the first event, in Unix milliseconds. The
-	// window starts here, and duplicates never move it.
+	// First is the event time of the first event, in Unix milliseconds. The window starts here, and a
+	// duplicate never moves it.
 	First int64
 	// At is the position of the first event.
 	At Position
-	// Fingerprint is a digest of the details that must agree between
-	// duplicates; 0 where the route names none.
+	// Fingerprint is a digest of the details that must agree between duplicates; 0 if the route names none.
 	Fingerprint uint64
-	// Shift is the order's own timestamp minus First, in ms; 0 without adjacent
-	// buckets.
+	// Shift is the order's own timestamp minus First, in ms; 0 on a route without adjacent buckets.
 	Shift int64
-	// Before is First of the row of the window before, with LinkBefore; else 0.
+	// Before is the First of the row of the window before, if Link is LinkBefore; else 0.
 	Before int64
-	// NamespaceID is the number of the route's namespace in the manifest. It
-	// selects the window and the stream time by which the row expires.
+	// NamespaceID is the number of the route's namespace in the manifest. It selects the window and the
+	// stream time that decide when the row expires.
 	NamespaceID uint8
 	Status      Status
-	// Earlier reports that the row is of an earlier window of its key, so that Digest is an
+	// Earlier reports that the row belongs to an earlier window of its key, so that Digest is an
 	// EarlierDigest.
 	Earlier bool
-	// Again reports that the event of the row was stored before: only the digest or the link
-	// differ.
+	// Again reports that a row of the same event was stored before, so that this row makes no new key: only
+	// its digest, its link or its hits differ.
 	Again bool
 	// Link says whether the key has a row of the window before that of this row.
 	Link Link
-	// Attempt counts the times the key was claimed; 0 outside claim mode.
+	// Attempt counts how often the key was claimed; 0 outside claim mode.
 	Attempt uint32
-	// Result is an encoded Claim, in claim mode; only with HasResult.
+	// Result is an encoded Claim, if HasResult is set.
 	Result    []byte
 	HasResult bool
 }
 
-// RowVersion is the version of the encoding that AppendBody writes. It is the
-// first byte of the changelog value of a single row, and of every page.
+// RowVersion is the version of the encoding that AppendBody writes. It is the first byte of the changelog
+// value of a single row, and of every page.
 const RowVersion = 1
 
-// ChangelogVersion is the version of everything in a changelog: since 2 it has packs, and
-// checkpoints count rows; since 3 a digest is a masked dedup key and not a hash of its own.
-// No build reads a changelog of another version.
+// ChangelogVersion is the version of everything in a changelog. Version 2 added packs, and checkpoints that
+// count rows. Since version 3 a digest is a masked dedup key and no longer a hash of its own. A build reads
+// only changelogs of its own version.
 const ChangelogVersion = 3
 
-// MaxResultBytes bounds Result; a longer one is a corrupt row.
+// MaxResultBytes is the longest Result; a longer one is a corrupt row.
 const MaxResultBytes = 16 << 20
 
 // Flags of the encoded row.
@@ -104,8 +102,7 @@ const (
 // ErrRow is wrapped by every error about a row that cannot be decoded.
 var ErrRow = errors.New("corrupt row")
 
-// AppendBody appends the encoding of r without its digest and without a
-// version:
+// AppendBody appends the encoding of r without its digest and without a version:
 //
 //	flags 1 | namespace id 1 | status 1 | first varint | topic uvarint |
 //	partition uvarint | offset uvarint | details
@@ -120,8 +117,7 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	return r.AppendDetails(dst)
 }
 
-// DetailFlags returns which details r has: fields that most rows of plain
-// deduplication lack.
+// DetailFlags returns which details r has. Details are the fields that most rows of plain deduplication lack.
 func (r *Row) DetailFlags() byte {
 	var flags byte
 	if r.Fingerprint != 0 {
@@ -167,7 +163,7 @@ func (r *Row) AppendDetails(dst []byte) []byte {
 		dst = binary.AppendVarint(dst, r.Shift)
 	}
 	if r.Link == LinkBefore {
-		dst = binary.AppendUvarint(dst, uint64(r.First-r.Before)) // wraps around, and back
+		dst = binary.AppendUvarint(dst, uint64(r.First-r.Before)) // wraps around, and the decoder wraps it back
 	}
 	switch {
 	case !r.HasResult:
@@ -179,8 +175,8 @@ func (r *Row) AppendDetails(dst []byte) []byte {
 	return append(dst, r.Result...)
 }
 
-// DecodeBody decodes what AppendBody wrote into r, except r.Digest. It returns the
-// number of bytes it read. r.Result aliases b.
+// DecodeBody decodes into r what AppendBody wrote, that is all but r.Digest. It returns the number of bytes
+// read. r.Result aliases b.
 func (r *Row) DecodeBody(b []byte) (int, error) {
 	c := NewCursor(b)
 	flags := c.Byte()
@@ -197,14 +193,14 @@ func (r *Row) DecodeBody(b []byte) (int, error) {
 	return r.decodeDetails(flags, b, &c)
 }
 
-// DecodeDetails decodes what AppendDetails wrote into r, which has its First. It returns the
-// number of bytes it read. r.Result aliases b.
+// DecodeDetails decodes into r what AppendDetails wrote; the caller has set r.First. It returns the number of
+// bytes read. r.Result aliases b.
 func (r *Row) DecodeDetails(flags byte, b []byte) (int, error) {
 	c := NewCursor(b)
 	return r.decodeDetails(flags, b, &c)
 }
 
-// decodeDetails decodes the details at c, a cursor in b.
+// decodeDetails decodes the details at the cursor c in b.
 func (r *Row) decodeDetails(flags byte, b []byte, c *Cursor) (int, error) {
 	if flags&flagLinkNone != 0 && flags&flagLinkBefore != 0 {
 		return 0, fmt.Errorf("%w: flags %#x of two links", ErrRow, flags)
@@ -243,7 +239,7 @@ func (r *Row) AppendValue(dst []byte) []byte {
 	return r.AppendBody(append(dst, RowVersion))
 }
 
-// DecodeValue decodes a changelog value. The whole of b must be one row.
+// DecodeValue decodes a changelog value into a row with digest d. b must have exactly one row.
 func DecodeValue(d Digest, b []byte) (Row, error) {
 	if len(b) == 0 {
 		return Row{}, fmt.Errorf("%w: empty", ErrRow)

@@ -5,40 +5,39 @@ import (
 	"math"
 )
 
-// SeedTopic is the topic number in the position of a row that a seed made. No topic of the
-// app has it. The offset of such a position is the number of the seed in its file.
+// SeedTopic is the topic number in the position of a row that a seed made. No topic of the app has this
+// number. The offset of such a position is the number of the seed in its file.
 const SeedTopic = math.MaxUint16
 
-// Seeded reports whether a seed made the row. Its first event was emitted elsewhere, before
+// Seeded reports whether a seed made the row, that is whether another system emitted its first event, before
 // the app had the key.
 func (r *Row) Seeded() bool { return r.At.Topic == SeedTopic }
 
-// SeedFate is what became of a seed: a key of which another system says when it was first
-// seen.
+// SeedFate is what became of a seed. A seed is a key of which another system says when it was first seen.
 type SeedFate uint8
 
 // Fates of a seed. The numbers are part of the encoding of seed counts.
 const (
-	SeedTaken       SeedFate = iota // its row is stored: events in its window are duplicates
-	SeedKnown                       // a row decides already
-	SeedOutOfWindow                 // a row so old decides no event any more
-	SeedTooLate                     // an event of the key was emitted before the seed came
-	SeedInFuture                    // first seen after broker time plus skew
+	SeedTaken       SeedFate = iota // the row of the seed is stored: events in its window are duplicates
+	SeedKnown                       // another row already decides on the key
+	SeedOutOfWindow                 // the seed is so old that its row would decide no event
+	SeedTooLate                     // the app emitted an event of the key before the seed came
+	SeedInFuture                    // the seed was first seen after broker time plus skew
 	SeedFates       = 5
 )
 
 var seedFateNames = [SeedFates]string{"taken", "known", "out_of_window", "too_late", "in_future"}
 
-// String returns the fate as in reports.
+// String returns the fate as it is written in reports.
 func (f SeedFate) String() string { return seedFateNames[f] }
 
-// DecideSeed decides on a seed as on an event that was emitted elsewhere. prior is the row
-// that decides on its key, if found. It returns the row to store with SeedTaken. A seed moves
-// no stream time, so its row may be ahead of it.
+// DecideSeed decides on a seed as on an event that was emitted elsewhere. prior is the row that decides on
+// the seed's key, if found. With SeedTaken, DecideSeed returns the row to store. A seed does not move stream
+// time, so its row may be ahead of stream time.
 //
-// A seed from the far future is refused: its row would stay, and keep all later ones in the
-// changelog. A row that an event made after the seed's time shows that the event was emitted
-// although the key was known elsewhere.
+// A seed from the far future is refused: its row would stay stored, and would keep all later rows in the
+// changelog. If an event of the app made prior, after the seed's time, the app emitted that event although
+// another system already knew the key: SeedTooLate.
 func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTime int64) (SeedFate, Row) {
 	switch {
 	case ev.Time > saturate(brokerTime, w.Skew):
@@ -49,7 +48,7 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 	verdict, row := Decide(ev, prior, found, w, streamTime)
 	switch {
 	case verdict == AfterWindow && ev.Time > streamTime:
-		// Events that the replaced row decides are not late yet: a seed moves no stream time.
+		// The events on which the replaced row decides are not late yet, because a seed moves no stream time.
 		return SeedKnown, Row{}
 	case verdict == Unique || verdict == AfterWindow:
 		return SeedTaken, row
@@ -59,9 +58,9 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 	return SeedKnown, Row{}
 }
 
-// SeedClaim returns the claim of a row as another app can have it: without tokens and requests,
-// which name places and times of the app that made them. So it is completed, or a claim of which
-// no attempt of an app can tell the outcome: forwarded, or that of a line.
+// SeedClaim returns the claim of a row in a form that another app can take over: without tokens and requests,
+// which name places and times of the app that made them. So the claim must be completed, or no executor of an
+// app may still send its outcome: the claim was forwarded without a token, or came from a line (LineClaim).
 func (r *Row) SeedClaim() (Claim, error) {
 	claim, err := DecodeClaim(r.Result)
 	if err != nil {
@@ -74,8 +73,8 @@ func (r *Row) SeedClaim() (Claim, error) {
 	return Claim{Key: claim.Key, Original: claim.Original, Bypassed: claim.Bypassed, Result: claim.Result, Headers: claim.Headers, Omitted: claim.Omitted, OmittedDigest: claim.OmittedDigest, AppToken: claim.AppToken}, nil
 }
 
-// LineClaim makes the row that of a line of another system's table, with a status of it. Of a
-// submitted claim no outcome can come, as of one that was forwarded without a token.
+// LineClaim gives the row the claim that a line of another system's table describes, with the line's status.
+// No outcome of a submitted claim can come, as for an event that was forwarded without a token.
 func (r *Row) LineClaim(status Status, claim *Claim) {
 	r.Status, r.Attempt = status, 1
 	if status == Submitted {
@@ -84,9 +83,9 @@ func (r *Row) LineClaim(status Status, claim *Claim) {
 	r.setClaim(claim)
 }
 
-// SetSeedClaim makes the row of a seed one with a claim, that of from. The lease of one in
-// progress begins now, in broker time. fits reports whether a row can be stored; the result of
-// one that cannot is omitted.
+// SetSeedClaim gives the row of a seed the claim of the row from. The lease of a claim in progress begins
+// now, in broker time. fits reports whether a row can be stored; if the row is too long, its result is
+// omitted.
 func (r *Row) SetSeedClaim(from *Row, now int64, fits func(*Row) bool) error {
 	claim, err := from.SeedClaim()
 	if err != nil {

@@ -6,66 +6,68 @@ import (
 	"time"
 )
 
-// TenantShare is what one task grants to a tenant: its share of the quota of the route.
+// TenantShare is what one task grants to a tenant: the task's share of the tenant's quota on the route.
 type TenantShare struct {
-	Keys     int64         // new keys within the window; 0 is no bound
-	Interval time.Duration // between two events, on average; 0 is no bound
+	Keys     int64         // new keys within the window; 0 for no bound
+	Interval time.Duration // average time between two events; 0 for no bound
 }
 
-// TenantBurst is how many events of its rate a tenant may send at once, after a pause of as long.
+// TenantBurst is the pause after which a tenant may send, at once, as many events as its rate allows in
+// TenantBurst.
 const TenantBurst = 10 * time.Second
 
-// dueKnown is the lowest bit of TenantAccount.due: a nanosecond, which decides nothing.
+// dueKnown is a flag in the lowest bit of TenantAccount.due, which otherwise has nanoseconds: one nanosecond
+// decides nothing.
 const dueKnown = 1
 
-// tenantBuckets divide the window of the new keys, and one more has those that are leaving it.
-// So a key counts up to a 16th of the window too long, never too short.
+// tenantBuckets is the number of buckets that count new keys: 16 divide the window, and one more has the keys
+// that are just leaving it. So a key counts up to a 16th of the window too long, never too short.
 const tenantBuckets = 16 + 1
 
-// TenantCounts are the events of a tenant, by what became of them.
+// TenantCounts counts the events of a tenant by what became of them.
 type TenantCounts struct {
 	Events, Unique, Duplicates, Over uint64
 }
 
-// Add adds other counts.
+// Add adds the counts of other.
 func (c *TenantCounts) Add(other *TenantCounts) {
 	c.Events, c.Unique, c.Duplicates, c.Over = c.Events+other.Events, c.Unique+other.Unique, c.Duplicates+other.Duplicates, c.Over+other.Over
 }
 
-// TenantAccount is what a task knows of one tenant of a route. All times are broker time.
+// TenantAccount is what a task knows about one tenant of a route. All times are broker time.
 type TenantAccount struct {
 	TenantCounts
-	// due is when the next event would be due, in Unix ns, if the tenant used its rate evenly.
-	// It may be TenantBurst ahead. dueKnown is set in it once the task knew since when events of the
-	// tenant may be missing.
+	// due is when the next event would be due, in Unix ns, if the tenant used its rate evenly. It may be up
+	// to TenantBurst ahead of now. Its flag dueKnown is set once the task has learned since when events of
+	// the tenant may still be missing.
 	due int64
-	// newest is the number of the bucket of the newest keys, and buckets are the keys of that
-	// one and those before it, at number modulo tenantBuckets.
+	// newest is the number of the bucket with the newest keys. buckets has the counts of that bucket and of
+	// those before it; bucket n is at index n modulo tenantBuckets.
 	newest  int64
 	buckets [tenantBuckets]uint32
 	keys    int64 // in all buckets
 }
 
-// KeysAt returns the new keys within the window at a broker time in ms. The width is that of
-// the state.
+// KeysAt returns the number of new keys within the window at a broker time in ms. width is TenantState.Width.
 func (a TenantAccount) KeysAt(width, now int64) int64 {
 	a.advance(now / width)
 	return a.keys
 }
 
-// isIdle reports whether an account has nothing that decides about an event.
+// isIdle reports whether nothing in the account influences a decision any more.
 func (a *TenantAccount) isIdle(bucket, now int64) bool {
 	return a.due <= now && (a.keys == 0 || bucket-a.newest >= tenantBuckets)
 }
 
-// take takes an event of the tenant. It returns how long the tenant has to wait instead, if that is
-// over its share.
+// take grants an event to the tenant, or returns how long the tenant has to wait because the event is over
+// its share.
 //
-// What the tenant did not use is lost up to the time since which events may be missing, and no
-// further: the events of another input may still ask for it. So the task grants what all of them
-// together were due since then, in whatever order it gets them. After a restart it takes nothing away
-// until it knows that time again. On the first start, where the inputs begin at times of their own,
-// what was sent before counts as nothing until then.
+// at.since is the broker time since which events may be missing, that is were sent but have not reached the
+// task. What the tenant did not use before at.since is lost. What it did not use later is kept, because
+// events of another input may still ask for it. So the task grants what all events together were due since
+// then, in whatever order it gets them. After a restart the task takes nothing away until it knows at.since
+// again. On the first start the inputs begin at times of their own: until the task knows at.since, it counts
+// events that were sent earlier as nothing.
 func (a *TenantAccount) take(share TenantShare, at TenantTime) (wait time.Duration) {
 	if share.Interval <= 0 {
 		return 0
@@ -86,7 +88,7 @@ func (a *TenantAccount) take(share TenantShare, at TenantTime) (wait time.Durati
 	return 0
 }
 
-// advance removes the keys that have left the window at a bucket.
+// advance moves the account on to a bucket and removes the keys that have then left the window.
 func (a *TenantAccount) advance(bucket int64) {
 	if a.keys == 0 || bucket-a.newest >= tenantBuckets {
 		a.buckets, a.keys, a.newest = [tenantBuckets]uint32{}, 0, max(a.newest, bucket)
@@ -99,10 +101,11 @@ func (a *TenantAccount) advance(bucket int64) {
 	}
 }
 
+// place returns the index of a bucket in TenantAccount.buckets.
 func place(bucket int64) int64 { return (bucket%tenantBuckets + tenantBuckets) % tenantBuckets }
 
-// keysTo returns the keys of the window that ends with a bucket, after it has removed those that
-// have left the window then.
+// keysTo returns the keys of the window that ends with a bucket. It first removes the keys that have left
+// that window.
 func (a *TenantAccount) keysTo(bucket int64) (keys int64) {
 	a.advance(bucket)
 	for i := a.newest; i > max(a.newest, bucket)-tenantBuckets; i-- {
@@ -113,8 +116,8 @@ func (a *TenantAccount) keysTo(bucket int64) (keys int64) {
 	return keys
 }
 
-// add counts a new key. One input may be read before another, so its bucket may be an earlier one. It
-// counts in no bucket if it had left the window of the newest key.
+// add counts a new key. The bucket may be earlier than the newest one, because a worker may read one input
+// before another. A key that has already left the window of the newest key is not counted.
 func (a *TenantAccount) add(bucket int64) {
 	a.advance(bucket)
 	if bucket <= a.newest-tenantBuckets {
@@ -126,8 +129,8 @@ func (a *TenantAccount) add(bucket int64) {
 	}
 }
 
-// append appends events, unique, duplicates, over uvarints | due varint | newest varint | for
-// each bucket from the newest to the oldest with keys: keys uvarint, after their number 1.
+// append appends events, unique, duplicates, over uvarints | due varint | newest varint | number of buckets 1
+// | for each bucket, from the newest to the oldest one with keys: keys uvarint.
 func (a *TenantAccount) append(dst []byte) []byte {
 	for _, n := range [...]uint64{a.Events, a.Unique, a.Duplicates, a.Over} {
 		dst = binary.AppendUvarint(dst, n)

@@ -7,71 +7,73 @@ import (
 	"time"
 )
 
-// TenantState has the accounts of the tenants of a route in one task, as a checkpoint has them.
-// It is never changed.
+// TenantState has the accounts of a route's tenants in one task, as a checkpoint stores them. A TenantState
+// is never changed.
 type TenantState struct {
-	// Width is that of a bucket of new keys, in ms.
+	// Width is the length of a bucket of new keys, in ms.
 	Width int64
-	// Swept is the broker time, in s, of the last removal of idle accounts.
+	// Swept is the broker time of the last removal of idle accounts, in s.
 	Swept    int64
-	Accounts map[string]TenantAccount // by tenant; OtherTenants is one of them
+	Accounts map[string]TenantAccount // by name of the tenant; OtherTenants is one of the names
 }
 
-// OtherTenants is the name of the account that all tenants share which have none of their own.
+// OtherTenants is the name of the account that all tenants without an account of their own share.
 const OtherTenants = ""
 
-// Tenants has the accounts of the tenants of a route in one task: what the last transaction has
-// left, and what the open one changes. Its decisions are a function of the events, their times and
-// the state. A task that goes on elsewhere knows all that was granted. Until it knows how far the
-// inputs were read, it may grant more, see TenantAccount.take.
+// Tenants has the accounts of a route's tenants in one task: as the last transaction left them, with the
+// changes of the open transaction. Its decisions depend only on the events, their times and the state. So a
+// task that goes on elsewhere knows all that was granted. Until it knows how far the inputs were read, it may
+// grant more, see TenantAccount.take.
 type Tenants struct {
 	width    int64
 	most     int
 	accounts map[string]*TenantAccount
 	swept    int64
-	// before has what the open transaction has changed, as it was; nil for a new account.
+	// before has the accounts that the open transaction has changed, as they were before; nil for a new
+	// account.
 	before      map[string]*TenantAccount
 	sweptBefore int64
 	changed     bool
 }
 
-// NewTenants returns the accounts of a task without events, for a window. At most so many
-// tenants have an account of their own, in addition to those with a quota of their own: a
-// sender may make up names without end. The others share one, and its quota.
+// NewTenants returns the accounts of a task without events, for a window. most is how many tenants may have
+// an account of their own, in addition to the tenants with a quota of their own; it is bounded because a
+// sender may invent any number of names. The other tenants share one account and its quota.
 func NewTenants(window time.Duration, most int) *Tenants {
 	return &Tenants{
 		width: max(1, window.Milliseconds()/(tenantBuckets-1)), most: most, accounts: map[string]*TenantAccount{}, before: map[string]*TenantAccount{},
 	}
 }
 
-// A TenantTurn is one event of a tenant, as the task judges it.
+// A TenantTurn is one event of a tenant while the task judges it.
 type TenantTurn struct {
 	account *TenantAccount
 	of      *Tenants
 	at      TenantTime
 }
 
-// TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time
-// at which they were sent. So an outage puts no tenant over its quota, although the task then gets
-// the events of hours within seconds, and those of one input before those of another.
+// TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time when they
+// were sent. So an outage puts no tenant over its quota, although afterwards the task gets the events of
+// hours within seconds, and all events of one input before the events of another.
 type TenantTime struct {
-	now   int64 // the task got it
-	sent  int64 // as its own record says, but not before since
-	since int64 // all events that the task does not have yet were sent then or later, or 0
+	now   int64 // when the task got the event
+	sent  int64 // when the event was sent, as its own record says, but not before since
+	since int64 // every event that the task does not have yet was sent at this time or later; 0 for unknown
 }
 
-// NewTenantTime returns the time of an event that a task got at now. Its own record says sent, and
-// its sender may have made that up: of that, no more is believed than that the event is one of those
-// that the task did not have at since. That is 0 where the task does not know it.
+// NewTenantTime returns the time of an event that a task got at now. sent is the time in the event's own
+// record, which the sender may have invented. So the task believes only that the event is one of those that
+// it did not have at since: sent is moved to since if it is earlier. since is 0 where the task does not know
+// it.
 func NewTenantTime(now, sent, since int64) TenantTime {
 	since = min(max(since, 0), now)
 	if sent <= 0 {
-		sent = now // the record says no time
+		sent = now // the record names no time
 	}
 	return TenantTime{now: now, sent: min(max(sent, since), now), since: since}
 }
 
-// passed returns the time before which no event can come any more, as far as the task knows it.
+// passed returns the time before which no event can come any more, as far as the task knows.
 func (t TenantTime) passed() int64 {
 	if t.since == 0 {
 		return t.now
@@ -79,8 +81,8 @@ func (t TenantTime) passed() int64 {
 	return t.since
 }
 
-// Turn begins an event of a tenant. A tenant with a quota of its own always has an account. The
-// turn is valid until the next one.
+// Turn begins an event of a tenant. own says that the tenant has a quota of its own; such a tenant always has
+// an account. The turn is valid until the next one.
 func (t *Tenants) Turn(name []byte, own bool, at TenantTime) TenantTurn {
 	if _, known := t.accounts[string(name)]; !known && !own && len(t.accounts) >= t.most {
 		if t.sweep(at); len(t.accounts) >= t.most {
@@ -90,7 +92,7 @@ func (t *Tenants) Turn(name []byte, own bool, at TenantTime) TenantTurn {
 	return TenantTurn{account: t.open(name), of: t, at: at}
 }
 
-// open returns the account of a tenant, to be changed.
+// open returns the account of a tenant for a change, and remembers what it was before the open transaction.
 func (t *Tenants) open(name []byte) *TenantAccount {
 	t.note()
 	a := t.accounts[string(name)]
@@ -108,14 +110,15 @@ func (t *Tenants) open(name []byte) *TenantAccount {
 	return a
 }
 
+// note marks the open transaction as one that changes accounts.
 func (t *Tenants) note() {
 	if !t.changed {
 		t.changed, t.sweptBefore = true, t.swept
 	}
 }
 
-// sweep removes the idle accounts, at most once in a second of broker time. Their counts go to
-// the other tenants.
+// sweep removes the idle accounts, at most once in a second of broker time. It adds their counts to the
+// account OtherTenants.
 func (t *Tenants) sweep(at TenantTime) {
 	if second := at.now / 1000; second > t.swept {
 		t.note()
@@ -134,8 +137,8 @@ func (t *Tenants) sweep(at TenantTime) {
 	}
 }
 
-// Take takes the event. It returns how long the tenant should wait instead, if the event is
-// over its share, and counts it so.
+// Take grants the event to the tenant, or returns how long the tenant should wait because the event is over
+// its share. Take counts the event either way.
 func (t *TenantTurn) Take(share TenantShare) (wait time.Duration) {
 	t.account.Events++
 	if wait = t.account.take(share, t.at); wait > 0 {
@@ -144,7 +147,8 @@ func (t *TenantTurn) Take(share TenantShare) (wait time.Duration) {
 	return wait
 }
 
-// HasRoom reports whether a new key is within the share, and counts the event as over it if not.
+// HasRoom reports whether a new key is within the tenant's share. If not, it counts the event as over the
+// share.
 func (t *TenantTurn) HasRoom(share TenantShare) bool {
 	if share.Keys > 0 && t.account.keysTo(t.bucket()) >= share.Keys {
 		t.account.Over++
@@ -153,8 +157,9 @@ func (t *TenantTurn) HasRoom(share TenantShare) bool {
 	return true
 }
 
-// bucket returns the bucket in which a new key counts: that of when it was sent. If the newest one is
-// of the future, it counts there: broker time went back, or the window was changed.
+// bucket returns the bucket in which a new key counts: the bucket of the time when the event was sent. If the
+// newest bucket of the account is in the future, the key counts there: broker time went back, or the window
+// was changed.
 func (t *TenantTurn) bucket() int64 {
 	if newest := t.account.newest; newest > t.at.now/t.of.width {
 		return newest
@@ -162,7 +167,7 @@ func (t *TenantTurn) bucket() int64 {
 	return t.at.sent / t.of.width
 }
 
-// Keys returns the new keys of the tenant within the window.
+// Keys returns the number of new keys of the tenant within the window.
 func (t *TenantTurn) Keys() int64 { return t.account.keys }
 
 // AddKey counts an event with a new key that was emitted.
@@ -177,13 +182,13 @@ func (t *TenantTurn) AddDuplicate() { t.account.Duplicates++ }
 // IsChanged reports whether the open transaction has changed anything.
 func (t *Tenants) IsChanged() bool { return t.changed }
 
-// Commit makes what the open transaction has changed final.
+// Commit makes the changes of the open transaction final.
 func (t *Tenants) Commit() {
 	clear(t.before)
 	t.changed = false
 }
 
-// Discard undoes what the open transaction has changed.
+// Discard undoes the changes of the open transaction.
 func (t *Tenants) Discard() {
 	if !t.changed {
 		return
@@ -199,7 +204,7 @@ func (t *Tenants) Discard() {
 	t.Commit()
 }
 
-// State returns a copy of the accounts, those of the open transaction included.
+// State returns a copy of the accounts, with the changes of the open transaction.
 func (t *Tenants) State() TenantState {
 	all := make(map[string]TenantAccount, len(t.accounts))
 	for name, a := range t.accounts {
@@ -208,8 +213,8 @@ func (t *Tenants) State() TenantState {
 	return TenantState{Width: t.width, Swept: t.swept, Accounts: all}
 }
 
-// Counts returns the sum of the counts of all tenants without the open transaction, and how many
-// tenants have an account of their own.
+// Counts returns the sum of the counts of all tenants, and how many tenants have an account of their own,
+// both without the open transaction.
 func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
 	for name, a := range t.accounts {
 		if before, changed := t.before[name]; changed {
@@ -232,9 +237,9 @@ func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
 	return sum, tenants
 }
 
-// Load makes the accounts those of a checkpoint. After a change of the window the keys of a
-// tenant count as of the end of its newest bucket: up to the new window, and a 16th of the
-// former one, too long.
+// Load replaces the accounts by those of a checkpoint. If the window has changed, all keys of a tenant count
+// as if they came at the end of its newest bucket: they count too long by up to the new window and a 16th of
+// the former one.
 func (t *Tenants) Load(s *TenantState) {
 	t.accounts, t.swept = make(map[string]*TenantAccount, len(s.Accounts)), s.Swept
 	for name, a := range s.Accounts {
@@ -248,11 +253,11 @@ func (t *Tenants) Load(s *TenantState) {
 	t.Commit()
 }
 
-// tenantAccountsMax bounds the accounts of one state.
+// tenantAccountsMax is the highest number of accounts that a decoder accepts in one state.
 const tenantAccountsMax = 1 << 16
 
-// Append appends the width uvarint | swept varint | accounts uvarint | for each, by name: length
-// of the name 1, name, account.
+// Append appends the width uvarint | swept varint | accounts uvarint | for each account, sorted by name:
+// length of the name 1, name, account.
 func (s *TenantState) Append(dst []byte) []byte {
 	dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(s.Width)), s.Swept)
 	dst = binary.AppendUvarint(dst, uint64(len(s.Accounts)))
@@ -276,9 +281,8 @@ func DecodeTenantState(r *Cursor) TenantState {
 	return s
 }
 
-// AppendChanges appends what the open transaction has changed: swept varint | changed accounts
-// uvarint | for each, by name: length of the name 1, name, 1 and the account, or 0 if it is
-// gone.
+// AppendChanges appends the changes of the open transaction: swept varint | changed accounts uvarint | for
+// each, sorted by name: length of the name 1, name, and then 1 and the account, or 0 if the account is gone.
 func (t *Tenants) AppendChanges(dst []byte) []byte {
 	dst = binary.AppendUvarint(binary.AppendVarint(dst, t.swept), uint64(len(t.before)))
 	for _, name := range slices.Sorted(maps.Keys(t.before)) {
@@ -292,7 +296,7 @@ func (t *Tenants) AppendChanges(dst []byte) []byte {
 	return dst
 }
 
-// ApplyChanges returns a state with the changes that AppendChanges wrote.
+// ApplyChanges returns a copy of the state with the changes that AppendChanges wrote.
 func (s *TenantState) ApplyChanges(r *Cursor) TenantState {
 	next := TenantState{Width: s.Width, Swept: r.Varint(), Accounts: maps.Clone(s.Accounts)}
 	for n := r.Uvarint(tenantAccountsMax); n > 0 && !r.Bad(); n-- {

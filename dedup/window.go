@@ -2,44 +2,43 @@ package dedup
 
 import "math"
 
-// NoStreamTime is the stream time of a namespace before its first event. Then every
-// event is in time and every row is retained.
+// NoStreamTime is the stream time of a namespace before its first event. At this stream time every event is
+// in time and every row is retained.
 const NoStreamTime int64 = math.MinInt64
 
 // Window is a route's rule of time. All values are milliseconds of event time.
 //
-// A row first seen at f covers the events in [f-Size, f+Size], both ends included.
-// A later event is AfterWindow and replaces the row. An earlier event is decided by the row of
-// an earlier window, see DecideBelow.
+// A row first seen at f covers the events in [f-Size, f+Size], both ends included. A later event is
+// AfterWindow and replaces the row. A row of an earlier window decides on an earlier event, see DecideBelow.
 type Window struct {
-	Size  int64 // how far a duplicate may be from the first event
+	Size  int64 // how far, before or after, a duplicate may be from the first event
 	Grace int64 // how far beyond Size an event may lie behind stream time
 	Skew  int64 // how far an event time may be after broker time
-	// ClampFuture sets an event after broker time + Skew to that time; without
-	// it such an event is Invalid.
+	// ClampFuture sets an event that is after broker time + Skew to that time. Without ClampFuture such an
+	// event is Invalid.
 	ClampFuture bool
-	// Changed reports that Size or Grace had other values before. Then rows first seen
-	// before Since may be missing and count as absent. Events before LateBefore are late.
+	// Changed reports that Size or Grace had other values before. Rows first seen before Since may then be
+	// missing, so they count as absent, and every event before LateBefore is late.
 	Changed           bool
 	Since, LateBefore int64
 }
 
-// Retention is how far behind stream time a row is retained. An event may be
-// Size+Grace behind stream time, and its first event one Size more. An older row
-// could only change Unique to AfterWindow.
+// Retention is how far behind stream time a row is retained: 2*Size + Grace. An event in time may be
+// Size+Grace behind stream time, and its first event one Size more. An older row could only change Unique to
+// AfterWindow.
 func (w Window) Retention() int64 { return saturate(saturate(w.Size, w.Size), w.Grace) }
 
-// Covers reports whether an event at t is a duplicate of one first seen at first.
+// Covers reports whether an event at t is a duplicate of an event first seen at first.
 func (w Window) Covers(first, t int64) bool {
 	return t >= saturate(first, -w.Size) && t <= saturate(first, w.Size)
 }
 
-// Late reports whether an event at t is too old to judge: its row may be evicted.
+// Late reports whether an event at t is too old to judge: the row that decides on it may be evicted.
 func (w Window) Late(t, streamTime int64) bool {
 	return w.Changed && t < w.LateBefore || streamTime != NoStreamTime && t < w.earliest(streamTime)
 }
 
-// earliest is the event time before which a stream time makes events late.
+// earliest is the event time before which events are late at a stream time.
 func (w Window) earliest(streamTime int64) int64 {
 	return saturate(streamTime, -saturate(w.Size, w.Grace))
 }
@@ -47,8 +46,8 @@ func (w Window) earliest(streamTime int64) int64 {
 // MakesLate returns the lowest stream time at which every event before t is late.
 func (w Window) MakesLate(t int64) int64 { return saturate(t, saturate(w.Size, w.Grace)) }
 
-// Retains reports whether a row first seen at first is retained. Any other row counts
-// as absent, stored or not, so that eviction never changes a verdict.
+// Retains reports whether a row first seen at first is retained. Every other row counts as absent, whether or
+// not it is still stored, so that the moment of eviction never changes a verdict.
 func (w Window) Retains(first, streamTime int64) bool {
 	return first >= w.Horizon(streamTime)
 }
@@ -65,22 +64,21 @@ func (w Window) Horizon(streamTime int64) int64 {
 	return horizon
 }
 
-// Over reports whether the window of a row first seen at first is over at a stream
-// time. From then on only late events are its duplicates.
+// Over reports whether the window of a row first seen at first is over at a stream time. From then on a
+// duplicate of the row can only be an event behind stream time.
 func (w Window) Over(first, streamTime int64) bool {
 	return streamTime != NoStreamTime && streamTime > saturate(first, w.Size)
 }
 
-// Decides reports whether a stored row decides on its key: it is retained and not
-// freed.
+// Decides reports whether a stored row decides on its key: it is retained and not freed.
 func (w Window) Decides(r *Row, streamTime int64) bool {
 	return r.Status != Freed && w.Retains(r.First, streamTime)
 }
 
-// Admit checks an event time before any look-up. streamTime is the namespace's
-// before this event. brokerTime is when the broker received the event, in Unix
-// milliseconds. Admit returns Unique if Decide has to decide, else Late or Invalid.
-// The second result is the event time, clamped with ClampFuture.
+// Admit checks an event time before the task looks up a row. streamTime is the stream time of the namespace
+// before this event. brokerTime is when the broker received the event, in Unix milliseconds. Admit returns
+// Unique if Decide has to decide, else Late or Invalid. The second result is the event time, which
+// ClampFuture may have lowered.
 func (w Window) Admit(t, streamTime, brokerTime int64) (Verdict, int64) {
 	if limit := saturate(brokerTime, w.Skew); t > limit {
 		if !w.ClampFuture {
@@ -94,9 +92,9 @@ func (w Window) Admit(t, streamTime, brokerTime int64) (Verdict, int64) {
 	return Unique, t
 }
 
-// NextStreamTime is the stream time after an event at t that was admitted at
-// another time or the same. It never decreases. A clamped event does not move it:
-// its sender's clock is wrong, and would make the events of others late.
+// NextStreamTime returns the stream time after an event with time t that Admit admitted at time admitted. It
+// never decreases. An event whose time was clamped does not move it: the clock of the event's sender is
+// wrong, and would make the events of other senders late.
 func NextStreamTime(streamTime, t, admitted int64) int64 {
 	if admitted != t {
 		return streamTime
@@ -104,8 +102,7 @@ func NextStreamTime(streamTime, t, admitted int64) int64 {
 	return max(streamTime, t)
 }
 
-// saturate adds and stops at the ends of int64, where an overflow would reverse a
-// verdict.
+// saturate adds two numbers and stops at the ends of int64, because an overflow would reverse a verdict.
 func saturate(a, b int64) int64 {
 	sum := a + b
 	switch {

@@ -16,15 +16,14 @@ func (w Window) SameRetention(other Window) bool {
 // ChangeTo returns next as the window that holds from a stream time on, after w. w may itself be a changed
 // window.
 //
-//   - Rows: w has removed none of the rows that it retains, so all rows first seen from its horizon on are
-//     known.
+//   - Rows: all rows that w retains are stored, so the rows first seen from w's horizon on are known.
 //   - Late events: an event that was late under w stays late, because such an event may have been emitted
 //     without a row. Every other event finds at least the rows of the smaller of the two windows.
 //   - Size: the window of an event grows with event time until it is full (FullFrom). A shorter window is
 //     full at once.
 //
-// Example: at a change from 1 h to 24 h the rows of the last hours are known; only an event 24 h later is
-// judged by a full day.
+// Example: at a change from 1 h to 24 h without grace the rows of the last 2 h are known. So from an event
+// time 22 h later on, every event is judged by the full 24 h.
 //
 // Without a stream time w has not removed any row, so next holds without limits.
 func (w Window) ChangeTo(next Window, streamTime int64) Window {

@@ -43,8 +43,8 @@ func (s *Store) runBackground() {
 	}
 }
 
-// markOpen writes STATUS once, after the first round with files. By then reading them has
-// not killed the process.
+// markOpen sets STATUS to open, once, after the first round of background work with files. By then the
+// process has read the files and has survived that.
 func (s *Store) markOpen() error {
 	if s.markedOpen || !s.db.hasFiles() {
 		return nil
@@ -53,8 +53,8 @@ func (s *Store) markOpen() error {
 	return status{state: statusOpen, boot: s.host.boot, position: s.durable.Load()}.write(s.dir)
 }
 
-// notePosition writes the position of the manifest to STATUS. Before STATUS is open it
-// says how often the process died, and markOpen writes the position.
+// notePosition writes the position of the manifest to STATUS. Until STATUS is open it counts the deaths of
+// the process, so notePosition leaves it alone; markOpen then writes the position.
 func (s *Store) notePosition() error {
 	if !s.markedOpen {
 		return nil
@@ -99,8 +99,7 @@ func (s *Store) maintain() error {
 	return err
 }
 
-// flushFrozen flushes the frozen table, if there is one. On errStopped the
-// caller must return.
+// flushFrozen flushes the frozen table, if there is one. The caller must return if the error is errStopped.
 func (s *Store) flushFrozen() error {
 	select {
 	case <-s.quit:
@@ -156,16 +155,15 @@ func (s *Store) flush(f *frozenTable) error {
 	return nil
 }
 
-// newRunID returns an id that no run of this directory ever had. The next
-// manifest stores the counter. After a crash before that, Store.load raises the
-// counter above the ids of all blocks.
+// newRunID returns an id that no run of this directory ever had. The next manifest stores the counter. If a
+// crash comes before that, database.load raises the counter above the ids of all blocks.
 func (s *Store) newRunID() uint64 {
 	s.manifest.nextRun++
 	return s.manifest.nextRun - 1
 }
 
-// commitManifest writes the manifest and publishes its runs. flushed drops the
-// frozen table from the view: its rows are in a run.
+// commitManifest writes the manifest and publishes its runs. flushed says that the rows of the frozen table
+// are now in a run: the new view has no frozen table.
 func (s *Store) commitManifest(next *manifest, flushed bool) error {
 	next.nextRun = s.manifest.nextRun
 	if err := s.db.putManifest(next); err != nil {
@@ -182,13 +180,13 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 	return nil
 }
 
-// acquireScratch waits until fewer than BackgroundJobs flushes, or merges and collections, of
-// the process are running. Meanwhile it flushes the tables that it gets from frozen, if that
-// is not nil, and releases mapped memory: neither can wait for the merges of other stores. A
-// round of background work follows, if there was one of them.
+// acquireScratch waits until fewer than BackgroundJobs flushes, or merges and collections, of the process are
+// running. While it waits it flushes the tables that it gets from frozen, unless frozen is nil, and releases
+// mapped memory, because neither can wait for the merges of other stores. If it flushed a table or took a
+// wake-up, it asks for another round of background work.
 func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (*scratch, error) {
 	for woken := false; ; {
-		s.releaseMapped() // it may be due by a wake-up that runBackground took
+		s.releaseMapped() // a release may be due for which runBackground took the wake-up
 		select {
 		case work := <-from:
 			if woken {
@@ -208,13 +206,13 @@ func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (
 	}
 }
 
-// mergeBacklogFactor bounds the merge backlog: at this many times MergeFanIn
-// runs below the top tier the owner may not freeze (backpressure).
+// mergeBacklogFactor bounds the backlog of merges: with this many times MergeFanIn runs below the top tier,
+// the owner may not freeze (backpressure).
 const mergeBacklogFactor = 6
 
-// returnToken lets the owner freeze again after a flush, unless the merge
-// backlog is too long: flushes precede merges, so a fast writer would add runs
-// without bound. merged reports that no merge can reduce the runs.
+// returnToken lets the owner freeze again after a flush, unless too many runs wait for a merge: flushes come
+// before merges, so a fast writer would otherwise add runs without bound. merged reports that no merge can
+// reduce the runs.
 func (s *Store) returnToken(merged bool) {
 	if s.owesToken && (merged || s.countMergeable() < mergeBacklogFactor*s.host.cfg.MergeFanIn) {
 		s.owesToken = false
@@ -222,9 +220,8 @@ func (s *Store) returnToken(merged bool) {
 	}
 }
 
-// evictRuns evicts a run only if it and all older runs have no retained row of
-// its namespaces. Otherwise Get would return an older retained row of a digest
-// whose newest row is evicted.
+// evictRuns evicts a run only if neither it nor any older run has a retained row of the run's namespaces.
+// Otherwise Get could return an older retained row of a digest whose newest row is evicted.
 func (s *Store) evictRuns() error {
 	before := s.evictBounds.Load()
 	if before == nil {
@@ -263,7 +260,7 @@ func (s *Store) countEvicted(rows uint64, by string) {
 	s.log.Info("expired rows evicted", "dir", s.dir, "rows", rows, "by", by)
 }
 
-// lastFirsts is the greatest First of each namespace id in a set of runs.
+// lastFirsts has, by namespace id, the greatest First in a set of runs.
 type lastFirsts [256]int64
 
 func lastFirstsOf(runs []*run) *lastFirsts {
@@ -283,7 +280,7 @@ func (l *lastFirsts) add(r *run) {
 	}
 }
 
-// deleteDeadRuns deletes the blocks of runs without a view.
+// deleteDeadRuns deletes the blocks of the runs that no view has any more.
 func (s *Store) deleteDeadRuns() error {
 	for _, r := range s.takeDeadRuns() {
 		if err := s.db.deleteRun(r.id); err != nil {
@@ -294,8 +291,8 @@ func (s *Store) deleteDeadRuns() error {
 	return nil
 }
 
-// Badger rewrites a value-log file when its garbage ratio is collectRatio. It
-// counts a deleted block as garbage after compacting the tombstone.
+// Badger rewrites a value-log file when garbage is at least the share collectRatio of the file. It counts a
+// deleted block as garbage only after it has compacted the block's tombstone.
 const (
 	collectRatio = 0.5
 	collectMax   = 8 // files per round, so that flushes are not delayed
@@ -303,8 +300,8 @@ const (
 	fillerWait = 100 * time.Millisecond
 )
 
-// collectValueLog frees the disk space of deleted runs, file by file. Badger's
-// collection can restore deleted entries, so it ends with deleteOrphanRuns.
+// collectValueLog frees the disk space of deleted runs, file by file. Badger's collection can restore deleted
+// entries, so collectValueLog ends with deleteOrphanRuns.
 func (s *Store) collectValueLog() error {
 	if s.garbage < uint64(s.host.valueLogBytes) {
 		return nil
@@ -338,12 +335,12 @@ func (s *Store) collectValueLog() error {
 	return s.deleteOrphanRuns()
 }
 
-// flushTombstones lets Badger count deleted blocks as garbage whose tombstones are still in
-// its memtable, in a round that follows. Few tombstones do not fill a memtable: with them
-// stores of a million rows took 27 bytes a key instead of 31.
+// flushTombstones makes Badger flush its memtable. Badger can then count, in a later round, deleted blocks as
+// garbage whose tombstones were still in the memtable. Few tombstones do not fill a memtable by themselves:
+// with flushTombstones stores of a million rows took 27 bytes a key instead of 31.
 func (s *Store) flushTombstones() error {
 	if s.garbage < s.filled+uint64(s.host.valueLogBytes) {
-		return nil // the tombstones of that garbage were flushed before
+		return nil // an earlier call has flushed the tombstones of this garbage
 	}
 	s.filled = s.garbage
 	if err := s.db.fillMemTable(); err != nil {
@@ -353,9 +350,9 @@ func (s *Store) flushTombstones() error {
 	return nil
 }
 
-// collectFile rewrites one file of the value log. It counts as a merge: each maps a file that
-// it reads and one that it writes, and eight stores that did so at the same time took a second
-// in which none released mapped memory.
+// collectFile rewrites one file of the value log. It counts as a merge (mergeScratch), because it maps a file
+// that it reads and one that it writes: when eight stores did so at the same time, they released no mapped
+// memory for a second.
 func (s *Store) collectFile() error {
 	work, err := s.acquireScratch(s.host.mergeScratch, s.frozen)
 	if err != nil {
@@ -369,8 +366,7 @@ func (s *Store) collectFile() error {
 	return s.db.RunValueLogGC(collectRatio)
 }
 
-// deleteOrphanRuns deletes the blocks of runs that neither manifest nor view
-// names.
+// deleteOrphanRuns deletes the blocks of runs that neither the manifest nor a view names.
 func (s *Store) deleteOrphanRuns() error {
 	named := slices.Clone(s.manifest.runs)
 	s.mu.Lock()
@@ -384,7 +380,7 @@ func (s *Store) deleteOrphanRuns() error {
 	return s.deleteRunsBut(named)
 }
 
-// deleteRunsBut deletes the blocks of all runs but the named ones.
+// deleteRunsBut deletes the blocks of all runs except the named ones.
 func (s *Store) deleteRunsBut(named []*run) error {
 	known := make(map[uint64]bool)
 	for _, r := range named {

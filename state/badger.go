@@ -23,20 +23,18 @@ import (
 // Sizes of Badger's files. Pages are in the value log; the LSM tree contains only
 // their keys, the manifest and small pages.
 const (
-	// memTableBytes is small, because the value log's collection counts a
-	// deleted page as garbage only after its tombstone was flushed and
-	// compacted. A page takes some 150 bytes of the memtable. Never lower the
-	// value: Badger ends the process when it opens a larger write-ahead log,
-	// so prepareFiles rejects it.
+	// memTableBytes is small, because the collection of the value log counts a deleted page as garbage only
+	// after its tombstone was flushed and compacted. A page takes some 150 bytes of the memtable. Never lower
+	// the value: Badger ends the process when it opens a write-ahead log larger than the memtable, so
+	// prepareFiles rejects such a log.
 	memTableBytes = 128 << 10
-	// valueThreshold puts manifests into the LSM tree. The collection of the
-	// value log can restore deleted entries (measured with Badger 4.9.6).
+	// valueThreshold is so high that manifests are in the LSM tree and not in the value log. The collection
+	// of the value log can restore deleted entries (measured with Badger 4.9.6).
 	valueThreshold = 4 << 10
 	valueLogBytes  = 8 << 20
-	// baseTableBytes is small, because Badger clears twice as much memory for the first
-	// table that it builds, and after a kill it builds one when it opens. With 2 MiB, its
-	// default, a fifth of the CPU of BenchmarkOpen was spent on that. The keys of a
-	// million rows have some 300 KiB.
+	// baseTableBytes is small, because Badger clears twice as much memory for the first table that it builds,
+	// and after a kill it builds one when it opens. With Badger's default of 2 MiB, a fifth of the CPU of
+	// BenchmarkOpen was spent on that. The keys of a million rows have some 300 KiB.
 	baseTableBytes = 256 << 10
 )
 
@@ -47,8 +45,8 @@ func badgerOptions(dir string, valueLogBytes int64, log *slog.Logger) badger.Opt
 		WithMemTableSize(memTableBytes).WithNumMemtables(2).
 		WithBaseTableSize(baseTableBytes).WithBaseLevelSize(16 << 20).
 		WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt). // see database.compact
-		// Flatten compacts level zero, if there is no other level, only above this number.
-		// With 5, the default, stores of a million rows had 70 % more disk in garbage.
+		// Flatten compacts level zero, if there is no other level, only if it has more tables than this
+		// number. With 5, the default, garbage took 70 % more disk in stores of a million rows.
 		WithNumLevelZeroTables(1).
 		WithNumGoroutines(1).
 		WithValueThreshold(valueThreshold).WithValueLogFileSize(valueLogBytes).
@@ -63,9 +61,8 @@ func badgerOptions(dir string, valueLogBytes int64, log *slog.Logger) badger.Opt
 		WithLogger(badgerLogger{log.With("component", "badger")})
 }
 
-// openBadger opens the database of a store. Errors and panics of Badger about
-// its files become ErrCorrupt. Another process's lock or a lack of permissions,
-// space or descriptors does not.
+// openBadger opens the database of a store. Errors and panics of Badger about its files become ErrCorrupt. A
+// lock of another process, or a lack of permissions, space or descriptors, does not.
 func openBadger(dir string, valueLogBytes int64, log *slog.Logger) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -85,14 +82,13 @@ func openBadger(dir string, valueLogBytes int64, log *slog.Logger) (db *badger.D
 		}
 		return nil, fmt.Errorf("%w: open %s: %w", ErrCorrupt, dir, err)
 	}
-	// Without it a managed database never frees deleted entries.
+	// Without SetDiscardTs a managed database never frees deleted entries.
 	db.SetDiscardTs(math.MaxUint64)
 	return db, nil
 }
 
-// isEnvironmental reports whether err is about the environment, not about
-// damaged files. Badger drops the chain of most errors, so it compares texts
-// too.
+// isEnvironmental reports whether err is about the environment and not about damaged files. It also compares
+// texts, because Badger drops the chain of most errors.
 func isEnvironmental(err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
@@ -112,10 +108,9 @@ func isEnvironmental(err error) bool {
 	return false
 }
 
-// prepareFiles removes or rejects files with which Badger would fail or end the
-// process. A kill between create and truncate leaves an empty log file (badger
-// issue 2207). Truncated discard statistics end the process, although they are
-// only hints; so does a write-ahead log larger than the memtable.
+// prepareFiles removes or rejects files with which Badger would fail or end the process. A kill between
+// create and truncate leaves an empty log file (badger issue 2207). Truncated discard statistics end the
+// process, although they are only hints; so does a write-ahead log larger than the memtable.
 func prepareFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -147,8 +142,8 @@ func prepareFiles(dir string) error {
 	return nil
 }
 
-// checkPermissions opens a file as Badger will. Without permissions Badger
-// would end the process or call the file damaged.
+// checkPermissions opens a file as Badger will open it. Without permissions Badger would end the process or
+// call the file damaged.
 func checkPermissions(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,10 +158,9 @@ func checkPermissions(path string) error {
 	return nil
 }
 
-// checkTables verifies every table of the LSM tree. Badger opens tables in its
-// own goroutines: a damaged table panics there and ends the process, or is
-// dropped with a log line. Badger removes tables that its manifest does not
-// name.
+// checkTables verifies every table of the LSM tree. Badger opens tables in its own goroutines: a damaged
+// table either panics there, which ends the process, or Badger drops it with a log line. Badger removes
+// tables that its manifest does not name, so checkTables ignores them.
 func checkTables(dir string) (err error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,14 +17,13 @@ var ErrCorrupt = errors.New("corrupt state")
 // The remedy is the same as for ErrCorrupt.
 var ErrForeign = errors.New("foreign state")
 
-// blockHeader starts every value of a run in Badger: a page, a chunk of a large
-// page, or a chunk of the filter. It repeats the block's key, so that a moved,
-// old or damaged block is detected. Badger returns an unreadable value as an
-// empty one, without an error.
+// blockHeader starts every value of a run in Badger: a page, a chunk of a large page, or a chunk of the
+// filter. It repeats the block's key, so that decodeBlock and check detect a moved, old or damaged block.
+// They also detect an unreadable value, which Badger returns as an empty value without an error.
 type blockHeader struct {
 	kind   blockKind
 	run    uint64 // the run's id
-	nonce  uint64 // random, drawn with the run, also in the manifest
+	nonce  uint64 // random number of the run, also in the manifest
 	part   uint32 // number of the page; 0 for a filter
 	chunk  uint16 // index among the chunks of the part
 	chunks uint16
@@ -44,10 +43,10 @@ const (
 //	version 1 | kind 1 | row version 1 | 0 | CRC-32C 4 of all that follows |
 //	run 8 | nonce 8 | part 4 | chunk 2 | chunks 2 | rows 4 | length 4 | payload
 const (
-	blockVersion     = 3 // since filter blocks are chosen by the first half of a digest
+	blockVersion     = 3 // version 3: the first half of a digest selects the filter block
 	blockHeaderBytes = 40
 	blockSumFrom     = 8
-	// chunkBytes bounds a payload, so that it fits the smallest value-log file.
+	// chunkBytes is the longest payload of a block, so that a block fits into the smallest value-log file.
 	chunkBytes = 512 << 10
 	maxChunks  = 1<<16 - 1
 )
@@ -114,7 +113,7 @@ func (h blockHeader) check(r *run, kind blockKind, part uint32, chunk uint16) er
 // seek per run.
 const (
 	runPrefix     = 'r'
-	fillerPrefix  = 'z' // of values without meaning; see database.fillMemTable
+	fillerPrefix  = 'z' // keys of values without meaning; see database.fillMemTable
 	blockKeyBytes = 16
 )
 

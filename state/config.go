@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// Config is the configuration that the stores of one process share. The tags
-// define name, default and help text of each setting. The embedding program
-// chooses the prefix of the variables.
+// Config is the configuration that the stores of one process share. The tags define the name, default and
+// help text of each setting. The embedding program chooses the prefix of the variables.
 type Config struct {
-	// FlushRows is how many rows a task collects in memory before it writes
-	// them as one run. Larger runs cost less CPU and more memory, and a restore
-	// after a kill reads more of the changelog.
+	// FlushRows is how many rows a task collects in memory before it writes them as one run. Larger runs cost
+	// less CPU and more memory, and after a kill a restore reads more of the changelog.
 	FlushRows int `env:"FLUSH_ROWS" envDefault:"262144" help:"rows a task collects in memory before they are written to disk as one run"`
-	// FlushAge bounds the age of rows that are only in memory, and so the lag
-	// of the durable changelog position while events arrive.
+	// FlushAge is the longest time for which a row is only in memory. It also bounds how far the durable
+	// changelog position lags while events arrive.
 	FlushAge time.Duration `env:"FLUSH_AGE" envDefault:"1m" help:"longest time a row is only in memory; bounds what a restart reads again"`
 	// MemoryRows is the process's budget of rows in memory, about 70 bytes
 	// each. The open stores share it equally; each store gets at least 4096
@@ -24,10 +22,10 @@ type Config struct {
 	// PageBytes is the target size of a page. One look-up reads and verifies
 	// one page.
 	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"target size of a page of rows; one look-up on disk reads one page"`
-	// MergeFanIn is how many runs of similar size make one merge.
+	// MergeFanIn is how many runs of similar size one merge joins.
 	MergeFanIn int `env:"MERGE_FAN_IN" envDefault:"4" help:"runs of similar size that are merged into one"`
-	// BackgroundJobs bounds how many stores flush, and how many merge or collect the
-	// value log, at the same time.
+	// BackgroundJobs is how many stores may flush at the same time, and also how many may merge or collect
+	// the value log at the same time.
 	BackgroundJobs int `env:"BACKGROUND_JOBS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
 }
 
@@ -43,8 +41,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// minStoreRows is the minimum of a store's share of MemoryRows. With fewer rows
-// the runs are so small that the store spends its time on merges.
+// minStoreRows is the least share of MemoryRows that a store gets. With fewer rows the runs are so small that
+// the store spends its time on merges.
 const minStoreRows = 4096
 
 // Validate returns one error for every value out of range, joined.

@@ -9,25 +9,25 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// database is a store's Badger database. Reads are safe from any goroutine,
-// writes only from one. Before attach it has no files: nothing reads it then,
-// because a view names no run.
+// database is a store's Badger database. Reads are safe from any goroutine, writes only from one. Before
+// attach it has no files; no goroutine reads it then, because the view of such a store names no run.
 type database struct {
 	*badger.DB // nil before attach
-	// readTxn reads at the greatest version, so it sees every commit. Badger
-	// does not track it, so it never waits for a running write.
+	// readTxn reads at the greatest version, so it sees every commit. Badger does not track this transaction,
+	// so it never waits for a running write.
 	readTxn *badger.Txn
 	// lastVersion is the version of the last commit.
 	lastVersion uint64
-	// beforeWrite is a test hook, called before each transaction; its error
-	// fails the transaction.
+	// beforeWrite is a test hook that runs before each transaction. An error of the hook fails the
+	// transaction.
 	beforeWrite func() error
 
 	partsRead     atomic.Uint64
-	boundMapped   func() // called after each mappedCheckParts parts
-	releaseMapped func() // called after each releasePages pages that are written
+	boundMapped   func() // called after every mappedCheckParts parts that the store reads
+	releaseMapped func() // called after every releasePages pages that the store writes
 }
 
+// newDatabase returns a database without files. The caller sets the two callbacks, which do nothing so far.
 func newDatabase() *database {
 	return &database{boundMapped: func() {}, releaseMapped: func() {}}
 }
@@ -56,13 +56,13 @@ func (db *database) commit(txn *badger.Txn) error {
 	return db.compact(levelZeroTables)
 }
 
-// levelZeroTables is the number of level-zero tables, each a flushed memtable,
-// that starts a compaction. A look-up reads all of them.
+// levelZeroTables is the number of level-zero tables that starts a compaction. Each of them is a flushed
+// memtable, and a look-up reads all of them.
 const levelZeroTables = 4
 
-// compact merges all tables into one level if level zero has at least atLeast
-// tables. Badger's own compactors, at least two a store, would poll every
-// 50 ms: 960 times a second in an idle process of 24 stores.
+// compact merges all tables into one level if level zero has at least atLeast tables. The store calls it
+// because Badger's own compactors, at least two a store, would poll every 50 ms: 960 times a second in an
+// idle process of 24 stores.
 func (db *database) compact(atLeast int) error {
 	if db.Levels()[0].NumTables < atLeast {
 		return nil
@@ -73,13 +73,13 @@ func (db *database) compact(atLeast int) error {
 	return nil
 }
 
-// fillMemTable writes as much as a memtable has, so that Badger begins to flush the one in
-// use, with the tombstones in it. It does not wait for the flush.
+// fillMemTable writes as much as fits into a memtable, so that Badger begins to flush the memtable in use,
+// with the tombstones in it. It does not wait for the flush.
 func (db *database) fillMemTable() error {
-	filler := make([]byte, valueThreshold/2) // in the memtable itself, not in the value log
+	filler := make([]byte, valueThreshold/2) // so small that it is stored in the memtable, not in the value log
 	w := batch{db: db}
-	// The transaction after the one that fills the memtable begins its flush. One has at most
-	// 15 % of a memtable.
+	// Only the transaction after the one that fills the memtable begins the flush. One transaction has at
+	// most 15 % of a memtable.
 	for n := range memTableBytes * 5 / 4 / len(filler) {
 		if err := w.do(func(txn *badger.Txn) error { return txn.Set([]byte{fillerPrefix, byte(n)}, filler) }); err != nil {
 			return fmt.Errorf("write filler: %w", err)
@@ -110,13 +110,12 @@ func (db *database) manifest() (m *manifest, err error) {
 	return m, err
 }
 
-// readAttempts bounds the reads of a value that Badger returns as empty. A
-// collection of the value log can move a value between look-up and read; a
-// second look-up finds the new position.
+// readAttempts is how often read reads a value that Badger returns as empty. A collection of the value log
+// can move a value between look-up and read; a second look-up finds the new position.
 const readAttempts = 4
 
-// read calls fn with the value of key; the value is valid until fn returns. A
-// missing key is badger.ErrKeyNotFound, a panic of Badger is ErrCorrupt.
+// read calls fn with the value of key; the value is valid until fn returns. The error is
+// badger.ErrKeyNotFound for a missing key, and ErrCorrupt if Badger panics.
 func (db *database) read(key []byte, fn func([]byte) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -164,8 +163,8 @@ func (db *database) readBlock(r *run, kind blockKind, part uint32, chunk uint16,
 	return nil
 }
 
-// readPart calls fn with the number of rows and the payload of a whole part,
-// valid until fn returns. A part of one chunk is not copied.
+// readPart calls fn with the number of rows and the payload of a whole part, valid until fn returns. It
+// copies the payload only if the part has several chunks.
 func (db *database) readPart(r *run, kind blockKind, part uint32, fn func(rows uint32, payload []byte) error) error {
 	if db.partsRead.Add(1)%mappedCheckParts == 0 {
 		db.boundMapped()
@@ -223,8 +222,7 @@ func (db *database) loadFilter(r *run) error {
 	})
 }
 
-// runIDs returns the ids of all runs that have blocks, in order, orphans
-// included.
+// runIDs returns, in order, the ids of all runs that have blocks, orphans included.
 func (db *database) runIDs() (ids []uint64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -274,8 +272,8 @@ func (db *database) deleteRun(id uint64) (err error) {
 	return w.commit()
 }
 
-// batch collects writes and commits them in transactions as large as Badger
-// and its own buffer allow. Transactions commit in the order of their writes.
+// batch collects writes and commits them in transactions as large as Badger and the batch's own buffer allow.
+// Transactions commit in the order of their writes.
 type batch struct {
 	db  *database
 	txn *badger.Txn
@@ -301,7 +299,7 @@ func (w *batch) value(n int) ([]byte, error) {
 	return w.buf[len(w.buf) : len(w.buf) : len(w.buf)+n], nil
 }
 
-// set adds the write of a value whose space value reserved.
+// set adds the write of a value for which the caller reserved space with value.
 func (w *batch) set(key, value []byte) error {
 	w.buf = w.buf[:len(w.buf)+len(value)]
 	return w.do(func(txn *badger.Txn) error { return txn.Set(key, value) })
@@ -311,6 +309,8 @@ func (w *batch) delete(key []byte) error {
 	return w.do(func(txn *badger.Txn) error { return txn.Delete(key) })
 }
 
+// do adds one operation to the open transaction. If the transaction is full, do commits it and begins
+// another.
 func (w *batch) do(op func(*badger.Txn) error) error {
 	if w.txn == nil {
 		w.txn = w.db.NewTransactionAt(math.MaxUint64, true)
@@ -327,6 +327,7 @@ func (w *batch) do(op func(*badger.Txn) error) error {
 	return op(w.txn)
 }
 
+// flush commits the open transaction and keeps the buffer.
 func (w *batch) flush() error {
 	txn := w.txn
 	w.txn = nil

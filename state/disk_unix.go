@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// allocated returns the disk space of a file, which is less than the length of
-// Badger's open logs: they are sparse.
+// allocated returns the disk space that a file takes. Badger's open logs are sparse, so they take less than
+// their length.
 func allocated(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Blocks) * 512

@@ -7,20 +7,18 @@ import (
 	"oncebus/dedup"
 )
 
-// filter is a split-block Bloom filter as Apache Parquet and Impala define it
-// (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom
-// Filters", 2007): a key sets one bit in each of the eight words of one block,
-// so a look-up touches one cache line. With 16 bits a key, about one absent key
-// in a thousand is a false hit; there are no false misses.
+// filter is a split-block Bloom filter as Apache Parquet and Impala define it (Putze, Sanders, Singler:
+// "Cache-, Hash- and Space-Efficient Bloom Filters", 2007): a key sets one bit in each of the eight words of
+// one block, so a look-up touches one cache line. With 16 bits a key, about one absent key in a thousand is a
+// false hit; there are no false misses.
 //
-// The first half of a digest selects the block, as it selects the page. So a run, whose rows
-// are written in order of digest, fills its filter from the first block to the last. With
-// blocks by the second half each key misses the CPU cache: at 50 million keys that took 5 %
-// of the process's CPU. The second half selects the bits.
+// The first half of a digest selects the block, as it also selects the page. So a run, whose rows are written
+// in order of digest, fills its filter from the first block to the last. If the second half selected the
+// block, each key would miss the CPU cache: at 50 million keys that took 5 % of the process's CPU. The second
+// half selects the bits.
 //
-// A binary fuse filter of 8 bits would take 40 % less memory. It takes four
-// times as long and additional memory to build, and a look-up misses the CPU
-// cache three times instead of once.
+// A binary fuse filter of 8 bits would take 40 % less memory. But building it takes four times as long and
+// additional memory, and a look-up misses the CPU cache three times instead of once.
 type filter struct{ blocks []filterBlock }
 
 type filterBlock [8]uint32
@@ -37,6 +35,7 @@ var filterSalts = [8]uint32{
 	0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }
 
+// newFilter returns an empty filter for that many rows.
 func newFilter(rows uint64) filter {
 	return filter{make([]filterBlock, max(1, (rows+filterKeysPerBlock-1)/filterKeysPerBlock))}
 }
@@ -53,7 +52,7 @@ func (f filter) add(d *dedup.Digest) {
 	}
 }
 
-// has reports whether d may have been added; false is certain.
+// has reports whether d may have been added. The answer false is certain.
 func (f filter) has(d *dedup.Digest) bool {
 	b, k := f.block(d)
 	for i, salt := range filterSalts {

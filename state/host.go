@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Host has the resources that the stores of one process share: the memory budget,
-// the bounded background jobs, the metrics. Its methods are safe from any goroutine.
+// Host has the resources that the stores of one process share: the memory budget, the bounded background
+// jobs, and the metrics. Its methods are safe from any goroutine.
 type Host struct {
 	cfg     Config
 	log     *slog.Logger
@@ -25,8 +25,8 @@ type Host struct {
 	metrics *metrics
 	reg     prometheus.Registerer
 
-	// Each running flush takes a scratch, and so does each merge or collection, so their
-	// number bounds both.
+	// Each running flush takes a scratch from flushScratch, and each merge or collection takes one from
+	// mergeScratch. So the number of scratches bounds how many of them run at a time.
 	flushScratch chan *scratch
 	mergeScratch chan *scratch
 
@@ -34,11 +34,11 @@ type Host struct {
 	mergesPaused atomic.Bool  // see PauseMerges
 	boot         string       // id of this boot; tests change it to simulate a host restart
 	mapped       mappedMemory
-	openings     chan struct{} // has a value for each store that may open its files now
+	openings     chan struct{} // has one value for each store that may open its files now
 
-	mu         sync.Mutex // a store locks it while its own mutex is locked, so never the other way round
+	mu         sync.Mutex // a store locks mu while it holds its own mutex, so the host must never lock a store's mutex while it holds mu
 	stores     map[*Store]bool
-	freeTables []*table        // empty, for reuse
+	freeTables []*table        // empty tables, for reuse
 	refused    map[string]bool // directories in which the files of a store could not be created
 
 	// Test hooks: smaller files, a failure before a write, the end of a round
@@ -80,7 +80,7 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 	return h, nil
 }
 
-// openingsUsual is the number of openings at the same time without LimitOpenings.
+// openingsUsual is how many stores may open their files at the same time if nobody calls LimitOpenings.
 const openingsUsual = 8
 
 // LimitOpenings sets how many stores may open their files at the same time. Call it before
@@ -101,16 +101,15 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// rowsPerStore returns how many rows a store may collect before it must freeze
-// its table. The factor 2: a store has one active and one frozen table.
+// rowsPerStore returns how many rows a store may collect before it must freeze its table. It divides by 2,
+// because a store may have two tables: the active and the frozen one.
 func (h *Host) rowsPerStore() int {
 	share := h.cfg.MemoryRows / (2 * int(max(1, h.openStores.Load())))
 	return min(max(share, minStoreRows), h.cfg.FlushRows)
 }
 
-// PauseMerges pauses or resumes the merges of all stores: on a nearly full
-// disk a merge first needs as much space as it will free. Flushes continue,
-// because they make committed rows durable.
+// PauseMerges pauses or resumes the merges of all stores. The reason to pause is a nearly full disk: a merge
+// first needs as much space as it will free. Flushes continue, because they make committed rows durable.
 func (h *Host) PauseMerges(paused bool) {
 	if h.mergesPaused.Swap(paused) == paused || paused {
 		return
@@ -141,23 +140,22 @@ func (h *Host) putTable(t *table) {
 	h.freeTables = append(h.freeTables, t)
 }
 
-// Open opens the store in dir, when it is its turn (LimitOpenings). identity names the owner of the
+// Open opens the store in dir, when it is the store's turn (LimitOpenings). identity names the owner of the
 // state, such as cluster, changelog topic and partition.
 //
-// A directory that does not exist is a store without rows. The first flush creates it:
-// until then the rows are only in memory and in the changelog, so a kill loses none. If
-// that fails, the store fails, and the next Open creates the files at once: it returns the
-// error as long as the cause lasts.
+// A directory that does not exist is a store without rows. The first flush creates it. Until then the rows
+// are in memory and in the changelog, so a kill loses none. If the creation fails, the store fails, and the
+// next Open creates the files at once, so that it returns the error as long as the cause lasts.
 //
-// The error wraps ErrForeign for a directory with another identity, and ErrCorrupt
-// for unreadable or damaged files. It wraps ErrUnclean for a store that was open
-// when the host stopped. Open leaves these files unchanged. For a directory locked
-// by another process, or without permissions, the error wraps none of the three.
+// The error wraps ErrForeign for a directory with another identity, and ErrCorrupt for unreadable or damaged
+// files. It wraps ErrUnclean for a store that was open when the host stopped. In these cases Open leaves the
+// files unchanged. For a directory that another process has locked, or without permissions, the error wraps
+// none of the three.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	return h.OpenUntil(context.Background(), dir, identity)
 }
 
-// OpenUntil is Open for a caller that waits for the turn until ctx is done.
+// OpenUntil is Open for a caller that waits for its turn only until ctx is done.
 func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
 		return nil, fmt.Errorf("open %s: identity has %d bytes, more than the limit of %d", dir, len(identity), maxIdentityBytes)
@@ -184,8 +182,8 @@ func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Sto
 	return s, nil
 }
 
-// hasDir reports whether Open must open files: those in dir, or new ones because their
-// creation has failed before. What it cannot read counts: openFiles returns the error.
+// hasDir reports whether Open must open files: the files in dir, or new files because their creation failed
+// before. A directory that hasDir cannot read counts as one with files, so that openFiles returns the error.
 func (h *Host) hasDir(dir string) bool {
 	h.mu.Lock()
 	refused := h.refused[dir]
@@ -197,9 +195,9 @@ func (h *Host) hasDir(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// openFiles opens or creates the files of a store and reads manifest and filters, when it
-// is its turn. An error that is no damage, such as a lock or missing permissions, leaves
-// STATUS unchanged. It returns errStopped when quit is closed before its turn.
+// openFiles opens or creates the files of a store and reads the manifest and the filters, when it is the
+// store's turn. After an error that is no damage, such as a lock or missing permissions, STATUS is unchanged.
+// openFiles returns errStopped if quit is closed before the turn.
 func (s *Store) openFiles(quit <-chan struct{}) (*manifest, error) {
 	select {
 	case <-s.host.openings:
@@ -237,9 +235,8 @@ func (s *Store) openFiles(quit <-chan struct{}) (*manifest, error) {
 	return m, nil
 }
 
-// createFiles creates the files of a store without any, before its first flush. Its rows are
-// in memory, all of them. So files that another opening has written meanwhile are not those of
-// this store.
+// createFiles creates the files of a store that has none, before its first flush. All rows of the store are
+// in memory, so files that another opening has written meanwhile cannot be the files of this store.
 func (s *Store) createFiles() error {
 	m, err := s.openFiles(s.quit)
 	if errors.Is(err, errStopped) {
@@ -255,7 +252,7 @@ func (s *Store) createFiles() error {
 	return nil
 }
 
-// setRefused notes whether the creation of a store's files has failed.
+// setRefused remembers whether the creation of a store's files has failed.
 func (h *Host) setRefused(dir string, refused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -300,8 +297,7 @@ func (h *Host) newStore(dir string, identity []byte) *Store {
 	return s
 }
 
-// load reads the manifest and the filters. It writes the manifest of a new store, which is
-// of identity.
+// load reads the manifest and the filters. For a new store it writes a manifest with that identity.
 func (db *database) load(identity []byte) (*manifest, error) {
 	m, err := db.manifest()
 	if err != nil {
@@ -339,7 +335,7 @@ func (db *database) load(identity []byte) (*manifest, error) {
 	return m, nil
 }
 
-// adopt makes the state of the files that of the store.
+// adopt makes the state in the opened files the state of the store.
 func (s *Store) adopt(m *manifest) {
 	s.manifest, s.filesChanged = m, true
 	s.checkpoint = bytes.Clone(m.checkpoint) // the owner overwrites its own
@@ -350,8 +346,9 @@ func (s *Store) adopt(m *manifest) {
 	s.garbage = s.leftGarbage(m.runs)
 }
 
-// leftGarbage estimates the deleted bytes that earlier openings have left in the value log: all of it but
-// these runs. Without it a store that is opened often, as in rolling restarts, would never collect any.
+// leftGarbage estimates how many deleted bytes earlier openings have left in the value log: all of the value
+// log except the given runs. Without this estimate a store that is opened often, as in rolling restarts,
+// would never collect garbage.
 func (s *Store) leftGarbage(runs []*run) uint64 {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*.vlog")) // fails only for a malformed pattern
 	var all, live uint64
@@ -366,7 +363,7 @@ func (s *Store) leftGarbage(runs []*run) uint64 {
 	return all - min(all, live)
 }
 
-// Positions returns the position of each open store by its directory.
+// Positions returns the position of each open store, by its directory.
 func (h *Host) Positions() map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

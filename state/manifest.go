@@ -9,9 +9,8 @@ import (
 	"oncebus/dedup"
 )
 
-// manifest is the commit point of a store: only the runs that it names exist,
-// whatever blocks Badger contains. It is written in one small synced
-// transaction after the blocks of its runs.
+// manifest is the commit point of a store: only the runs that it names exist, whatever blocks Badger
+// contains. The store writes it in one small synced transaction after the blocks of its runs.
 type manifest struct {
 	// identity names the owner of the state; see Host.Open.
 	identity []byte
@@ -25,7 +24,7 @@ type manifest struct {
 	runs []*run
 }
 
-// run is the manifest's entry of a run, and its filter in memory.
+// run is the manifest's entry for a run, together with the run's filter in memory.
 type run struct {
 	id    uint64
 	nonce uint64
@@ -56,8 +55,8 @@ type namespaceRows struct {
 //	version 1 | CRC-32C 4 of all that follows | identity | position |
 //	checkpoint | nextRun | runs
 //
-// Integers are varints, byte strings have their length before them (that of the
-// checkpoint plus one, 0 for none).
+// Integers are varints. Before a byte string stands its length; before the checkpoint stands its length plus
+// one, or 0 for no checkpoint.
 const (
 	manifestVersion = 2
 	manifestSumFrom = 5

@@ -6,32 +6,32 @@ import (
 	"sync/atomic"
 )
 
-// The stores of a process release their value logs when the process has more resident
-// memory than residentMax, and more than mappedMax of that is of files. Of mappedMax goes
-// half of what the resident memory is over: a rebuild writes some 300 MB a second, and a
-// store releases only between two calls of Badger.
+// The stores of a process release their value logs when the process has more resident memory than
+// residentMax, and more of it is of files than mappedMax. Half of the excess over residentMax is taken off
+// mappedMax, because a rebuild writes some 300 MB a second, and a store can release only between two calls of
+// Badger.
 const (
 	residentMax = 768 << 20
 	mappedMax   = 192 << 20
 )
 
-// mappedCheckParts is the number of pages that a store reads between two looks at the
-// mapped memory. The system maps some 64 KiB with each page. With 256 pages, eight stores
-// that judged a backlog mapped 370 MB, although the limit was 20.
+// mappedCheckParts is how many pages a store reads before it checks the mapped memory again. The system maps
+// some 64 KiB with each page. With 256 pages, eight stores that judged a backlog mapped 370 MB, although the
+// limit was 20.
 const mappedCheckParts = 64
 
-// mappedMemory bounds the resident memory of Badger's files, for all stores of a process.
-// Badger maps them, and what it reads and writes stays resident until the system needs
-// the memory. A release costs little: the pages stay in the page cache, and a later access
-// maps them again. The rest of the resident memory is MemoryRows of 70 bytes, 2 bytes of
-// filter for each row of the runs, those of a merge's inputs too, and Go's reserve.
+// mappedMemory bounds the resident memory of Badger's files, for all stores of a process. Badger maps its
+// files, and what it reads and writes stays resident until the system needs the memory. A release costs
+// little: the pages stay in the page cache, and a later access maps them again. The rest of the resident
+// memory is MemoryRows of 70 bytes, 2 bytes of filter for each row of the runs (and of a merge's inputs), and
+// Go's reserve.
 type mappedMemory struct {
 	limit, fileLimit int64 // residentMax and mappedMax, in bytes; see exceeded
-	// unsupported is set when the system knows no release; the memory is unbounded then.
+	// unsupported is set when the system cannot release mapped memory; the memory is then unbounded.
 	unsupported atomic.Bool
 }
 
-// exceeded reports whether the resident memory exceeds both limits.
+// exceeded reports whether the resident memory is over both limits.
 func (m *mappedMemory) exceeded() bool {
 	if m.unsupported.Load() {
 		return false
@@ -47,10 +47,10 @@ func (m *mappedMemory) disable(err error, log *slog.Logger) {
 	}
 }
 
-// addressRange is a mapping of a part of a file.
+// addressRange is a range of addresses to which a part of a file is mapped.
 type addressRange struct {
 	from, to uintptr
-	offset   uintptr // of from in the file, in bytes
+	offset   uintptr // where from is in the file, in bytes
 }
 
 // boundMapped asks all stores to release their value logs when the resident
@@ -67,9 +67,9 @@ func (h *Host) boundMapped() {
 	}
 }
 
-// releaseMapped releases the value log if that is due. Only the background goroutine
-// calls it: Badger moves and removes mappings of the value log within calls of that
-// goroutine, so that none changes between the look at them and the release.
+// releaseMapped releases the value log if a release is due. Only the background goroutine calls it. Badger
+// moves and removes mappings of the value log only within calls of that goroutine, so no mapping changes
+// between reading the list of mappings and releasing them.
 func (s *Store) releaseMapped() {
 	if !s.releaseDue.Swap(false) || !s.db.hasFiles() || s.host.mapped.unsupported.Load() {
 		return

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// residentBytes returns the resident memory of the process, and its part that is of
-// mapped files: the second and third field of /proc/self/statm, in pages.
+// residentBytes returns the resident memory of the process and the part of it that is of mapped files: the
+// second and third field of /proc/self/statm, in pages.
 func residentBytes() (all, files int64, err error) {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -80,14 +80,14 @@ func parseRange(line []byte) (addressRange, error) {
 	return addressRange{numbers[0], numbers[1], numbers[2]}, nil
 }
 
-// release replaces the mapping by one of the same part of the same file, without pages.
-// The page cache keeps what was read and written.
+// release replaces the mapping by a mapping of the same part of the same file, without resident pages. The
+// page cache keeps what was read and written.
 //
-// At an address that is not a shared mapping of a file remap_file_pages fails and changes
-// nothing. madvise(MADV_DONTNEED) would erase the heap there. madvise(MADV_PAGEOUT) also
-// drops the page cache, so that look-ups read the disk again.
+// If the address is not a shared mapping of a file any more, remap_file_pages fails and changes nothing,
+// whereas madvise(MADV_DONTNEED) would erase the heap there. madvise(MADV_PAGEOUT) also drops the page cache,
+// so that look-ups read the disk again.
 func (r addressRange) release() error {
-	const protection = 0 // the only one allowed: it stays as it is
+	const protection = 0 // the only value allowed: the protection stays as it is
 	_, _, errno := syscall.Syscall6(syscall.SYS_REMAP_FILE_PAGES, r.from, r.to-r.from, protection,
 		r.offset/uintptr(os.Getpagesize()), syscall.MAP_NONBLOCK, 0)
 	if errno != 0 {

@@ -7,19 +7,21 @@ import (
 	"slices"
 )
 
-// tiers are the bounds, in rows, between size tiers of runs. Runs below the top
-// tier are merged fanIn at a time; one merge takes a run of FlushRows, or of a
-// quarter of it, to the top tier. Runs there need topFanInFactor times as many,
-// because every merge costs as much as the first flush.
+// tiers are the bounds, in rows, between size tiers of runs. Below the top tier, fanIn runs make one merge. A
+// run of FlushRows, or of a quarter of FlushRows, reaches the top tier with one merge. In the top tier
+// topFanInFactor times as many runs make one merge, because every merge there costs as much as the first
+// flush.
 type tiers struct {
 	bounds []uint64
 	top    int
 	fanIn  int
 }
 
-// topFanInFactor times fanIn runs of the top tier make one merge.
+// topFanInFactor times fanIn runs make one merge in the top tier.
 const topFanInFactor = 4
 
+// newTiers returns the tiers for a configuration: below the top tier their bounds grow by the factor
+// MergeFanIn, above it by topFanInFactor times that.
 func newTiers(cfg Config) tiers {
 	t := tiers{fanIn: cfg.MergeFanIn}
 	top := max(1, uint64(cfg.FlushRows)*3/2)
@@ -35,6 +37,7 @@ func newTiers(cfg Config) tiers {
 	return t
 }
 
+// tierOf returns the tier of a run, 0 for the smallest runs.
 func (t tiers) tierOf(r *run) int {
 	n := 0
 	for n < len(t.bounds) && r.rows >= t.bounds[n] {
@@ -43,9 +46,8 @@ func (t tiers) tierOf(r *run) int {
 	return n
 }
 
-// pickRuns returns the runs to merge next, from newest to oldest, or nil. They
-// always include the newest run and have no gap, so that the order by age of
-// the manifest stays true for every row.
+// pickRuns returns the runs to merge next, from newest to oldest, or nil. They always include the newest run
+// and have no gap, so that the runs of the manifest stay ordered by the age of every row.
 func (t tiers) pickRuns(runs []*run) []*run {
 	small := 0
 	for small < len(runs) && t.tierOf(runs[small]) < t.top {
@@ -74,8 +76,8 @@ func (t tiers) pickRuns(runs []*run) []*run {
 	return nil
 }
 
-// pickRuns returns the runs to merge next: by size, or a single run if at least
-// half of its rows are of namespaces without a retained row.
+// pickRuns returns the runs to merge next. It chooses by size; otherwise it takes a single run if at least
+// half of the run's rows are of namespaces in which neither that run nor an older one has a retained row.
 func (s *Store) pickRuns() []*run {
 	if inputs := s.host.tiers.pickRuns(s.manifest.runs); inputs != nil {
 		return inputs
@@ -111,8 +113,8 @@ func (s *Store) countMergeable() int {
 	return n
 }
 
-// mergeRuns replaces the inputs, consecutive runs of the manifest, by one run
-// with the newest row of every digest. It evicts rows as EvictBefore permits.
+// mergeRuns replaces the inputs, consecutive runs of the manifest, by one run with the newest row of every
+// digest. It drops the rows that EvictBefore permits to evict.
 func (s *Store) mergeRuns(inputs []*run) error {
 	work, err := s.acquireScratch(s.host.mergeScratch, s.frozen)
 	if err != nil {
@@ -146,8 +148,8 @@ type mergeJob struct {
 	s      *Store
 	inputs []*run
 	work   *scratch
-	// bounds are those of EvictBefore, olderFirsts are of the runs older than
-	// the inputs. Both are nil before the first EvictBefore.
+	// bounds are the bounds of EvictBefore; olderFirsts has the greatest First of each namespace in the runs
+	// older than the inputs. Both are nil before the first EvictBefore.
 	bounds      *[256]int64
 	olderFirsts *lastFirsts
 	read        uint64
@@ -159,8 +161,7 @@ func (m *mergeJob) evictable(namespaceID uint8, first int64) bool {
 	return m.bounds != nil && first < m.bounds[namespaceID] && m.olderFirsts[namespaceID] < m.bounds[namespaceID]
 }
 
-// flushCheckPages is the number of pages between a merge's checks for a frozen
-// table to flush.
+// flushCheckPages is after how many pages a merge checks again whether there is a frozen table to flush.
 const flushCheckPages = 64
 
 // writeRun writes the merged run and returns it, or no run if no row is left.
@@ -219,8 +220,8 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 // reads.
 const samplePages = 16
 
-// estimateSize estimates the merged run from a merge of the lowest digests.
-// They are a fair sample, because digests are uniformly distributed.
+// estimateSize estimates the size of the merged run from a merge of the lowest digests only. They are a fair
+// sample, because digests are uniformly distributed.
 func (m *mergeJob) estimateSize() (runSize, error) {
 	var pages uint32
 	for _, r := range m.inputs {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The sources of a look-up's answer.
+// Where the answer of a look-up came from.
 const (
 	answerOverlay = iota
 	answerRecent
@@ -19,8 +19,8 @@ const (
 
 var answerNames = [answers]string{"overlay", "recent", "page", "filter", "false_hit"}
 
-// metrics are the counters of a process's stores, without labels for tasks or
-// keys. A scrape sums the gauges over the open stores.
+// metrics are the counters of a process's stores. They have no labels for tasks or keys. The gauges are sums
+// over the open stores, made at each scrape.
 type metrics struct {
 	lookups       [answers]prometheus.Counter
 	flushSeconds  prometheus.Histogram

@@ -8,12 +8,11 @@ import (
 	"oncebus/dedup"
 )
 
-// prefix returns the part of a digest that orders almost all rows and selects
-// their page.
+// prefix returns the first half of a digest. It decides the order of almost all rows, and selects their page.
 func prefix(d *dedup.Digest) uint64 { return binary.BigEndian.Uint64(d[:8]) }
 
-// pageOf returns the page of a prefix among n pages. Digests are uniformly
-// distributed, so the pages have about equal sizes and need no index.
+// pageOf returns which of n pages has the rows with a prefix. Digests are uniformly distributed, so the pages
+// have about equal sizes and need no index.
 func pageOf(prefix uint64, n uint32) uint32 {
 	hi, _ := bits.Mul64(prefix, uint64(n))
 	return uint32(hi)
@@ -24,22 +23,22 @@ func pageOf(prefix uint64, n uint32) uint32 {
 //	prefix 8 | skip 1 | widths 1 x 4 | least first 8 | least offset 8 | kinds 4 |
 //	kind 9 x kinds | digest (16 - skip) x rows | first | offset | kind | end | details
 //
-// The digests lack the first skip bytes, which are those of prefix. A first, an
-// offset, a number of a kind and an end of details take their width in bytes for
-// each row; first and offset are the differences to the least. Integers are little
-// endian, prefix is big endian. A page without rows is empty.
+// The digests of a page start with the same skip bytes, so they are stored without them: the bytes are those
+// of prefix. The columns first, offset, kind (the number of a kind) and end (where the details of the row
+// end) have their width in bytes for each row; first and offset are differences to the least value. Integers
+// are little endian, prefix is big endian. A page without rows is empty.
 //
-// Digests are adjacent, so that a search touches little memory.
+// The digests are next to each other, so that a search touches little memory.
 const (
 	pageHeaderBytes = 8 + 1 + 4 + 8 + 8 + 4
 	kindBytes       = 9
-	// maxSkip leaves a part of the prefix, so that a digest is at least nine bytes.
+	// maxSkip leaves a byte of the prefix in each digest, so that a stored digest has at least nine bytes.
 	maxSkip = 7
-	// rowBytes is the estimate of a row without details.
+	// rowBytes is the estimated size of a row without details.
 	rowBytes = 22
 )
 
-// rowKind has the fields that most rows of a page share.
+// rowKind has the fields in which most rows of a page agree.
 type rowKind struct {
 	flags       byte
 	namespaceID uint8
@@ -67,10 +66,10 @@ func (c *column) at(i int) uint64 {
 // page is the decoded payload of a page block; it aliases the payload.
 type page struct {
 	rows          int
-	prefix        uint64 // its first skip bytes
+	prefix        uint64 // the first skip bytes of every digest
 	skip          int
 	digests       []byte
-	first, offset int64 // the least
+	first, offset int64 // the least value of each column
 	firsts        column
 	offsets       column
 	kinds         []byte
@@ -79,6 +78,7 @@ type page struct {
 	details       []byte
 }
 
+// decodePage decodes the payload of a page block with that many rows. The page aliases payload.
 func decodePage(rows uint32, payload []byte) (page, error) {
 	n := int(rows)
 	if n == 0 && len(payload) == 0 {
@@ -248,7 +248,7 @@ func (b *pageBuilder) add(r *dedup.Row) {
 	b.ends = append(b.ends, uint64(len(b.details)))
 }
 
-// numberOf returns the number of a kind; a new one gets the next.
+// numberOf returns the number of a kind. A new kind gets the next number.
 func (b *pageBuilder) numberOf(k rowKind) uint64 {
 	if n := len(b.kindOf); n > 0 && k == b.last {
 		return b.kindOf[n-1]
@@ -268,14 +268,15 @@ func (b *pageBuilder) numberOf(k rowKind) uint64 {
 	return n
 }
 
-// bytes ends the page and returns its payload, valid until the next call of a method.
-// Only reset may follow.
+// bytes ends the page and returns its payload, which is valid until the next call of a method. Only reset may
+// follow.
 func (b *pageBuilder) bytes() []byte {
 	rows := len(b.firsts)
 	if rows == 0 {
 		return nil
 	}
-	// The rows are in order of digest, so what the first and the last share all share.
+	// The rows are in order of digest, so the bytes that the first and the last digest share are shared by
+	// all.
 	least := binary.BigEndian.Uint64(b.digests)
 	differ := least ^ binary.BigEndian.Uint64(b.digests[16*(rows-1):])
 	skip := min(bits.LeadingZeros64(differ)/8, maxSkip)
@@ -301,11 +302,11 @@ func (b *pageBuilder) bytes() []byte {
 	return p
 }
 
-// width returns how many bytes the integers up to most take.
+// width returns how many bytes an integer up to most takes.
 func width(most uint64) int { return (bits.Len64(most) + 7) / 8 }
 
-// subtractLeast replaces the values by their differences to the least of them, as signed
-// integers. It returns the least and the width of the differences.
+// subtractLeast replaces the values by their differences to the least value, compared as signed integers. It
+// returns the least value and the width of the differences.
 func subtractLeast(values []uint64) (least uint64, bytes int) {
 	least = values[0]
 	for _, v := range values {

@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// quarantinesKept bounds the quarantined directories of one store.
+// quarantinesKept is how many quarantined directories of one store remain.
 const quarantinesKept = 2
 
 const quarantineInfix = ".quarantine-"
 
-// Quarantine renames the directory of a closed store to a sibling with the
-// given time in its name, and returns the new path. The old path is then free
-// for a new store. Quarantine keeps the last two directories of a store for
-// inspection and removes older ones.
+// Quarantine renames the directory of a closed store to a sibling with the given time in its name, and
+// returns the new path. The old path is then free for a new store. Quarantine keeps the last two directories
+// of a store for inspection and removes older ones.
 func Quarantine(dir string, now time.Time) (string, error) {
 	dir = filepath.Clean(dir)
 	name := dir + quarantineInfix + now.UTC().Format("20060102T150405.000000000Z")

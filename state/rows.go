@@ -22,8 +22,8 @@ func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 	}
 }
 
-// RowsFrom iterates like Rows, from the first digest that is at least d, and over the rows
-// of the open transaction too.
+// RowsFrom iterates like Rows, but from the first digest that is at least d, and also over the rows of the
+// open transaction.
 func (s *Store) RowsFrom(d dedup.Digest) iter.Seq2[dedup.Row, error] {
 	return func(yield func(dedup.Row, error) bool) {
 		s.refreshView()
@@ -65,7 +65,7 @@ type Stats struct {
 	RunBytes        uint64 `json:"run_bytes"`       // blocks of the runs that the manifest names
 	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated after the last flush or merge
 	EvictedRows     uint64 `json:"evicted_rows"`    // since Open
-	OrphansRemoved  uint64 `json:"orphans_removed"` // runs without a manifest entry, since Open
+	OrphansRemoved  uint64 `json:"orphans_removed"` // runs that the manifest does not name, since Open
 	Position        int64  `json:"position"`
 	DurablePosition int64  `json:"durable_position"`
 }

@@ -12,14 +12,12 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// ErrUnclean is wrapped when the host stopped while a store was open: some of
-// its writes may not have reached the disk (hazard E1). The remedy is the same
-// as for ErrCorrupt.
+// ErrUnclean is wrapped when the host stopped while a store was open: some of the store's writes may not have
+// reached the disk (hazard E1). The remedy is the same as for ErrCorrupt.
 var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 
-// statusName is the file that records for the next Open how the store was
-// closed. It is text, so that an operator, or a test that simulates a power
-// loss, can read and change it:
+// statusName is the file that tells the next Open how the store was closed. It is text, so that an operator,
+// or a test that simulates a power loss, can read and change it:
 //
 //	oncebus store 1
 //	state open
@@ -27,11 +25,11 @@ var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 //	tries 0
 //	position 81204
 //
-// The position is a hint for others: Open reads the manifest. A build without it ignores
-// the line.
+// The position is only a hint for others: Open reads the manifest. A build that does not know the line
+// ignores it.
 //
-// It has a fixed size and is overwritten in place: the write of one sector is
-// atomic and succeeds on a full disk.
+// The file has a fixed size and is overwritten in place: the write of one sector is atomic and succeeds on a
+// full disk.
 const statusName = "STATUS"
 
 const (
@@ -46,9 +44,8 @@ const (
 	statusClosed  = "closed" // all rows are on disk
 )
 
-// openTriesMax is how many times in a row a process may die in statusOpening
-// before the files count as corrupt. Only deaths without an error count, such
-// as SIGBUS: Open recovers errors and panics of Badger.
+// openTriesMax is how many times in a row a process may die in statusOpening before the files count as
+// corrupt. Only deaths without an error count, such as SIGBUS: Open recovers errors and panics of Badger.
 const openTriesMax = 3
 
 // status is the content of the status file.
@@ -56,7 +53,7 @@ type status struct {
 	state string
 	boot  string // id of the boot that wrote the status; "" if the system has none
 	tries int    // openings in a row that did not reach statusOpen
-	// position is that of the last manifest; 0 if unknown.
+	// position is the position of the last manifest; 0 if unknown.
 	position int64
 }
 
@@ -125,9 +122,9 @@ func parseStatus(text string) (*status, bool) {
 	return &s, err == nil && s.tries >= 0 && known
 }
 
-// HintedPosition returns the changelog offset below which the files of a store have every
-// row, without opening them. It is 0 if there are none, if Open would not trust them, or if
-// a build without the hint closed them. Nothing may rely on it.
+// HintedPosition returns the changelog offset below which the files of a store have every row, without
+// opening the files. It is 0 if there are no files, if Open would not trust them, or if a build without the
+// hint closed them. It is a hint: nothing may rely on it.
 func (h *Host) HintedPosition(dir string) int64 {
 	s, err := readStatus(dir)
 	if err != nil || s == nil || s.checkTrust(h.boot) != nil {
@@ -145,8 +142,8 @@ func (s status) text() (string, error) {
 	return text + strings.Repeat("\n", statusBytes-len(text)), nil
 }
 
-// note overwrites the status file without a sync: only its position has changed, which may
-// be late on disk.
+// note overwrites the status file without a sync: only the position has changed, and it does no harm if the
+// disk gets it late.
 func (s status) note(dir string) (err error) {
 	text, err := s.text()
 	if err != nil {
@@ -208,10 +205,9 @@ func syncDir(dir string) (err error) {
 	return nil
 }
 
-// checkTrust returns an error if the files must not be used in the given boot.
-// A kill leaves the files complete, because the page cache outlives the
-// process. So it rejects only an open store of another boot or of an unknown
-// one.
+// checkTrust returns an error if the files must not be used in the given boot. A kill of the process leaves
+// the files complete, because the page cache outlives a process. So checkTrust rejects an open store only if
+// another boot, or an unknown one, opened it.
 func (s *status) checkTrust(boot string) error {
 	switch {
 	case s.state == statusClosed:
@@ -224,16 +220,15 @@ func (s *status) checkTrust(boot string) error {
 	return nil
 }
 
-// beginOpen checks the directory's status and writes statusOpening. The caller
-// calls restore if the open fails for a reason other than damage, such as the
-// lock of another process.
+// beginOpen checks the directory's status and writes statusOpening. The caller calls restore if the open
+// fails for a reason other than damage, such as a lock that another process holds.
 func (h *Host) beginOpen(dir string) (restore func() error, err error) {
 	prior, err := readStatus(dir)
 	if err != nil {
 		return nil, err
 	}
 	next := status{state: statusOpening, boot: h.boot, tries: 1}
-	// Badger may have created files by then, which need a status.
+	// Badger may have created files by the time of restore, and files need a status.
 	restore = func() error { return status{state: statusOpening, boot: h.boot}.write(dir) }
 	if prior != nil {
 		if err := prior.checkTrust(h.boot); err != nil {

@@ -14,14 +14,12 @@ import (
 	"oncebus/dedup"
 )
 
-// Store is the state of one task. One goroutine, the owner, calls its methods,
-// except those documented as safe from any goroutine. The store's background
-// goroutine flushes, merges, evicts and collects garbage.
+// Store is the state of one task. One goroutine, the owner, calls its methods, except those documented as
+// safe from any goroutine. The store's background goroutine flushes, merges, evicts and collects garbage.
 type Store struct {
 	host *Host
 	dir  string
-	// earlier is by how much of flushSpreadSteps the store flushes earlier than the
-	// settings say.
+	// earlier is by how many of flushSpreadSteps the store flushes before the limits in the settings.
 	earlier int
 	db      *database
 	log     *slog.Logger
@@ -38,10 +36,10 @@ type Store struct {
 	// Only the background goroutine uses these.
 	manifest     *manifest
 	owesToken    bool   // freezeToken is due once flush and merges allow it
-	garbage      uint64 // deleted bytes that the value log still stores
+	garbage      uint64 // bytes of deleted blocks that the value log still stores
 	filled       uint64 // garbage when the memtable was last filled; see fillMemTable
 	markedOpen   bool   // STATUS is open, no longer opening
-	filesChanged bool   // since disk was measured
+	filesChanged bool   // the files changed since disk was measured
 
 	// freezeToken contains a token when the owner may freeze the active table.
 	freezeToken    chan struct{}
@@ -159,8 +157,8 @@ func (s *Store) Apply(position int64, checkpoint []byte) error {
 	return s.apply(position, checkpoint)
 }
 
-// ApplyMore is Apply with a checkpoint that is the one before with more after it. It costs
-// what more has, however long the checkpoint is.
+// ApplyMore is Apply with a checkpoint that consists of the previous checkpoint and more. Its cost depends on
+// the length of more only, however long the checkpoint is.
 func (s *Store) ApplyMore(position int64, more []byte) error {
 	if err := s.Err(); err != nil {
 		return err
@@ -175,9 +173,8 @@ func (s *Store) ApplyMore(position int64, more []byte) error {
 	return s.applyRows(position)
 }
 
-// Rebase is Apply for a position that may decrease, because the changelog lost its
-// end. The store keeps its rows. The files have the new position after the next
-// flush.
+// Rebase is Apply for a position that may decrease, because the changelog lost its end. The store keeps its
+// rows. The files get the new position with the next flush.
 func (s *Store) Rebase(position int64, checkpoint []byte) error {
 	if err := s.Err(); err != nil {
 		return err
@@ -203,7 +200,7 @@ func checkCheckpoint(position int64, size int) error {
 	return nil
 }
 
-// applyRows adds the rows of the committed transaction, after the checkpoint was set.
+// applyRows adds the rows of the committed transaction to the store. The caller has set the checkpoint.
 func (s *Store) applyRows(position int64) error {
 	s.active.commit()
 	s.position.Store(position)
@@ -215,9 +212,9 @@ func (s *Store) applyRows(position int64) error {
 	return s.freezeIfDue()
 }
 
-// FlushAged begins to write rows to disk that are older than FlushAge. Apply does so too; a
-// store without transactions needs it, else a kill loses rows that are in the changelog
-// only, however old they are.
+// FlushAged begins to write the rows to disk if some are older than FlushAge. Apply does so, too, but a store
+// without transactions needs a caller of FlushAged: otherwise a kill loses rows that are only in the
+// changelog, however old.
 func (s *Store) FlushAged() {
 	if s.dirtySince.IsZero() || time.Since(s.dirtySince) < sooner(s.host.cfg.FlushAge, s.earlier) {
 		return
@@ -225,24 +222,24 @@ func (s *Store) FlushAged() {
 	select {
 	case <-s.freezeToken:
 		s.freezeTable()
-	default: // the previous flush is in progress
+	default: // the flush before this one is still in progress
 	}
 }
 
-// flushSpreadSteps and flushSpread spread the flushes of a process's stores over the last
-// quarter of the time to a flush. Tasks of one topic begin together and fill together; if
-// they flushed together, their events would wait for the disk at the same moment.
+// flushSpreadSteps and flushSpread spread the flushes of a process's stores over the last quarter of the time
+// to a flush. The tasks of one topic begin together and fill together. If they flushed together, their events
+// would all wait for the disk at the same moment.
 const flushSpreadSteps, flushSpread = 1024, 256
 
-// flushesEarlier returns by how many steps the store in dir flushes earlier. A store keeps
-// its number over restarts and on other machines.
+// flushesEarlier returns by how many steps the store in dir flushes earlier. A store keeps its number over
+// restarts and on other machines.
 func flushesEarlier(dir string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(filepath.Base(dir))) // never fails
 	return int(h.Sum32() % flushSpread)
 }
 
-// sooner returns a limit of rows or time without the part by which a store flushes earlier.
+// sooner returns a limit of rows or time, reduced by the part by which a store flushes earlier.
 func sooner[T int | time.Duration](limit T, earlier int) T {
 	return limit - limit/flushSpreadSteps*T(earlier)
 }
@@ -380,16 +377,15 @@ func (s *Store) awaitFlush(ctx context.Context, f *frozenTable) error {
 	}
 }
 
-// createdAtClose is how many stores a process may have for one to create its files when it
-// closes. A stop of 1,000 tasks in their first minute would create 1,000 databases, at 10 ms
-// of CPU each, which may take longer than ONCEBUS_STOP_TIMEOUT. The next start would read
-// them, which takes longer than their changelogs. A start with more tasks logs a warning.
+// createdAtClose is how many open stores a process may have for a store without files to create them when it
+// closes. Without this limit a stop of 1,000 tasks in their first minute would create 1,000 databases, at 10
+// ms of CPU each, which may take longer than ONCEBUS_STOP_TIMEOUT. The next start would read these databases,
+// which takes longer than reading their changelogs. A start with more tasks logs a warning.
 const createdAtClose = 400
 
-// Close flushes and closes the store. A store that never had a flush, one of more than
-// createdAtClose, closes without: its rows are in the changelog. A failed store closes without
-// a flush and returns the failure. Close always releases the directory's lock; a second call
-// does nothing.
+// Close flushes and closes the store. A store that never had a flush closes without one if the process has
+// more than createdAtClose stores: its rows are in the changelog. A failed store closes without a flush and
+// returns the failure. Close always releases the directory's lock; a second call does nothing.
 func (s *Store) Close() error {
 	if s.closed {
 		return nil

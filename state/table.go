@@ -10,8 +10,8 @@ import (
 	"oncebus/dedup"
 )
 
-// slot is a row in memory: 56 bytes without a pointer, so that the garbage
-// collector does not scan millions of them.
+// slot is a row in memory: 56 bytes without a pointer, so that the garbage collector does not scan millions
+// of slots.
 type slot struct {
 	digest      dedup.Digest
 	first       int64
@@ -19,14 +19,15 @@ type slot struct {
 	fingerprint uint64
 	partition   int32
 	attempt     uint32
-	// extra is 0 for a row without one, else 1 + its index in table.extras.
+	// extra is 0 for a row without an extra, else 1 + the index of the extra in table.extras.
 	extra       uint32
 	topic       uint16
 	namespaceID uint8
 	state       slotState
 }
 
-// slotState has the status of a row, its Link from bit 4 on, Earlier in bit 6 and Again in bit 7.
+// slotState packs the row's status in bits 0 to 3, its Link in bits 4 and 5, Earlier in bit 6 and Again in
+// bit 7.
 type slotState uint8
 
 func slotStateOf(r *dedup.Row) slotState {
@@ -45,7 +46,7 @@ type extra struct {
 	result    []byte
 	hasResult bool
 	shift     int64
-	before    int64 // of a link
+	before    int64 // Row.Before, with a link
 }
 
 const (
@@ -61,10 +62,9 @@ const (
 	resultBytesPerRow = 64
 )
 
-// table is a hash table of rows, at most one per digest. Rows are stored
-// densely in order of arrival. The index uses open addressing with linear
-// probing and is at most 3/4 full. An entry combines 8 bits of the hash with
-// the row's ordinal, so that a look-up of an absent digest rarely touches a row.
+// table is a hash table of rows, at most one per digest. It stores rows densely in order of arrival. The
+// index uses open addressing with linear probing and is at most 3/4 full. An index entry combines 8 bits of
+// the hash with the row's ordinal, so that a look-up of an absent digest rarely touches a row.
 type table struct {
 	seed   hashSeed
 	index  []uint32 // hash bits 0-7 <<24 | ordinal+1; 0 is free
@@ -74,13 +74,13 @@ type table struct {
 	extras []extra
 	// resultBytes is the size of all results, overwritten ones included.
 	resultBytes int
-	// applied is the table at the last commit: later rows are of the open transaction.
-	// replaced has the applied rows that it replaced, in order.
+	// applied is what the table contained at the last commit: the rows after it belong to the open
+	// transaction. replaced has the applied rows that the open transaction replaced, in order.
 	applied  extent
 	replaced []replacedRow
 }
 
-// extent is how much a table contains.
+// extent says how much a table contains.
 type extent struct{ rows, extras, resultBytes int }
 
 // replacedRow is a row as it was before the open transaction replaced it.
@@ -129,8 +129,8 @@ func (t *table) find(hash uint64, d *dedup.Digest) (s *slot, ordinal int) {
 	}
 }
 
-// put stores s and x under the digest of s and replaces an older row, until commit or
-// rollback. It does not copy the result, and ignores s.extra.
+// put stores s and x under the digest of s, in place of an older row, until commit or rollback. It does not
+// copy the result, and ignores s.extra.
 func (t *table) put(hash uint64, s slot, x extra) {
 	stored, i := t.find(hash, &s.digest)
 	switch {
@@ -175,14 +175,15 @@ func (t *table) enter(hash uint64, ordinal int) {
 // isOpen reports whether the table has rows of an open transaction.
 func (t *table) isOpen() bool { return t.rows > t.applied.rows || len(t.replaced) > 0 }
 
-// commit makes the rows of the open transaction applied ones.
+// commit makes the rows of the open transaction applied rows.
 func (t *table) commit() {
 	t.applied = extent{t.rows, len(t.extras), t.resultBytes}
 	t.dropReplaced()
 }
 
-// rollback removes the rows of the open transaction. The index is as if they had never
-// been added: they were the last ones, also if it was resized, and go in reverse order.
+// rollback removes the rows of the open transaction and restores the rows that they replaced. The index
+// becomes as if they had never been added: they are the last rows of the table, also after a resize, and are
+// removed in reverse order.
 func (t *table) rollback() {
 	for _, r := range slices.Backward(t.replaced) {
 		if r.slot.extra != 0 {
@@ -209,7 +210,7 @@ func (t *table) dropReplaced() {
 	t.replaced = t.replaced[:0]
 }
 
-// moveOpen moves the rows of the open transaction to the open transaction of dst.
+// moveOpen moves the rows of the open transaction from t to dst, where they stay open.
 func (t *table) moveOpen(dst *table) {
 	for i := range t.replaced {
 		dst.putSlot(t, t.at(t.replaced[i].ordinal))
@@ -220,7 +221,7 @@ func (t *table) moveOpen(dst *table) {
 	t.rollback()
 }
 
-// appliedRows returns the table without the rows of the open transaction: itself, or a
+// appliedRows returns the table without the rows of the open transaction: t itself if there are none, else a
 // copy.
 func (t *table) appliedRows() *table {
 	if !t.isOpen() {
@@ -272,7 +273,7 @@ func (t *table) clear() {
 	t.commit()
 }
 
-// row returns the row of s. Its Result aliases the table's, which is immutable.
+// row returns the row of s. Its Result aliases the result in the table, which is immutable.
 func (t *table) row(s *slot) dedup.Row {
 	x := t.extraOf(s)
 	return dedup.Row{

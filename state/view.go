@@ -1,7 +1,6 @@
 package state
 
-// frozenTable is a table of recent rows that the background goroutine writes as a
-// run.
+// frozenTable is a table of recent rows that the background goroutine is going to write as a run.
 type frozenTable struct {
 	table *table
 	// position and checkpoint are the store's at the time of the freeze.
@@ -13,18 +12,17 @@ type frozenTable struct {
 	refs int
 }
 
-// view is an immutable, reference-counted list of the frozen table and the runs,
-// which a look-up reads after the active table. The owner keeps one reference from
-// one Apply or Discard to the next: its look-ups take no lock, and the background
-// goroutine cannot delete or reuse a run or table that it reads.
+// view is an immutable, reference-counted list of the frozen table and the runs, which a look-up reads after
+// the active table. The owner holds a reference from one Apply or Discard to the next. So its look-ups take
+// no lock, and the background goroutine cannot delete or reuse a run or table while the owner reads it.
 type view struct {
 	frozen *frozenTable // nil if none
 	runs   []*run       // from newest to oldest
 	refs   int          // guarded by Store.mu
 }
 
-// publishView makes a new view the current one. Runs without a view are queued
-// for deletion, a table without a view is reused.
+// publishView makes a new view the current one. It queues runs that no view has any more for deletion, and
+// reuses a table that no view has any more.
 func (s *Store) publishView(next func(old *view) *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +38,7 @@ func (s *Store) publishView(next func(old *view) *view) {
 	s.currentView = v
 }
 
-// refreshView makes the current view the owner's.
+// refreshView makes the current view the owner's view.
 func (s *Store) refreshView() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +82,7 @@ func (s *Store) wakeBackground() {
 	}
 }
 
-// takeDeadRuns returns the runs without a view and empties their queue.
+// takeDeadRuns returns the runs that no view has any more, and empties their queue.
 func (s *Store) takeDeadRuns() []*run {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,16 +21,15 @@ type scratch struct {
 	order   []sortKey
 }
 
-// runSize estimates the content of a run before it is written. It decides the
-// number of pages and the size of the filter; an error costs space or false
-// hits, never correctness.
+// runSize is an estimate of the content of a run before the run is written. It decides the number of pages
+// and the size of the filter. A wrong estimate costs space or false hits, never correctness.
 type runSize struct {
 	rows  uint64
 	bytes uint64
 }
 
-// pages returns the number of pages for a run of this size. It prefers large
-// pages of few rows to many empty pages.
+// pages returns the number of pages for a run of this size. It prefers a few large pages to many empty pages
+// when there are few rows.
 func (s runSize) pages(pageBytes int) uint32 {
 	n := min((s.bytes+uint64(pageBytes)-1)/uint64(pageBytes), (s.rows+3)/4)
 	return uint32(min(max(n, 1), 1<<31))
@@ -71,8 +70,8 @@ func (w *runWriter) add(r *dedup.Row) error {
 	return nil
 }
 
-// releasePages is the number of pages written between two releases of mapped memory, if one
-// is due: about a megabyte.
+// releasePages is after how many pages, about a megabyte, a writer releases mapped memory if a release is
+// due.
 const releasePages = 64
 
 func (w *runWriter) writePage() error {
@@ -109,8 +108,8 @@ func (w *runWriter) writePart(kind blockKind, part, rows uint32, payload []byte)
 	return nil
 }
 
-// finish writes the last pages, then the filter. The filter's chunks are
-// contiguous on disk, so that opening a store reads quickly.
+// finish writes the last pages and then the filter. The chunks of the filter are then contiguous on disk, so
+// that opening a store reads them quickly.
 func (w *runWriter) finish() (*run, error) {
 	for w.page < w.run.pages {
 		if err := w.writePage(); err != nil {
@@ -140,10 +139,9 @@ type sortKey struct {
 	index  uint32 // in scratch.rows
 }
 
-// Rows are sorted in two steps: copied to buckets by the top bits of their
-// digests, about bucketRows in each, then sorted within a bucket. Both steps
-// access memory sequentially; a sorted list of ordinals would miss the CPU
-// cache at every row.
+// sorted sorts rows in two steps: it copies them to buckets by the top bits of their digests, about
+// bucketRows in each, and then sorts each bucket. Both steps access memory sequentially; sorting a list of
+// ordinals would miss the CPU cache at every row.
 const (
 	bucketRows    = 64
 	bucketBitsMax = 12
@@ -160,7 +158,7 @@ func (s *scratch) sorted(t *table) ([]slot, []sortKey) {
 	for b := 1; b < len(ends); b++ {
 		ends[b] += ends[b-1]
 	}
-	if cap(s.rows) < t.rows { // slices.Grow would copy rows of no use
+	if cap(s.rows) < t.rows { // slices.Grow would copy rows that nobody needs
 		s.rows, s.order = make([]slot, t.rows), make([]sortKey, t.rows)
 	}
 	s.rows, s.order = s.rows[:t.rows], s.order[:t.rows]

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/avro"
 )
 
-// avroKind is what is on the wire.
+// avroKind is how a value is encoded on the wire.
 type avroKind uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	avroRecord
 )
 
-// avroLogical is what it means.
+// avroLogical is what a value means: its logical type.
 type avroLogical uint8
 
 const (
@@ -43,7 +43,7 @@ const (
 	localTimestamp
 )
 
-// avroNode is a compiled schema. Named types may refer to themselves.
+// avroNode is a node of a compiled schema. A named type may refer to itself.
 type avroNode struct {
 	kind    avroKind
 	logical avroLogical
@@ -57,14 +57,14 @@ type avroNode struct {
 	symbols  [][]byte    // of an enum, as JSON strings
 }
 
-// avroField is a field of a record, with its name as the start of a JSON member.
+// avroField is a field of a record. The label is its name as the start of a JSON member.
 type avroField struct {
 	label []byte
 	node  *avroNode
 }
 
-// ParseAvro compiles an Avro schema. references are the schemas whose types it refers to,
-// each after those that it refers to itself.
+// ParseAvro compiles an Avro schema. references are the schemas to whose types it refers, each after the
+// schemas to which that schema itself refers.
 func ParseAvro(schema string, references ...string) (*Schema, error) {
 	var cache avro.SchemaCache
 	c := avroCompiler{named: map[string]*avroNode{}}
@@ -84,12 +84,14 @@ func ParseAvro(schema string, references ...string) (*Schema, error) {
 	return &Schema{avro: root}, nil
 }
 
+// avroCompiler turns parsed schemas into avroNodes. It keeps the named types, because later schemas refer to
+// them.
 type avroCompiler struct {
 	named   map[string]*avroNode
 	pending []avroPending
 }
 
-// avroPending is a type by a name that is defined later, if at all.
+// avroPending is a reference to a type whose name is defined later, if at all.
 type avroPending struct {
 	node            *avroNode
 	name, namespace string
@@ -100,7 +102,7 @@ var avroPrimitives = map[string]avroKind{
 	"bytes": avroBytes, "string": avroString,
 }
 
-// compile compiles a node. namespace is that of the type around it.
+// compile compiles a node. namespace is the namespace of the type around the node.
 func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avroNode, err error) {
 	node = &avroNode{scale: n.Scale, size: n.Size}
 	if kind, ok := avroPrimitives[n.Type]; ok {
@@ -135,7 +137,7 @@ func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avro
 	return node, err
 }
 
-// compileNamed compiles a type that has a name, under which its own fields may refer to it.
+// compileNamed compiles a type with a name, by which its own fields may refer to it.
 func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
 	namespace, name := n.Namespace, n.Name
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
@@ -173,8 +175,8 @@ func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
 	return nil
 }
 
-// find returns the type of a name, which counts in its namespace unless it has one itself; nil
-// for none.
+// find returns the type with a name; nil for none. A name without a namespace is looked up in namespace
+// first.
 func (c *avroCompiler) find(name, namespace string) *avroNode {
 	if !strings.Contains(name, ".") {
 		if node := c.named[fullName(namespace, name)]; node != nil {
@@ -184,7 +186,7 @@ func (c *avroCompiler) find(name, namespace string) *avroNode {
 	return c.named[name]
 }
 
-// resolve completes the types that are defined after their first use.
+// resolve completes the references to types that are defined after their first use.
 func (c *avroCompiler) resolve() error {
 	for _, p := range c.pending {
 		node := c.find(p.name, p.namespace)
@@ -204,8 +206,7 @@ func fullName(namespace, name string) string {
 	return namespace + "." + name
 }
 
-// setLogical sets what a value means. An unknown logical type has no meaning, as the
-// specification has it.
+// setLogical sets what a value means. An unknown logical type has no meaning, as the specification demands.
 func (n *avroNode) setLogical(of *avro.SchemaNode) {
 	switch of.LogicalType {
 	case "decimal":
@@ -237,7 +238,7 @@ func (n *avroNode) setLogical(of *avro.SchemaNode) {
 	}
 }
 
-// setTime sets the meaning of an integer, unless the logical type is that of another one.
+// setTime sets the meaning of an integer, unless the logical type does not belong to the type of the integer.
 func (n *avroNode) setTime(valid bool, logical avroLogical, unit time.Duration) {
 	if valid {
 		n.logical, n.unit = logical, unit
@@ -247,9 +248,10 @@ func (n *avroNode) setTime(valid bool, logical avroLogical, unit time.Duration) 
 // avroReader reads one value.
 type avroReader struct {
 	b     []byte
-	limit int // of the text
+	limit int // longest text, in bytes
 }
 
+// value reads a value of the type n, with all values in it, and appends its JSON text.
 func (r *avroReader) value(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	if depth > depthMax {
 		return dst, errDeep
@@ -327,7 +329,8 @@ func (r *avroReader) compound(dst []byte, n *avroNode, depth int) ([]byte, error
 	return dst, fmt.Errorf("a union has the index %d, its schema has %d branches", at, len(n.branches))
 }
 
-// blocks reads an array or a map. A block with a negative count also has its length in bytes.
+// blocks reads an array or a map. A block with a negative count also has its length in bytes, before its
+// items.
 func (r *avroReader) blocks(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	open, end := byte('['), byte(']')
 	if n.kind == avroMap {
@@ -360,13 +363,13 @@ func (r *avroReader) count() (int64, error) {
 	if _, err := r.long(); err != nil {
 		return 0, err
 	}
-	if count = -count; count < 0 { // the lowest number has no positive twin
+	if count = -count; count < 0 { // the lowest int64 has no positive counterpart
 		return 0, errShort
 	}
 	return count, nil
 }
 
-// item reads one of an array, or a name and a value of a map.
+// item reads an element of an array, or a name and a value of a map.
 func (r *avroReader) item(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	if n.kind == avroMap {
 		name, err := r.text()
@@ -405,8 +408,8 @@ func (r *avroReader) bytes(dst []byte, n *avroNode) ([]byte, error) {
 	return appendBase64(dst, b), nil
 }
 
-// appendLong appends an int or a long. What is no time within the years 0 to 9999, or no time of
-// day, stays a number: the highest long is used for "never".
+// appendLong appends an int or a long. A value that is no time in the years 0 to 9999, or no time of day,
+// stays a number: senders use the highest long for "never".
 func (n *avroNode) appendLong(dst []byte, v int64) []byte {
 	mark, err := len(dst), errTime
 	switch n.logical {
@@ -440,7 +443,7 @@ func (r *avroReader) long() (int64, error) {
 	return v, nil
 }
 
-// text reads the length of bytes and them.
+// text reads a length, and then that many bytes.
 func (r *avroReader) text() ([]byte, error) {
 	n, err := r.long()
 	if err != nil || n < 0 || n > int64(len(r.b)) {

@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// plainAvro returns a schema without what no value depends on. Registries keep schemas that the
-// parser refuses for such parts: a default of another type, or an alias that is a field, too.
-// Of a logical type that is not valid the specification demands that it is ignored.
+// plainAvro returns a schema without the parts that no value depends on. Registries keep schemas that the
+// parser refuses for such parts: a default of another type, or an alias that is also a field. The
+// specification demands that a reader ignores a logical type that is not valid.
 func plainAvro(schema string) string {
 	var parsed any
 	if json.Unmarshal([]byte(schema), &parsed, jsontext.AllowDuplicateNames(true)) != nil {
@@ -22,6 +22,7 @@ func plainAvro(schema string) string {
 	return string(plain)
 }
 
+// plainAvroType returns the plain form of a type: a name, an object, or the list of a union.
 func plainAvroType(of any) any {
 	switch of := of.(type) {
 	case []any:
@@ -40,7 +41,7 @@ func plainAvroType(of any) any {
 	return of
 }
 
-// plainAvroObject returns a type that is an object, or a field.
+// plainAvroObject returns the plain form of a type that is an object, or of a field.
 func plainAvroObject(of map[string]any) map[string]any {
 	plain := map[string]any{}
 	for name, value := range of {
@@ -81,7 +82,7 @@ func plainAvroFields(of any) any {
 	return plain
 }
 
-// decimalScale returns the scale of a decimal; false if the logical type is not valid.
+// decimalScale returns the scale of a decimal; false if its logical type is not valid.
 func decimalScale(of map[string]any) (int, bool) {
 	precision, ok := avroInteger(of["precision"])
 	if !ok || precision < 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborMode reads a value as Go values: a name that a map has twice is an error.
+// cborMode decodes into Go values. A name that a map has twice is an error.
 var cborMode = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: depthMax, MaxArrayElements: elementsMax, MaxMapPairs: elementsMax,
@@ -25,7 +25,7 @@ var cborMode = func() cbor.DecMode {
 	return mode
 }()
 
-// elementsMax bounds the elements of one array and the pairs of one map.
+// elementsMax is the most elements of one array, and the most pairs of one map.
 const elementsMax = 1 << 20
 
 // Numbers of tags in the registry of RFC 8949.
@@ -33,10 +33,11 @@ const (
 	cborEpoch           = 1
 	cborDecimalFraction = 4
 	cborUUID            = 37
-	// cborFloatEpoch stands for cborEpoch before a float; no value may have this number.
+	// cborFloatEpoch replaces cborEpoch before a float, see markFloatEpochs. No value may have this number.
 	cborFloatEpoch = math.MaxUint64
 )
 
+// appendCBOR appends the JSON text of a CBOR value.
 func appendCBOR(dst, b []byte) ([]byte, error) {
 	var v any
 	if err := cborMode.Unmarshal(markFloatEpochs(b), &v); err != nil {
@@ -50,6 +51,7 @@ func appendCBOR(dst, b []byte) ([]byte, error) {
 	return dst, err
 }
 
+// appendCBORValue appends the JSON text of a decoded value, and of all values in it.
 func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
 	switch v := v.(type) {
 	case nil:
@@ -89,6 +91,8 @@ func appendCBORValue(dst []byte, v any) (_ []byte, err error) {
 	return appendDigits(dst, digits), nil
 }
 
+// appendCBORMap appends a map as an object, whose members are in no particular order. A key is a text or an
+// integer.
 func appendCBORMap(dst []byte, m map[any]any) (_ []byte, err error) {
 	dst = append(dst, '{')
 	first := true
@@ -136,7 +140,7 @@ func appendDigits(dst []byte, digits string) []byte {
 	return append(append(append(dst, '"'), digits...), '"')
 }
 
-// appendCBORTag appends the content of a tag. A tag without a meaning here is left out.
+// appendCBORTag appends the content of a tag. A tag that has no meaning here is left out.
 func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 	switch tag.Number {
 	case cborFloatEpoch:
@@ -163,8 +167,9 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 	return appendCBORValue(dst, tag.Content)
 }
 
-// markFloatEpochs gives each time in seconds that is a float another tag. The decoder would return it
-// in nanoseconds, of which a float of these days has 200 that its sender did not write.
+// markFloatEpochs replaces the tag of each time in seconds that is a float. With its own tag the decoder
+// would return the time in nanoseconds. A float of these days is exact only to some 200 ns, so the last
+// digits would not be the sender's.
 func markFloatEpochs(b []byte) []byte {
 	var marked []byte
 	from := 0
@@ -187,7 +192,7 @@ func markFloatEpochs(b []byte) []byte {
 	return append(marked, b[min(from, len(b)):]...)
 }
 
-// cborHead reads the head of a data item: its major type, its argument and its length. That of
+// cborHead reads the head of a data item: its major type, its argument, and the length of the head. A head of
 // indefinite length has no argument.
 func cborHead(b []byte) (major byte, value uint64, n int) {
 	major, info := b[0]>>5, b[0]&31
@@ -204,7 +209,7 @@ func cborHead(b []byte) (major byte, value uint64, n int) {
 	return major, value, 1 + n
 }
 
-// appendFloatEpoch appends a time as the shortest number of seconds that reads back as the same.
+// appendFloatEpoch appends a time with the shortest number of seconds that reads back as the same float.
 func appendFloatEpoch(dst []byte, seconds float64) ([]byte, error) {
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(seconds), 'f', -1, 64), ".")
 	s, err := strconv.ParseInt(whole, 10, 64)

@@ -1,21 +1,21 @@
-// Package formats reads record values of other formats than JSON as JSON text, from which
-// package rules derives keys. It is pure: no I/O, no clock, no goroutine, no logging.
+// Package formats turns record values that are not JSON into JSON text, from which package rules derives
+// keys. It is pure: no I/O, no clock, no goroutine, no logging.
 //
 // # What it owns
 //
-//   - Format: the formats by name, and where a record names its schema: the prefix of the
-//     Confluent wire format, or a header.
+//   - Format: the formats by name, and how a record names its schema: in the prefix of the Confluent wire
+//     format, or in a header.
 //   - Schema: a compiled Avro or Protobuf schema. Any number of goroutines may use it.
-//   - Decoder: turns one value after the other into JSON, for one goroutine. With Avro,
-//     Protobuf and MessagePack it allocates nothing.
+//   - Decoder: turns one value after the other into JSON, for one goroutine. For Avro, Protobuf and
+//     MessagePack it allocates nothing.
 //
-// It may import libraries that parse schemas, and those of CBOR and MessagePack; nothing of
+// The package may import libraries that parse schemas, and libraries for CBOR and MessagePack, but nothing of
 // oncebus.
 //
 // # Which JSON
 //
-// The same value has the same text, whatever its encoding. So a key does not depend on the
-// order of fields on the wire, on the integer's width, or on the scale of a decimal:
+// The same value has the same text, whatever its encoding. So a key does not depend on the order of fields on
+// the wire, on the width of an integer, or on the scale of a decimal:
 //
 //	integers              a number up to 2^53, a string of digits above
 //	float, double         the shortest number that reads back as the same; NaN and infinities as strings
@@ -26,13 +26,13 @@
 //	enum                  the symbol
 //	union, oneof          the value alone
 //
-// A Protobuf field without presence that is not on the wire has its default: a sender leaves
-// out the id 0 as it leaves out an id that was not set. One with presence is absent.
+// A Protobuf field without presence that is not on the wire has its default, because a sender leaves out the
+// id 0 just as it leaves out an id that was not set. A field with presence that is not on the wire is absent.
 //
 // # Invariants
 //
-//   - Damaged bytes are an error, never a panic and never another value: bytes that are left
-//     over are an error, too.
-//   - The text is at most expansionMax times as long as the value, or textMax. Few bytes can
-//     otherwise stand for billions of elements.
+//   - Damaged bytes are an error, never a panic and never another value. Bytes left over after the value are
+//     an error, too.
+//   - The text is at most expansionMax times as long as the value, and at most textMax. Otherwise a few bytes
+//     could stand for billions of elements.
 package formats

@@ -31,22 +31,21 @@ func Names() []string { return slices.Clone(formatNames[:]) }
 // String returns the format's name in a routes file.
 func (f Format) String() string { return formatNames[f] }
 
-// NeedsSchema reports whether values can only be read with the schema with which they were
-// written.
+// NeedsSchema reports whether a value can be read only with the schema with which it was written.
 func (f Format) NeedsSchema() bool { return f == Avro || f == Protobuf }
 
-// ValueSchemaHeader is the header in which newer Confluent clients name the schema of a
-// value, which then has no prefix.
+// ValueSchemaHeader is the header in which newer Confluent clients name the schema of a value. Such a value
+// has no prefix.
 const ValueSchemaHeader = "__value_schema_id"
 
-// The first byte of a schema's name, in a prefix or a header.
+// The first byte of the name of a schema, in a prefix or a header.
 const (
 	magicID   = 0 // followed by an id of 4 bytes
 	magicGUID = 1 // followed by a GUID of 16 bytes
 )
 
-// Reference names the schema of a record in its registry, by its id or its GUID. The zero
-// Reference names none. It is comparable.
+// Reference names the schema of a record in its registry, by id or by GUID. The zero Reference names none. A
+// Reference is comparable.
 type Reference struct {
 	id     uint32
 	guid   [16]byte
@@ -54,16 +53,17 @@ type Reference struct {
 	set    bool
 }
 
-// IDReference returns the reference of an id.
+// IDReference returns the reference to the schema with an id.
 func IDReference(id uint32) Reference { return Reference{id: id, set: true} }
 
-// IsSet reports whether it names a schema.
+// IsSet reports whether the reference names a schema.
 func (r Reference) IsSet() bool { return r.set }
 
-// ID returns the id of the schema; false if it is named by a GUID.
+// ID returns the id of the schema; false if the reference names it by a GUID.
 func (r Reference) ID() (uint32, bool) { return r.id, r.set && !r.byGUID }
 
-// GUID returns the GUID as a registry has it in its paths; false if the schema is named by an id.
+// GUID returns the GUID as it is written in the paths of a registry; false if the reference names the schema
+// by an id.
 func (r Reference) GUID() (string, bool) {
 	if !r.byGUID {
 		return "", false
@@ -87,14 +87,14 @@ type Located struct {
 	path   messagePath
 }
 
-// messagePath says which message type of a Protobuf file a value has: the index among the
-// types of the file, then that among the types nested in it, and so on.
+// messagePath says which message type of a Protobuf file a value has: the index among the types of the file,
+// then the index among the types nested in that type, and so on.
 type messagePath struct {
 	at    [messageDepthMax]uint16
 	depth uint8
 }
 
-// messageDepthMax bounds how deep a message type may be nested in others.
+// messageDepthMax is how deep a message type may be nested in others.
 const messageDepthMax = 8
 
 // Errors of a record that does not name its schema as the format demands.
@@ -105,8 +105,8 @@ var (
 	errPath     = fmt.Errorf("the path of its message type is cut short, or has more than %d steps", messageDepthMax)
 )
 
-// Locate finds the schema that a record names: in the header, nil for none, else in the prefix
-// of its value. A value of JSONSchema may have neither.
+// Locate finds the schema that a record names: in the header (nil for none), else in the prefix of the value.
+// A value of JSONSchema may have neither.
 func (f Format) Locate(value, header []byte) (l Located, err error) {
 	from := value
 	if header != nil {
@@ -114,7 +114,7 @@ func (f Format) Locate(value, header []byte) (l Located, err error) {
 	}
 	var rest []byte
 	switch {
-	case len(from) >= 5 && from[0] == magicID && from[1] >= 0x80: // a registry answers it as a wrong request
+	case len(from) >= 5 && from[0] == magicID && from[1] >= 0x80: // a registry would answer a negative id as a wrong request
 		return Located{}, errID
 	case len(from) >= 5 && from[0] == magicID:
 		l.Schema, rest = IDReference(binary.BigEndian.Uint32(from[1:])), from[5:]
@@ -141,8 +141,8 @@ func (f Format) Locate(value, header []byte) (l Located, err error) {
 	return l, nil
 }
 
-// read reads a path of the Confluent wire format: the number of steps, then each, as varints
-// in zigzag form; a single zero stands for the first type of the file.
+// read reads a path of the Confluent wire format: the number of steps, then each step, as varints in zigzag
+// form. A single zero stands for the first type of the file.
 func (p *messagePath) read(b []byte) ([]byte, error) {
 	n, size := binary.Varint(b)
 	if size <= 0 || n < 0 || n > messageDepthMax {

@@ -13,9 +13,10 @@ import (
 // messagePackReader reads one value.
 type messagePackReader struct {
 	b     []byte
-	limit int // of the text
+	limit int // longest text, in bytes
 }
 
+// document appends the JSON text of b, which must be exactly one value.
 func (r *messagePackReader) document(dst, b []byte) ([]byte, error) {
 	r.b, r.limit = b, len(dst)+textLimit(len(b))
 	defer func() { r.b = nil }()
@@ -29,6 +30,7 @@ func (r *messagePackReader) document(dst, b []byte) ([]byte, error) {
 	return dst, err
 }
 
+// value reads the next value, with all values in it, and appends its JSON text.
 func (r *messagePackReader) value(dst []byte, depth int) (_ []byte, err error) {
 	if depth > depthMax {
 		return dst, errDeep
@@ -106,6 +108,7 @@ func (r *messagePackReader) array(dst []byte, depth int) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
+// object reads a map. A key is a text or an integer, which becomes a name in quotes.
 func (r *messagePackReader) object(dst []byte, depth int) ([]byte, error) {
 	n, rest, err := msgp.ReadMapHeaderBytes(r.b)
 	if err != nil {
@@ -139,8 +142,8 @@ func (r *messagePackReader) object(dst []byte, depth int) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// extension writes a timestamp as text, and another extension as an object, which is no key:
-// what it means is known to its sender alone.
+// extension writes a timestamp as text. It writes any other extension as an object, which is never a key,
+// because only the sender knows what the extension means.
 func (r *messagePackReader) extension(dst []byte) ([]byte, error) {
 	rest, err := msgp.Skip(r.b)
 	if err != nil {

@@ -10,30 +10,30 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// protoMessage is a compiled message type. Types may refer to themselves.
+// protoMessage is a compiled message type. A type may refer to itself.
 type protoMessage struct {
 	name   string
 	nested []*protoMessage // in the file's order, without the entries of map<...>
-	inFile []*protoMessage // in the file's order, with them
+	inFile []*protoMessage // in the file's order, with the entries of map<...>
 	entry  bool            // of a map
 	fields []protoField    // by ascending number
 	known  wellKnown
 }
 
-// protoField is a field of a message type, with its name as the start of a JSON member.
+// protoField is a field of a message type. The label is its name as the start of a JSON member.
 type protoField struct {
 	number   int32
 	label    []byte
 	kind     protoreflect.Kind
-	list     bool // repeated, no map
+	list     bool // a repeated field that is no map
 	entry    bool // of a map
-	implicit bool // a scalar without presence: not on the wire, it has its default
+	implicit bool // a scalar without presence: if it is not on the wire, it has its default
 	oneof    int  // which oneof of its message it belongs to; -1 for none
 	message  *protoMessage
 	symbols  map[int32][]byte // of an enum, as JSON strings
 }
 
-// wellKnown is a message type whose JSON is not an object of its fields.
+// wellKnown is the kind of a message type whose JSON is not an object of its fields.
 type wellKnown uint8
 
 const (
@@ -56,13 +56,13 @@ var wellKnownTypes = map[protoreflect.FullName]wellKnown{
 	"confluent.type.Decimal": protoDecimal,
 }
 
-// schemaFile is the name of the schema that is compiled, which no import has.
+// schemaFile is the name under which the schema itself is compiled. No import has this name.
 const schemaFile = "oncebus.schema.proto"
 
-// ParseProtobuf compiles the text of a .proto file. read returns the text of a file that it, or
-// one of those, imports, by the name in the import line. It is not asked for Google's well-known
-// types. Each text may also be a FileDescriptorProto in base64, which Confluent's serialisers for
-// Python register.
+// ParseProtobuf compiles the text of a .proto file. read returns the text of a file that the schema imports,
+// directly or through another import, by the name in the import line. ParseProtobuf does not ask read for
+// Google's well-known types. Each text may also be a FileDescriptorProto in base64, which Confluent's
+// serialisers for Python register.
 func ParseProtobuf(schema string, read func(name string) (string, error)) (*Schema, error) {
 	c := protoCompiler{named: map[protoreflect.FullName]*protoMessage{}}
 	find := func(name string) (protocompile.SearchResult, error) {
@@ -94,15 +94,15 @@ func ParseProtobuf(schema string, read func(name string) (string, error)) (*Sche
 	return s, nil
 }
 
-// message returns the type at a path.
+// message returns the message type at a path.
 func (s *Schema) message(path messagePath) (*protoMessage, error) {
 	if path.depth == 0 {
 		return s.messages[0], nil
 	}
 	found, err := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.nested })
 	if err != nil {
-		// Confluent's serialisers for Java do not count the entries of map<...>, those for other
-		// languages do. No record is such an entry.
+		// Confluent's serialisers for Java do not count the entries of map<...>, the serialisers for other
+		// languages do. A record itself is never such an entry.
 		if other, wrong := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.inFile }); wrong == nil {
 			return other, nil
 		}
@@ -122,9 +122,9 @@ func (p messagePath) in(among []*protoMessage, nested func(*protoMessage) []*pro
 	return found, nil
 }
 
-// OfMessage returns how a value of a Protobuf message type is located that names neither its
-// schema nor its type: name is that of the type, with or without its package, or its last part;
-// "" is the first of the file. It returns false if the file has no such type.
+// OfMessage returns a Located, without a body, for values of a Protobuf message type that name neither their
+// schema nor their type. name is the name of the type, with or without its package, or the last part of the
+// name; "" means the first type of the file. It returns false if the file has no such type.
 func (s *Schema) OfMessage(name string) (l Located, ok bool) {
 	if name == "" {
 		l.path.depth = 1
@@ -141,6 +141,9 @@ func (s *Schema) OfMessage(name string) (l Located, ok bool) {
 	return l, false
 }
 
+// pathOf returns the path of the type with a name among m and the types nested in it. path and at lead to m.
+// whole says whether name is the whole name of the type (with or without the package, whose length is within)
+// or its last part.
 func (m *protoMessage) pathOf(name string, within int, whole bool, path messagePath, at int) (messagePath, bool) {
 	if int(path.depth) == len(path.at) {
 		return path, false
@@ -160,6 +163,7 @@ func (m *protoMessage) pathOf(name string, within int, whole bool, path messageP
 
 func lastPart(name string) string { return string(protoreflect.FullName(name).Name()) }
 
+// protoCompiler turns the descriptors of a file into protoMessages, each type once.
 type protoCompiler struct {
 	named   map[protoreflect.FullName]*protoMessage
 	implied map[protoreflect.FullName]bool // entries of maps that the text has as map<...>
@@ -205,7 +209,7 @@ func (c *protoCompiler) field(of protoreflect.FieldDescriptor) protoField {
 		values := of.Enum().Values()
 		for i := range values.Len() {
 			value := values.Get(i)
-			if _, ok := f.symbols[int32(value.Number())]; !ok { // the first of several names
+			if _, ok := f.symbols[int32(value.Number())]; !ok { // a number with several names gets the first
 				f.symbols[int32(value.Number())] = quoteName(value.Name())
 			}
 		}
@@ -221,7 +225,7 @@ func quoteName(name protoreflect.Name) []byte {
 // find returns the index of the field with a number; -1 for none.
 func (m *protoMessage) find(number int32) int {
 	if at := int(number) - 1; at < len(m.fields) && at >= 0 && m.fields[at].number == number {
-		return at // most often they are numbered without a gap
+		return at // most often the fields are numbered without a gap
 	}
 	at, ok := slices.BinarySearchFunc(m.fields, number, func(f protoField, number int32) int { return int(f.number) - int(number) })
 	if !ok {

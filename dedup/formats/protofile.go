@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// protoFile returns a file that an import line calls name: the text of a .proto file, or a
-// FileDescriptorProto in base64. It leaves out what no value depends on: a registry may have
-// what a compiler refuses there, such as options whose definition it does not have.
-// implied are the entries of maps that a text does not write out.
+// protoFile returns the file that an import line calls name. text is the text of a .proto file, or a
+// FileDescriptorProto in base64. protoFile leaves out everything that no value depends on, because a registry
+// may have schemas that a compiler refuses for such parts, for example for options whose definition the
+// registry does not have. implied are the entries of maps that the text writes as map<...>.
 func protoFile(name, text string) (file *descriptorpb.FileDescriptorProto, implied map[protoreflect.FullName]bool, err error) {
 	if file = descriptorIn(text); file == nil {
 		handler := reporter.NewHandler(nil)
@@ -36,7 +36,7 @@ func protoFile(name, text string) (file *descriptorpb.FileDescriptorProto, impli
 	return file, implied, nil
 }
 
-// addEntries adds the names of messages that are the entries of maps.
+// addEntries adds the names of the messages that are entries of maps.
 func addEntries(names map[protoreflect.FullName]bool, within protoreflect.FullName, messages []*descriptorpb.DescriptorProto) {
 	for _, m := range messages {
 		name := within.Append(protoreflect.Name(m.GetName()))
@@ -47,7 +47,7 @@ func addEntries(names map[protoreflect.FullName]bool, within protoreflect.FullNa
 	}
 }
 
-// descriptorIn returns the file that a text has in base64; nil for the text of a .proto file.
+// descriptorIn returns the file that a text contains in base64; nil for the text of a .proto file.
 func descriptorIn(text string) *descriptorpb.FileDescriptorProto {
 	encoded, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(encoded) == 0 {
@@ -60,9 +60,9 @@ func descriptorIn(text string) *descriptorpb.FileDescriptorProto {
 	return file
 }
 
-// simplify leaves out the extensions of messages, and names fields in JSON: descriptors in generated
-// code have no such names, and the compiler takes two empty ones for a conflict. Any different
-// names do, as paths of a route use those of the schema.
+// simplify leaves out the extensions of messages, and sets the JSON names of fields: descriptors in generated
+// code have no such names, and the compiler takes two empty names for a conflict. Any names that differ will
+// do, because the paths of a route use the names of the schema.
 func simplify(messages []*descriptorpb.DescriptorProto) {
 	for _, m := range messages {
 		m.Extension = nil
@@ -70,7 +70,7 @@ func simplify(messages []*descriptorpb.DescriptorProto) {
 			f.JsonName = f.Name
 		}
 		for _, option := range m.GetOptions().GetUninterpretedOption() {
-			if optionName(option) == "map_entry" { // Confluent's serialisers for Java write maps so
+			if optionName(option) == "map_entry" { // Confluent's serialisers for Java write maps in this way
 				m.Options.MapEntry = proto.Bool(option.GetIdentifierValue() == "true")
 			}
 		}
@@ -78,7 +78,7 @@ func simplify(messages []*descriptorpb.DescriptorProto) {
 	}
 }
 
-// keepOptions leaves only those options of a text without which it would have another meaning.
+// keepOptions keeps only those options of a text without which the text would mean something else.
 func keepOptions(m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {

@@ -1,7 +1,7 @@
 package formats
 
-// knownImports are the files that Confluent's serialisers know without a registry, in addition
-// to Google's well-known types: a schema that imports them has no reference to them.
+// knownImports are the files that Confluent's serialisers know without a registry, in addition to Google's
+// well-known types. A schema that imports such a file is registered without a reference to it.
 var knownImports = map[string]string{
 	"confluent/meta.proto":              `syntax = "proto3"; package confluent; message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }`,
 	"confluent/type/decimal.proto":      `syntax = "proto3"; package confluent.type; message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }`,

@@ -11,18 +11,19 @@ import (
 
 // protoPart is one occurrence of a field on the wire, without its tag.
 type protoPart struct {
-	field int // its index in the message type
+	field int // index of the field in the message type
 	wire  protowire.Type
 	b     []byte
 }
 
-// protoReader reads one value. Fields may be on the wire in any order and more than once: so
-// it first finds the parts of a message, and then writes them by ascending field.
+// protoReader reads one value. Fields may be on the wire in any order and more than once. So the reader first
+// finds the parts of a message, and then writes them in ascending order of the fields.
 type protoReader struct {
 	parts []protoPart // of the open messages, the innermost last
 	limit int         // of the text
 }
 
+// message reads a message of type m from b and appends its JSON text.
 func (r *protoReader) message(dst []byte, m *protoMessage, b []byte, depth int) ([]byte, error) {
 	if depth > depthMax {
 		return dst, errDeep
@@ -38,8 +39,8 @@ func (r *protoReader) message(dst []byte, m *protoMessage, b []byte, depth int) 
 	return r.object(dst, m, first, depth)
 }
 
-// split appends the parts of a message. A part of another wire type than its field's is of a
-// field that the schema does not know.
+// split appends the parts of a message. It ignores a part with another wire type than its field has, as a
+// part of a field that the schema does not know.
 func (r *protoReader) split(m *protoMessage, b []byte) error {
 	first := len(r.parts)
 	for len(b) > 0 {
@@ -69,7 +70,8 @@ func (r *protoReader) split(m *protoMessage, b []byte) error {
 	return nil
 }
 
-// add inserts a part after those of its field. Of a oneof only the last one on the wire counts.
+// add inserts a part after the earlier parts of its field. Of the fields of a oneof only the last one on the
+// wire counts.
 func (r *protoReader) add(m *protoMessage, first int, part protoPart) {
 	f := &m.fields[part.field]
 	if f.oneof >= 0 {
@@ -108,8 +110,8 @@ var wireTypes = [...]protowire.Type{
 	protoreflect.MessageKind: protowire.BytesType, protoreflect.GroupKind: protowire.StartGroupType,
 }
 
-// object writes the parts from first on as a JSON object. A field without presence that is not on
-// the wire has its default: senders leave out a field that has it.
+// object writes the parts from first on as a JSON object. A field without presence that is not on the wire
+// has its default, because senders leave out a field with the default value.
 func (r *protoReader) object(dst []byte, m *protoMessage, first, depth int) ([]byte, error) {
 	dst = append(dst, '{')
 	open, at := len(dst), first
@@ -139,7 +141,7 @@ func (r *protoReader) object(dst []byte, m *protoMessage, first, depth int) ([]b
 	return append(dst, '}'), nil
 }
 
-// field writes the parts from at to next, which are of one field.
+// field writes the parts from at to next, which all belong to one field.
 func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) ([]byte, error) {
 	switch {
 	case f.entry:
@@ -157,13 +159,13 @@ func (r *protoReader) field(dst []byte, f *protoField, at, next, depth int) ([]b
 	}
 }
 
-// merged returns the message in its parts, as if one followed the other; nil without any.
+// merged returns the message that the parts make together, as if one followed the other; nil without parts.
 func merged(parts []protoPart) (b []byte, err error) {
 	if len(parts) == 1 {
 		return parts[0].b, nil
 	}
 	for _, part := range parts {
-		if !isWhole(part.b) { // what follows would complete it
+		if !isWhole(part.b) { // otherwise the next part would complete this one
 			return nil, errShort
 		}
 		b = append(b, part.b...)
@@ -171,7 +173,7 @@ func merged(parts []protoPart) (b []byte, err error) {
 	return b, nil
 }
 
-// isWhole reports whether a message ends where one of its fields does.
+// isWhole reports whether the bytes of a message end where one of its fields ends.
 func isWhole(b []byte) bool {
 	for len(b) > 0 {
 		_, _, n := protowire.ConsumeField(b)
@@ -207,7 +209,7 @@ func (r *protoReader) list(dst []byte, f *protoField, at, next, depth int) ([]by
 	return append(dst, ']'), nil
 }
 
-// packed writes scalars that are packed into one field, for a list that began at open.
+// packed writes scalars that are packed into one part, into the list that began at open.
 func (f *protoField) packed(dst, b []byte, open int) (_ []byte, err error) {
 	for len(b) > 0 {
 		n := protowire.ConsumeFieldValue(1, wireTypes[f.kind], b)
@@ -222,7 +224,7 @@ func (f *protoField) packed(dst, b []byte, open int) (_ []byte, err error) {
 	return dst, nil
 }
 
-// appendComma appends a comma unless the text ends where the list or object began.
+// appendComma appends a comma, unless dst ends where the list or object began.
 func appendComma(dst []byte, open int) []byte {
 	if len(dst) > open {
 		return append(dst, ',')
@@ -248,8 +250,8 @@ func (r *protoReader) entries(dst []byte, f *protoField, at, next, depth int) ([
 	return append(dst, '}'), nil
 }
 
-// entry writes an entry of a map. It is a message with the fields 1 and 2, which have their
-// defaults if they are not on the wire.
+// entry writes an entry of a map. An entry is a message with the fields 1 and 2, which have their defaults if
+// they are not on the wire.
 func (r *protoReader) entry(dst []byte, of *protoMessage, b []byte, depth int) ([]byte, error) {
 	mark := len(r.parts)
 	if err := r.split(of, b); err != nil {
@@ -306,7 +308,7 @@ func (f *protoField) zero(dst []byte) ([]byte, error) {
 
 var zeros [8]byte // 0 in each wire type of a number
 
-// scalar writes one value that is no message. b has it whole.
+// scalar writes one value that is no message. b has the whole value.
 func (f *protoField) scalar(dst, b []byte) ([]byte, error) {
 	switch f.kind {
 	case protoreflect.StringKind:
@@ -334,7 +336,7 @@ func (f *protoField) scalar(dst, b []byte) ([]byte, error) {
 	return f.varint(dst, v), nil
 }
 
-// varint writes the value of a varint, of which a field of 32 bits has the lower half.
+// varint writes the value of a varint. A field of 32 bits has only the lower half of it.
 func (f *protoField) varint(dst []byte, v uint64) []byte {
 	switch f.kind {
 	case protoreflect.BoolKind:
@@ -362,7 +364,7 @@ func (f *protoField) varint(dst []byte, v uint64) []byte {
 	}
 }
 
-// wellKnown writes a message of a type that has JSON of its own.
+// wellKnown writes a message whose type has a JSON form of its own.
 func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) ([]byte, error) {
 	switch m.known {
 	case protoTimestamp:
@@ -383,7 +385,7 @@ func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) (
 		}
 		return m.fields[0].scalar(dst, r.parts[len(r.parts)-1].b)
 	case protoStruct, protoList:
-		// Both have one field, a map or a list, which stands for the message.
+		// Both types have one field, a map or a list, which stands for the message.
 		f := &m.fields[0]
 		if m.known == protoStruct {
 			return r.entries(dst, f, first, len(r.parts), depth)
@@ -401,7 +403,7 @@ func (r *protoReader) wellKnown(dst []byte, m *protoMessage, first, depth int) (
 
 // duration writes a duration in seconds, with the digits that it needs: "1.5s".
 func (r *protoReader) duration(dst []byte, first int) ([]byte, error) {
-	const secondsMax = 315_576_000_000 // that of google.protobuf.Duration
+	const secondsMax = 315_576_000_000 // the limit of google.protobuf.Duration
 	seconds, nanos := r.varintOf(first, 0), r.varintOf(first, 1)
 	if seconds < -secondsMax || seconds > secondsMax || nanos <= -int64(time.Second) || nanos >= int64(time.Second) || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0 {
 		return dst, errDuration

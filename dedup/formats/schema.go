@@ -2,24 +2,24 @@ package formats
 
 import "errors"
 
-// Schema is a compiled schema with which values were written. It never changes.
+// Schema is the compiled schema with which values were written. It never changes.
 type Schema struct {
 	avro     *avroNode
 	messages []*protoMessage // of a Protobuf file, in its order
 }
 
-// ErrNoSchema is the error of a value of a format that needs a schema, without one.
+// ErrNoSchema is the error for a value whose format needs a schema, if there is none.
 var ErrNoSchema = errors.New("no schema")
 
-// Decoder turns values into JSON text. It is for one goroutine, and keeps scratch memory.
+// Decoder turns values into JSON text. It keeps scratch memory, so it is for one goroutine.
 type Decoder struct {
 	parts []protoPart
 	pack  messagePackReader
 }
 
-// AppendJSON appends the JSON text of a value of format f. schema is the one that the value
-// names; nil for a format without schemas. It returns dst as far as it is written, and an
-// error that names what is wrong with the value.
+// AppendJSON appends the JSON text of a value of format f. schema is the schema that the value names; nil for
+// a format without schemas. AppendJSON returns dst with what it has written so far, and an error that says
+// what is wrong with the value.
 func (d *Decoder) AppendJSON(dst []byte, f Format, schema *Schema, l *Located) ([]byte, error) {
 	switch f {
 	case Avro:

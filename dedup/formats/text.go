@@ -24,31 +24,32 @@ var (
 	errScale    = fmt.Errorf("a decimal has a scale below -%d or over %[1]d", decimalScaleMax)
 )
 
-// depthMax bounds how deep values are nested. A message or record type may refer to itself.
+// depthMax is how deep values may be nested. A message or record type may refer to itself.
 const depthMax = 200
 
-// decimalScaleMax bounds the scale that a value itself may name.
+// decimalScaleMax bounds the scale of a decimal that the value itself names.
 const decimalScaleMax = 1000
 
-// Bounds of the text of a value. An element without fields takes no byte on the wire.
+// Bounds of the text of a value. They are necessary because an element without fields takes no byte on the
+// wire.
 const (
 	expansionMax = 1024
 	textMax      = 64 << 20 // bytes
 	textMin      = 1 << 16  // allowed for any value, bytes
 )
 
-// textLimit returns how long the text of a value of so many bytes may be.
+// textLimit returns how long the text of a value of n bytes may be.
 func textLimit(n int) int { return max(textMin, min(n, textMax/expansionMax)*expansionMax) }
 
 func errLong(limit int) error {
 	return fmt.Errorf("as JSON the value is longer than %d bytes", limit)
 }
 
-// exactMax is up to where a float64 has every integer: 2^53.
+// exactMax is 2^53, up to which a float64 represents every integer.
 const exactMax = 1 << 53
 
-// appendInt appends an integer: above exactMax as a string, because readers of JSON, and
-// RFC 8785, would round such a number to another one.
+// appendInt appends an integer. Above exactMax it appends a string, because readers of JSON, and RFC 8785,
+// would round such a number to another number.
 func appendInt(dst []byte, v int64) []byte {
 	if v > exactMax || v < -exactMax {
 		dst = strconv.AppendInt(append(dst, '"'), v, 10)
@@ -65,8 +66,8 @@ func appendUint(dst []byte, v uint64) []byte {
 	return strconv.AppendUint(dst, v, 10)
 }
 
-// appendFloat appends a number of 32 or 64 bits. Both have the shortest text that reads back
-// as the same value of that width: 1.1 is 1.1 in either.
+// appendFloat appends a number of 32 or 64 bits as the shortest text that reads back as the same value of
+// that width: 1.1 is 1.1 in both.
 func appendFloat(dst []byte, v float64, bits int) []byte {
 	switch {
 	case math.IsNaN(v):
@@ -85,8 +86,8 @@ func appendFloat(dst []byte, v float64, bits int) []byte {
 	return strconv.AppendFloat(dst, v, format, -1, bits)
 }
 
-// appendText appends a string. One that is not valid UTF-8 is an error: a replacement would
-// make different ids the same.
+// appendText appends a string. A string that is not valid UTF-8 is an error, because a replacement character
+// would make different ids equal.
 func appendText(dst, text []byte) ([]byte, error) {
 	dst, err := jsontext.AppendQuote(dst, text)
 	if err != nil {
@@ -100,22 +101,22 @@ func appendBase64(dst, b []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendDecimal appends a decimal number: unscaled, in two's complement with the highest byte
-// first, divided by ten to the power of scale. Zeros at its end are left out, so that a schema
-// with another scale has the same text.
+// appendDecimal appends a decimal number: unscaled, in two's complement with the highest byte first, divided
+// by ten to the power of scale. It leaves out zeros at the end, so that a schema with another scale has the
+// same text.
 func appendDecimal(dst, unscaled []byte, scale int) []byte {
 	var buf [32]byte
 	digits, negative := decimalDigits(buf[:0], unscaled)
 	return appendPoint(dst, digits, negative, scale)
 }
 
-// appendScaled is appendDecimal for the digits of an integer, with its sign.
+// appendScaled is appendDecimal for an integer that is given as digits with a sign.
 func appendScaled(dst []byte, integer string, scale int) []byte {
 	digits, negative := strings.CutPrefix(integer, "-")
 	return appendPoint(dst, []byte(digits), negative, scale)
 }
 
-// appendPoint appends digits with a decimal point. A scale below zero stands for zeros.
+// appendPoint appends digits with a decimal point. A scale below zero adds that many zeros.
 func appendPoint(dst, digits []byte, negative bool, scale int) []byte {
 	for scale > 0 && len(digits) > 1 && digits[len(digits)-1] == '0' {
 		digits, scale = digits[:len(digits)-1], scale-1
@@ -166,7 +167,7 @@ func decimalDigits(dst, b []byte) (digits []byte, negative bool) {
 	return v.Append(dst, 10), negative
 }
 
-// Layouts of times, with the fraction of a second that a time needs.
+// Layouts of times. The fraction of a second has the digits that a time needs.
 const (
 	layoutDate      = "2006-01-02"
 	layoutTime      = "15:04:05.999999999"
@@ -174,7 +175,7 @@ const (
 	layoutLocal     = "2006-01-02T15:04:05.999999999"
 )
 
-// appendTime appends a time in UTC. unit is that of v, which counts from 1970.
+// appendTime appends a time in UTC. v counts units since 1970.
 func appendTime(dst []byte, layout string, v int64, unit time.Duration) ([]byte, error) {
 	perSecond := int64(time.Second / unit)
 	t := time.Unix(floorDiv(v, perSecond), (v-floorDiv(v, perSecond)*perSecond)*int64(unit)).UTC()
@@ -207,7 +208,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// quoteFrom puts what dst has from mark on in quotes.
+// quoteFrom puts the part of dst from mark on in quotes.
 func quoteFrom(dst []byte, mark int) []byte {
 	dst = append(dst, '"', '"')
 	copy(dst[mark+1:], dst[mark:len(dst)-2])

@@ -2,16 +2,16 @@ package routesets
 
 import "oncebus/dedup/rules"
 
-// Kind says what it takes to make a change.
+// Kind says what it takes to put a change into force.
 type Kind uint8
 
-// The kinds, from the least to the most.
+// The kinds, from the one that takes the least to the one that takes the most.
 const (
-	// Harmless: no event is judged otherwise because of it but by a policy of its route.
+	// Harmless: no event is judged in another way, except by a policy of its route.
 	Harmless Kind = iota
-	// Confirm: some events are judged otherwise than before. An operator says so with --yes.
+	// Confirm: some events are judged in another way than before. An operator confirms the change with --yes.
 	Confirm
-	// Refused: keys that are stored would no longer be found. Other steps do it.
+	// Refused: a task would no longer find keys that are stored. Steps makes the change instead.
 	Refused
 )
 
@@ -37,18 +37,18 @@ func (k *Kind) UnmarshalText(text []byte) error {
 type Change struct {
 	Kind  Kind   `json:"kind"`
 	Route string `json:"route"`
-	Field string `json:"field,omitempty"` // "" for a whole route
-	// What says what differs, Why what that means for events, and Steps what does it if
-	// apply refuses.
+	Field string `json:"field,omitempty"` // "" for a change of the whole route
+	// What says what differs, Why what the difference means for events, and Steps what makes the change if
+	// apply refuses it.
 	What  string   `json:"what"`
 	Why   string   `json:"why,omitempty"`
 	Steps []string `json:"steps,omitempty"`
-	// Promotes is the shadow's namespace if the change puts a shadow in force. Only the
-	// command promote makes it.
+	// Promotes is the shadow's namespace if the change puts a shadow into force. Only the command promote
+	// makes such a change.
 	Promotes string `json:"promotes,omitempty"`
 }
 
-// Worst returns the highest kind of changes; Harmless for none.
+// Worst returns the highest kind of the changes; Harmless for none.
 func Worst(changes []Change) (worst Kind) {
 	for _, c := range changes {
 		worst = max(worst, c.Kind)
@@ -56,18 +56,18 @@ func Worst(changes []Change) (worst Kind) {
 	return worst
 }
 
-// History is what an app had before the set in force.
+// History is what an app had before the route set that is in force.
 type History struct {
 	// Former are the older sets, the newest first.
 	Former []*rules.Routes
-	// Namespaces are those that rows were ever stored in, by name.
+	// Namespaces are all namespaces in which the app ever stored rows, by name.
 	Namespaces map[string]Namespace
 }
 
-// Namespace is what is pinned for the rows of a namespace.
+// Namespace is what the app has pinned for the rows of a namespace.
 type Namespace struct{ KeyRule, Mode string }
 
-// former returns the newest former route of a name; nil for none.
+// former returns the newest route with that name in an older set; nil for none.
 func (h *History) former(name string) *rules.Route {
 	for _, set := range h.Former {
 		if r := set.Route(name); r != nil {
@@ -77,7 +77,7 @@ func (h *History) former(name string) *rules.Route {
 	return nil
 }
 
-// wasInput reports whether a former set read a topic.
+// wasInput reports whether an older set read a topic.
 func (h *History) wasInput(topic string) bool {
 	for _, set := range h.Former {
 		if inputsOf(set)[topic] {

@@ -11,9 +11,9 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Compare returns what a new set changes for an app with an old one, in the order of the new
-// file and then of what is missing in it. forget has the namespaces whose stored keys an
-// operator gives up.
+// Compare returns the changes from the route set before to the set after, in the order of the routes in
+// after, and then the routes that are missing there. forget has the namespaces whose stored keys an operator
+// gives up.
 func Compare(before, after *rules.Routes, h History, forget []string) []Change {
 	c := &comparison{
 		before: before, after: after, history: h, forget: forget, pairs: map[*rules.Route]*rules.Route{},
@@ -37,11 +37,12 @@ func Compare(before, after *rules.Routes, h History, forget []string) []Change {
 	return c.changes
 }
 
+// comparison is one run of Compare: the two sets, and the changes found so far.
 type comparison struct {
 	before, after             *rules.Routes
 	history                   History
 	forget                    []string
-	pairs                     map[*rules.Route]*rules.Route // by the new route: the old one
+	pairs                     map[*rules.Route]*rules.Route // from a route of after to the same route in before
 	inputsBefore, inputsAfter map[string]bool
 	changes                   []Change
 }
@@ -50,8 +51,8 @@ func (c *comparison) add(kind Kind, route, field, why string, steps []string, wh
 	c.changes = append(c.changes, Change{Kind: kind, Route: route, Field: field, What: fmt.Sprintf(what, args...), Why: why, Steps: steps})
 }
 
-// pair finds the old route of each new one: that of its name, or else a removed one with its
-// namespace and topics, which was renamed.
+// pair finds the old route of each new route: the one with the same name, or else a removed route with the
+// same namespace, topics and match, which an operator has renamed.
 func (c *comparison) pair() {
 	for _, r := range c.after.Routes {
 		if old := c.before.Route(r.Name); old != nil {
@@ -71,7 +72,7 @@ func (c *comparison) pair() {
 	}
 }
 
-// partner returns the new route of an old one; nil for one that was removed.
+// partner returns the new route of an old route; nil if the old route was removed.
 func (c *comparison) partner(old *rules.Route) *rules.Route {
 	for r, other := range c.pairs {
 		if other == old {
@@ -81,7 +82,7 @@ func (c *comparison) partner(old *rules.Route) *rules.Route {
 	return nil
 }
 
-// changed compares a route with what it was.
+// changed adds the changes of a route that both sets have.
 func (c *comparison) changed(old, r *rules.Route) {
 	if old.Name != r.Name {
 		c.add(Harmless, r.Name, "name", "", nil, "renamed from %s, with namespace %s", old.Name, r.Namespace)
@@ -102,7 +103,7 @@ func (c *comparison) changed(old, r *rules.Route) {
 			nil, "key %s -> %s", keyText(old), keyText(r))
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
-	case old.AdjacentStep() != r.AdjacentStep(): // which is no part of the key rule
+	case old.AdjacentStep() != r.AdjacentStep(): // adjacent_buckets is no part of the key rule
 		c.add(Refused, r.Name, "key", whyAdjacent, stepsAdjacent, "adjacent_buckets %v -> %v", old.AdjacentStep() > 0, r.AdjacentStep() > 0)
 	}
 	if old.Off != r.Off {
@@ -145,7 +146,7 @@ func (c *comparison) changed(old, r *rules.Route) {
 	}
 }
 
-// keyText returns the key rule of a route without what the namespace is.
+// keyText returns the key rule of a route without the namespace, secret and tenant before it.
 func keyText(r *rules.Route) string {
 	_, key, _ := strings.Cut(r.KeyRule(), " key=")
 	return key
@@ -153,8 +154,8 @@ func keyText(r *rules.Route) string {
 
 func tenantText(r *rules.Route) string { return cmp.Or(r.TenantRule(), "none") }
 
-// tenants compares the tenant of records that name none. Where the place of the tenant has
-// changed, that is refused already.
+// tenants compares the tenant that records get which name none. A change of the place of the tenant is
+// already refused in changed.
 func (c *comparison) tenants(old, r *rules.Route) {
 	if old.TenantRule() != r.TenantRule() || old.Tenant == nil || old.Tenant.Default == r.Tenant.Default {
 		return
@@ -167,7 +168,7 @@ func (c *comparison) tenants(old, r *rules.Route) {
 	c.add(Confirm, r.Name, "tenant", "copies of stored events that name no tenant are emitted again", nil, "tenant of records that name none: %s -> %s", a, cmp.Or(b, "none, they are invalid"))
 }
 
-// windows compares what bounds duplicates in time.
+// windows compares window, grace and skew.
 func (c *comparison) windows(old, r *rules.Route) {
 	for _, x := range []struct {
 		field string
@@ -196,7 +197,7 @@ func Short(d time.Duration) string {
 	return text
 }
 
-// added is about a route that the old set has not.
+// added adds the changes for a route that the old set does not have.
 func (c *comparison) added(r *rules.Route) {
 	kind, why := Harmless, ""
 	for _, topic := range inputs(r) {
@@ -224,8 +225,8 @@ func inputs(r *rules.Route) []string {
 	return r.Topics
 }
 
-// reused is about the name of a route that an older set had: records of that route may come
-// yet, from a front that was away.
+// reused adds the changes for a name that a route of an older set had. Records of that former route may still
+// come, from a front that was away.
 func (c *comparison) reused(r *rules.Route) {
 	old := c.history.former(r.Name)
 	if old == nil {
@@ -240,8 +241,8 @@ func (c *comparison) reused(r *rules.Route) {
 	}
 }
 
-// returns is about a namespace that the route has not in the set in force, and rows were
-// stored in: by a former route, or by another one.
+// returns adds the changes for a namespace that is new for the route, but in which the app has stored rows
+// before, for a former route or for another route.
 func (c *comparison) returns(r *rules.Route) {
 	pin, ok := c.history.Namespaces[r.Namespace]
 	if !ok {
@@ -257,7 +258,8 @@ func (c *comparison) returns(r *rules.Route) {
 	}
 }
 
-// lastStep returns the step of adjacent buckets of the newest route that had the namespace of a route; its own for none.
+// lastStep returns the step of adjacent buckets of the newest route that had the namespace of r; r's own step
+// if no route had.
 func (c *comparison) lastStep(r *rules.Route) int64 {
 	for _, set := range append([]*rules.Routes{c.before}, c.history.Former...) {
 		for _, old := range set.Routes {
@@ -269,7 +271,7 @@ func (c *comparison) lastStep(r *rules.Route) int64 {
 	return r.AdjacentStep()
 }
 
-// newTopic is about a topic that a route takes in addition.
+// newTopic adds the change for a topic that a route takes in addition.
 func (c *comparison) newTopic(r *rules.Route, topic string) {
 	switch {
 	case c.inputsBefore[topic]:
@@ -281,7 +283,7 @@ func (c *comparison) newTopic(r *rules.Route, topic string) {
 	}
 }
 
-// lostTopic is about a topic that a route no longer takes.
+// lostTopic adds the change for a topic that a route no longer takes.
 func (c *comparison) lostTopic(name, topic string) {
 	why := "its records go to other routes, and their keys with them"
 	if !c.inputsAfter[topic] {
@@ -290,7 +292,7 @@ func (c *comparison) lostTopic(name, topic string) {
 	c.add(Confirm, name, "topics", why, nil, "topic %s removed", topic)
 }
 
-// removed is about a route that the new set has not.
+// removed adds the change for a route that the new set does not have.
 func (c *comparison) removed(old *rules.Route) {
 	why := "records that are routed already are still processed; what is unread of its topics stays unread"
 	if old.Prepartitioned {
@@ -302,8 +304,8 @@ func (c *comparison) removed(old *rules.Route) {
 	c.add(Confirm, old.Name, "", why, nil, "removed")
 }
 
-// vanished is about namespaces that the new set has not although it reads their topics: the
-// copies of stored events would pass.
+// vanished adds the changes for namespaces that the new set does not have although it still reads their
+// topics: the app would emit the copies of events whose keys are stored there.
 func (c *comparison) vanished() {
 	var done []string
 	for _, old := range c.before.Routes {
@@ -324,10 +326,10 @@ func (c *comparison) vanished() {
 	}
 }
 
-// reordered is about the order of the routes of a topic, of which the first that matches takes
-// a record.
+// reordered adds the changes of the order of routes that share a topic, because the first route that matches
+// takes a record.
 func (c *comparison) reordered() {
-	var earlier []*rules.Route // that have a pair
+	var earlier []*rules.Route // the routes before r that the old set has, too
 	for _, r := range c.after.Routes {
 		old := c.pairs[r]
 		if old == nil {

@@ -1,5 +1,5 @@
-// Package routesets compares two route sets: what changes for a running app, of which kind
-// each change is, and what does it if apply does not.
+// Package routesets compares two route sets: what changes for a running app, of which kind each change is,
+// and which other steps make a change that apply refuses.
 //
 // # What it owns
 //
@@ -7,11 +7,11 @@
 //
 // # May import
 //
-// dedup/rules. It computes, and does no input or output.
+// dedup/rules. The package computes, and does no input or output.
 //
 // # Invariants
 //
 //   - Every field of a route has a kind; a test compares the table with the schema.
-//   - A change after which stored keys would no longer be found is never harmless.
+//   - A change after which a task would no longer find stored keys is never harmless.
 //   - Compare of a set with itself is empty.
 package routesets

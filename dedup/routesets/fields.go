@@ -1,14 +1,15 @@
 package routesets
 
-// fieldKind is the kind of a change of a field, and why it has it.
+// fieldKind is the kind of every change of a field, why the change has that kind, and the steps that make the
+// change if apply refuses it.
 type fieldKind struct {
 	kind  Kind
 	why   string
 	steps []string
 }
 
-// fieldKinds has the fields whose texts are compared. The others have functions of their own:
-// see comparedApart.
+// fieldKinds has the fields whose texts in the two files are compared. Every other field has a function of
+// its own, see comparedApart.
 var fieldKinds = map[string]fieldKind{
 	"match":             {Confirm, "records that the route no longer takes go to other routes or to none, and their keys with them", nil},
 	"time":              {Confirm, "events get other times, so copies on both sides of the change may be further apart than the window", nil},
@@ -42,13 +43,14 @@ var fieldKinds = map[string]fieldKind{
 	"quota":             {Harmless, "", nil},
 }
 
-// comparedApart are the fields that identify a route, or whose values are compared.
+// comparedApart are the fields that identify a route, or whose values and not whose texts are compared.
 var comparedApart = []string{"name", "namespace", "topics", "enabled", "prepartitioned", "mode", "key", "tenant", "secret", "window", "grace", "skew", "shadow"}
 
-// whyAdjacent is why adjacent_buckets stays: without, the rows of a namespace are in packs, and with it one by one.
+// whyAdjacent is why adjacent_buckets cannot change. Without adjacent buckets the rows of a namespace are
+// stored in packs, with adjacent buckets one by one.
 const whyAdjacent = "the rows of its keys are stored in another form"
 
-// The steps that do what apply refuses.
+// The steps that make a change which apply refuses.
 var (
 	stepsKey = []string{
 		"try it out first: leave `key` as it was and write the new rule as `shadow: {sample: 100%, key: ...}`; apply that; oncebus shadow shows where it differs, and when it can be promoted",

@@ -6,8 +6,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// promotes is about a route that takes the key rule of its shadow. Its rows are those of the
-// shadow, so none is lost.
+// promotes adds the change of a route that takes over the key rule of its shadow. The shadow's rows become
+// the route's rows, so no row is lost.
 func (c *comparison) promotes(old, r *rules.Route) {
 	s := old.Shadow.Route
 	switch {
@@ -24,14 +24,15 @@ func (c *comparison) promotes(old, r *rules.Route) {
 	}
 }
 
-// isPromoted reports whether the namespace of a route gives way to that of its shadow.
+// isPromoted reports whether the namespace of a route is replaced by the namespace of its shadow.
 func (c *comparison) isPromoted(old *rules.Route) bool {
 	r := c.partner(old)
 	return r != nil && r.IsPromotionOf(old)
 }
 
-// shadows compares the shadows of a route. They are harmless: a shadow changes no verdict. One
-// with another rule has another namespace, and so none of the rows of the one before.
+// shadows compares the shadows of a route. Beginning and removing a shadow is harmless, because a shadow
+// changes no verdict. A shadow with another rule must have another namespace, so that it has no rows of the
+// shadow before.
 func (c *comparison) shadows(old, r *rules.Route) {
 	before, after := "", ""
 	if old.Shadow != nil {
@@ -52,8 +53,8 @@ func (c *comparison) shadows(old, r *rules.Route) {
 	}
 }
 
-// begins is about a shadow that the old set has not. Its namespace must be new: between two
-// lives of one shadow events were emitted that made no row in it.
+// begins adds the change for a shadow that the old set does not have. The shadow's namespace must be new:
+// while a shadow of that namespace was removed, the app emitted events that made no row in it.
 func (c *comparison) begins(r *rules.Route) {
 	s := r.Shadow
 	if _, used := c.history.Namespaces[s.Route.Namespace]; used {
@@ -67,5 +68,5 @@ func sameShadow(a, b *rules.Shadow) bool {
 	return a.Route.KeyRule() == b.Route.KeyRule() && a.Window == b.Window && a.Grace == b.Grace && a.Sample == b.Sample
 }
 
-// percent returns a share as in the routes file.
+// percent returns a share as it is written in the routes file.
 func percent(share float64) string { return strconv.FormatFloat(share*100, 'g', 6, 64) + "%" }

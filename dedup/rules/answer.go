@@ -12,20 +12,19 @@ import (
 	"oncebus/dedup"
 )
 
-// DefaultAnswerTimeout is the longest wait for an outcome, unless the file has another one.
+// DefaultAnswerTimeout is the longest wait for an outcome, unless the file sets another.
 const DefaultAnswerTimeout = 30 * time.Second
 
-// RequestsSuffix follows the path of a route with answer: outcome in the path of an
-// operation, whose rest names the operation.
+// RequestsSuffix follows the path of a route with answer: outcome, in the path of an operation. The rest of
+// that path names the operation.
 const RequestsSuffix = "/requests/"
 
-// Answer says how a sender gets the outcome of its operation, the first sender too.
+// Answer says how a sender gets the outcome of its operation. It applies to the first sender of a key, too.
 type Answer struct {
-	Timeout time.Duration // the longest wait, and the wait of a request that asks for none
+	Timeout time.Duration // the longest wait, and the wait for a request that names no wait of its own
 }
 
-// AnswerTimeout returns the longest wait for an outcome; 0 for a route whose first senders
-// do not wait.
+// AnswerTimeout returns the longest wait for an outcome; 0 for a route whose first senders do not wait.
 func (h *HTTP) AnswerTimeout() time.Duration {
 	if h.Answer == nil {
 		return 0
@@ -36,16 +35,15 @@ func (h *HTTP) AnswerTimeout() time.Duration {
 // LongestWait returns the longest time from a request to its response.
 func (h *HTTP) LongestWait() time.Duration { return max(h.Timeout, h.AnswerTimeout()) }
 
-// EventsSuffix follows the path of a route in the path of its outcomes as server-sent events.
+// EventsSuffix follows the path of a route, in the path of its outcomes as server-sent events.
 const EventsSuffix = "/events"
 
-// DefaultFollowers is how many connections may follow a path, unless the file has another
-// number.
+// DefaultFollowers is how many connections may follow a path, unless the file sets another number.
 const DefaultFollowers = 100
 
 // Events lets senders follow their outcomes as server-sent events.
 type Events struct {
-	MaxConnections int // of the path, to one process of the ingress
+	MaxConnections int // most connections to the path, for one process of the ingress
 }
 
 func (x *Events) equal(other *Events) bool {
@@ -58,7 +56,7 @@ var eventsFields = []fieldOf[Events]{
 	}},
 }
 
-// followersMax bounds max_connections: each has connections to the brokers.
+// followersMax is the highest max_connections: each follower has connections to the brokers.
 const followersMax = 10_000
 
 func (d *decoder) followers(n *yaml.Node, at string) *Events {
@@ -67,7 +65,7 @@ func (d *decoder) followers(n *yaml.Node, at string) *Events {
 	return x
 }
 
-// Idempotency makes requests keep to draft-ietf-httpapi-idempotency-key-header-07.
+// Idempotency makes the ingress keep to draft-ietf-httpapi-idempotency-key-header-07.
 type Idempotency struct {
 	Docs string // URL of the documentation that problems link to
 }
@@ -88,7 +86,7 @@ func (d *decoder) idempotency(n *yaml.Node, at string) *Idempotency {
 	return x
 }
 
-// docsMax bounds the URL of a documentation: it is part of a header.
+// docsMax is the longest URL of a documentation, in bytes: the ingress writes it into a header.
 const docsMax = 512
 
 // docs reads the URL of a documentation.
@@ -101,7 +99,7 @@ func (d *decoder) docs(n *yaml.Node, at string) string {
 	return text
 }
 
-// completeAnswer takes answer_timeout, whose place in the file may be before answer.
+// completeAnswer sets the timeout of Answer last, because the file may have answer_timeout before answer.
 func (d *decoder) completeAnswer(h *HTTP, at string, nodes map[string]*yaml.Node) {
 	n := nodes["answer_timeout"]
 	switch {
@@ -113,11 +111,11 @@ func (d *decoder) completeAnswer(h *HTTP, at string, nodes map[string]*yaml.Node
 	}
 }
 
-// answerSchemes are the schemes by which a sender without a body can show who it is.
+// answerSchemes are the schemes by which a sender can show who it is in a request without a body.
 var answerSchemes = []SignatureScheme{Token, Bearer, HMAC, StandardWebhooks}
 
-// validateAnswer refuses answer: outcome where no outcome can come, or where anybody could
-// read that of another sender.
+// validateAnswer refuses answer: outcome on a route that gets no outcomes, or where anybody could read the
+// outcome of another sender.
 func (d *decoder) validateAnswer(r *draft) {
 	h := r.HTTP
 	if h.Answer == nil {
@@ -135,9 +133,9 @@ func (d *decoder) validateAnswer(r *draft) {
 	}
 }
 
-// validateReaders refuses a signature by which a sender without a body cannot show who it is, and
-// several senders of one path that must not read from each other.
-// setting is what lets senders read outcomes.
+// validateReaders refuses a signature by which a sender cannot show who it is without a body, and a path with
+// several senders that must not read each other's outcomes. setting is the setting that lets senders read
+// outcomes.
 func (d *decoder) validateReaders(r *draft, setting string) {
 	field, _, _ := strings.Cut(setting, ":")
 	switch scheme := r.HTTP.Signature.Scheme; {
@@ -150,7 +148,7 @@ func (d *decoder) validateReaders(r *draft, setting string) {
 	}
 }
 
-// validateEvents refuses events where no outcome can come, or where anybody could read them.
+// validateEvents refuses events on a route that gets no outcomes, or where anybody could read them.
 func (d *decoder) validateEvents(r *draft) {
 	if r.HTTP.Events == nil {
 		return
@@ -163,8 +161,7 @@ func (d *decoder) validateEvents(r *draft) {
 	}
 }
 
-// validateIdempotency refuses idempotency_key where a case of the draft would get another
-// response.
+// validateIdempotency refuses idempotency_key on a route that would respond otherwise than the draft demands.
 func (d *decoder) validateIdempotency(r *draft) {
 	h := r.HTTP
 	if h.Idempotency == nil {
@@ -195,5 +192,5 @@ func (d *decoder) validateIdempotency(r *draft) {
 	}
 }
 
-// IdempotencyHeader is the record header of the request header Idempotency-Key.
+// IdempotencyHeader is the record header with the value of the request header Idempotency-Key.
 const IdempotencyHeader = "idempotency-key"

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// canonicalOptions make jsontext write RFC 8785. They disable its checks of names
-// and UTF-8, which payload.read has done.
+// canonicalOptions make jsontext write RFC 8785. They switch off its checks of names and UTF-8, because
+// payload.read has already made them.
 var canonicalOptions = []jsontext.Options{
 	jsontext.CanonicalizeRawInts(true),
 	jsontext.CanonicalizeRawFloats(true),
@@ -16,7 +16,7 @@ var canonicalOptions = []jsontext.Options{
 	jsontext.AllowInvalidUTF8(true),
 }
 
-// appendCanonical appends the canonical form of a checked JSON value. It returns a
+// appendCanonical appends the canonical form of a JSON value that payload.read has checked. It returns a
 // reason for a number that a float64 would change.
 func (d *Deriver) appendCanonical(dst, raw []byte) ([]byte, string) {
 	switch c := raw[0]; {
@@ -70,8 +70,7 @@ func appendUnquoted(dst, quoted []byte) []byte {
 	return dst
 }
 
-// The functions below read checked JSON only: they find the ends of values and
-// check no syntax.
+// The functions below find the ends of values. They check no syntax, so they may read checked JSON only.
 
 // skipString returns the index after the string that starts at i.
 func skipString(b []byte, i int) int {

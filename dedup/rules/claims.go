@@ -13,13 +13,12 @@ type Claims struct {
 	Outcomes string // topic to which executors produce outcomes
 	Replies  string // topic of the replies to every sender
 	Answers  string // topic of the answers to start and renew; "" for none
-	// Lease is how long a claim without an outcome prevents the dispatch of a
-	// duplicate, in broker time.
+	// Lease is how long a claim without an outcome prevents the dispatch of a duplicate, in broker time.
 	Lease time.Duration
 	// Group is the consumer group of the executor; "" if the route names none.
 	Group string
-	// Wait delays the reply to a duplicate until the outcome; without it the
-	// duplicate gets its reply at once.
+	// Wait delays the reply to a duplicate until the outcome is known. Without it, a duplicate gets its reply
+	// at once.
 	Wait bool
 	// MaxWaiting is how many duplicates of one event may wait.
 	MaxWaiting int
@@ -47,8 +46,8 @@ var requestFields = []fieldOf[RequestID]{
 // inProgressNames are the choices of while_in_progress.
 var inProgressNames = [...]string{"reject", "wait"}
 
-// resultLimitMax bounds result_limit. A claim is one record of the changelog, 1 MiB
-// by default: the longest result and dedup.WaitingMax requests fit.
+// resultLimitMax is the highest result_limit. A claim is one record of the changelog, by default of at most 1
+// MiB: the longest result and dedup.WaitingMax requests fit into it.
 const resultLimitMax = 512 << 10
 
 func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
@@ -107,8 +106,8 @@ func (d *decoder) validateClaim(r *draft) {
 	}
 }
 
-// sameClaims reports whether an outcome has the same effect in both routes. An
-// outcome has no route, only the namespace of its claim.
+// sameClaims reports whether an outcome has the same effect in both routes. An outcome names no route, only
+// the namespace of its claim.
 func (r *draft) sameClaims(other *draft) bool {
 	a, b := r.Claim, other.Claim
 	a.Request, b.Request = nil, nil
@@ -124,9 +123,8 @@ func (r *Route) ClaimRule() dedup.ClaimRule {
 	return rule
 }
 
-// request returns the sender's request id: a header, a string, or a number as
-// written. It returns "" for any other value, and for an id over
-// dedup.RequestBytesMax.
+// request returns the sender's request id: a header, a string, or a number as it is written. It returns ""
+// for any other value and for an id longer than dedup.RequestBytesMax.
 func (d *Deriver) request(x *RequestID) string {
 	var id []byte
 	if x.Header != "" {

@@ -10,8 +10,8 @@ import (
 	"oncebus/dedup"
 )
 
-// appendNetstring appends "<length>:<bytes>,". A sequence of them can be decoded,
-// so two different lists of parts have different bytes.
+// appendNetstring appends "<length>:<bytes>,". A sequence of netstrings can be decoded, so two different
+// lists of parts never have the same bytes.
 func appendNetstring(dst, part []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(len(part)), 10)
 	dst = append(dst, ':')
@@ -19,9 +19,8 @@ func appendNetstring(dst, part []byte) []byte {
 	return append(dst, ',')
 }
 
-// keyKind names the material of a dedup key. It gives an id and a hash of content
-// with the same bytes different digests. The names are part of the state digest
-// and never change.
+// keyKind names what a dedup key is made of. It is part of the state digest, so that an id and a hash of
+// content with the same bytes have different digests. The names never change.
 type keyKind string
 
 const (
@@ -31,8 +30,8 @@ const (
 	kindOrder     keyKind = "order"
 )
 
-// hasher hashes for one goroutine. It keeps its hashes, because sha256.Sum256 makes one for
-// each call, which takes 11 % more time.
+// hasher hashes for one goroutine. It reuses its hashes, because sha256.Sum256 makes a new one for each call,
+// which takes 11 % more time.
 type hasher struct {
 	plain hash.Hash
 	mac   hash.Hash // nil without a secret
@@ -59,17 +58,17 @@ func (h *hasher) key(secret bool, b []byte) [32]byte {
 	return [32]byte(h.sum)
 }
 
-// stateMask returns the start of the SHA-256 of namespace and kind as netstrings.
+// stateMask returns the first 16 bytes of the SHA-256 of namespace and kind, each as a netstring.
 func stateMask(namespace string, kind keyKind) dedup.Digest {
 	scope := appendNetstring(nil, []byte(namespace))
 	sum := sha256.Sum256(appendNetstring(scope, []byte(kind)))
 	return dedup.Digest(sum[:])
 }
 
-// digest returns the state key of a dedup key of the source: the start of the key, by
-// exclusive or with the mask of namespace and kind. A hash of all three would take as long
-// as the key itself. It would be needed if senders chose their namespace: who chooses that
-// and the id can meet a given digest by a birthday search, of 2^64 steps.
+// digest returns the state digest of a dedup key of the source: the start of the key, combined by exclusive
+// or with the mask of namespace and kind. A hash of all three would take as long as the key itself. That hash
+// would only be needed if senders chose their namespace: whoever chooses both namespace and id can meet a
+// given digest by a birthday search of 2^64 steps.
 func (s *Source) digest(key *[32]byte) (d dedup.Digest) {
 	subtle.XORBytes(d[:], key[:], s.mask[:])
 	return d

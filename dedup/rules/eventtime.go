@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// EventTime names the payload field with the event time. GoesOn lets stream time go on without
-// events, as that of the record's timestamp does; else it waits for the next event.
+// EventTime names the payload field with the event time. With GoesOn, stream time goes on without events, as
+// it does by the timestamps of records; else it waits for the next event.
 type EventTime struct {
 	Field  Field
 	Format TimeFormat
@@ -47,8 +47,8 @@ func (d *decoder) timeFormat(n *yaml.Node, at string) TimeFormat {
 	return TimeFormat(max(0, d.choice(n, at, timeFormatNames[:]...)))
 }
 
-// eventTime sets t to the route's time field. Without one, it checks the record's
-// timestamp in t.
+// eventTime sets t to the time in the route's time field. Without such a field, t is the record's timestamp,
+// which eventTime checks.
 func (d *Deriver) eventTime(r *Route, t *int64) status {
 	if r.Time == nil {
 		if *t < 0 {
@@ -62,7 +62,7 @@ func (d *Deriver) eventTime(r *Route, t *int64) status {
 	case found:
 	case bad:
 		return bad
-	case none: // unlike a key, the time has no fallback
+	case none: // a time has no further source, as a key may have
 		last := d.skipped[len(d.skipped)-1]
 		return d.fail("time "+last.part, last.cause)
 	}
@@ -73,9 +73,9 @@ func (d *Deriver) eventTime(r *Route, t *int64) status {
 	return found
 }
 
-// parseRFC3339 returns the Unix milliseconds of a time, rounded down. It takes what RFC 3339, section
-// 5.6, allows: t and z in either case, a fraction after a point, an offset below a day, and the
-// second 60 at the end of a day in UTC, which is the first of the next one in Unix time.
+// parseRFC3339 returns a time in Unix milliseconds, rounded down. It accepts what RFC 3339, section 5.6,
+// allows: t and z in either case, a fraction after a point, an offset of less than a day, and the second 60
+// at the end of a UTC day. In Unix time that second is the first of the next day.
 func parseRFC3339(text []byte) (ms int64, ok bool) {
 	const form = "0000-00-00t00:00:00"
 	if len(text) <= len(form) {
@@ -108,7 +108,7 @@ func parseRFC3339(text []byte) (ms int64, ok bool) {
 	return seconds*1000 + fraction, true
 }
 
-// parseMillis reads the fraction of a second, in whole milliseconds, and returns what is behind it.
+// parseMillis reads the fraction of a second in whole milliseconds, and returns the text behind it.
 func parseMillis(text []byte) (ms int64, rest []byte, ok bool) {
 	if len(text) == 0 || text[0] != '.' {
 		return 0, text, true

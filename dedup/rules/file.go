@@ -13,12 +13,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// routesBytesMax bounds the routes file.
+// routesBytesMax is the longest routes file.
 const routesBytesMax = 1 << 20
 
-// ParseRoutes decodes and validates a whole routes file; name is the file's name
-// in errors. The error joins every Mistake, in the file's order. Unknown and repeated
-// keys are mistakes.
+// ParseRoutes decodes and validates a whole routes file; name is the file's name in errors. The error joins
+// every Mistake, in the file's order. Unknown and repeated fields are mistakes.
 func ParseRoutes(name string, data []byte) (*Routes, error) {
 	d := &decoder{file: name, data: data}
 	root := d.load(data)
@@ -55,17 +54,17 @@ var fileFields = []fieldOf[routesFile]{
 	}},
 }
 
-// draft is a route being read, with its nodes in the file for messages.
+// draft is a route while the decoder reads it, with the nodes of the file for the places of mistakes.
 type draft struct {
 	Route
 	at    string                // "routes[0]"
 	node  *yaml.Node            // the route
-	nodes map[string]*yaml.Node // its fields' values
-	// matched has the texts of its match; nil until one is looked up.
+	nodes map[string]*yaml.Node // the values of the route's fields
+	// matched has the texts of the route's match; nil until draft.takes looks up a text.
 	matched map[string]bool
 }
 
-// decoder collects the mistakes of one file, and the warnings.
+// decoder reads one file and collects its mistakes and warnings.
 type decoder struct {
 	file     string
 	data     []byte
@@ -73,12 +72,12 @@ type decoder struct {
 	warnings []warning
 }
 
-// fail adds a mistake at a node. at is the path of the field, "" for the file.
+// fail adds a mistake at a node. at is the path of the field, such as routes[0].window; "" for the file.
 func (d *decoder) fail(n *yaml.Node, at, format string, args ...any) {
 	d.failPlace(n.Line, n.Column, at, format, args...)
 }
 
-// failPlace adds a mistake at a place of the file, which begins with line 1 and column 1.
+// failPlace adds a mistake at a place in the file. Lines and columns begin with 1.
 func (d *decoder) failPlace(line, column int, at, format string, args ...any) {
 	d.mistakes = append(d.mistakes, &Mistake{File: d.file, Line: max(line, 1), Column: max(column, 1), Field: at, Problem: fmt.Sprintf(format, args...)})
 }
@@ -129,8 +128,7 @@ func (d *decoder) failSyntax(err error) {
 	d.failPlace(load.Mark.Line, load.Mark.Column, "", "not valid YAML: %s", message)
 }
 
-// refuseAliases refuses anchors and aliases, because a few lines of them can expand
-// to gigabytes.
+// refuseAliases refuses anchors and aliases, because a few lines with them can expand to gigabytes.
 func (d *decoder) refuseAliases(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -143,15 +141,14 @@ func (d *decoder) refuseAliases(n *yaml.Node) {
 	}
 }
 
-// fieldOf is one field of an object in the file: its name and its reader. Tables
-// of them define the file's format. A test compares the JSON Schema with them.
+// fieldOf is one field of an object in the file: its name and its reader. Tables of fieldOf define the file's
+// format. A test compares the JSON Schema with these tables.
 type fieldOf[T any] struct {
 	name string
 	read func(d *decoder, t *T, n *yaml.Node, at string)
 }
 
-// decodeObject reads a mapping into t and returns the nodes of its values by
-// name.
+// decodeObject reads a mapping into t and returns the nodes of its values by name; nil if n is no mapping.
 func decodeObject[T any](d *decoder, n *yaml.Node, at string, t *T, fields []fieldOf[T]) map[string]*yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, at, "want fields (%s), found %s", fieldNames(fields), describe(n))
@@ -179,7 +176,7 @@ func decodeObject[T any](d *decoder, n *yaml.Node, at string, t *T, fields []fie
 	return nodes
 }
 
-// unknownField reports a field that does not exist, with the one that is meant.
+// unknownField reports a field that does not exist, with the field that is probably meant.
 func (d *decoder) unknownField(key *yaml.Node, at string, known []string) {
 	if name := Nearest(key.Value, known); name != "" {
 		d.fail(key, at, "unknown field %q; did you mean %s?", key.Value, name)
@@ -196,6 +193,7 @@ func fieldNames[T any](fields []fieldOf[T]) string {
 	return strings.Join(names, ", ")
 }
 
+// join returns the path of a field within the object at at.
 func join(at, name string) string {
 	if at == "" {
 		return name
@@ -218,8 +216,8 @@ func describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// text reads a string that is not empty. Numbers and booleans must be quoted,
-// because YAML versions disagree about 0x10 and 1_000.
+// text reads a string that is not empty. Numbers and booleans must be quoted, because YAML versions disagree
+// about values such as 0x10 and 1_000.
 func (d *decoder) text(n *yaml.Node, at string) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
@@ -245,7 +243,7 @@ func (d *decoder) boolean(n *yaml.Node, at string) (value, ok bool) {
 	return false, false
 }
 
-// durationMax bounds every duration of the file.
+// durationMax is the longest duration in the file.
 const durationMax = 10 * 365 * 24 * time.Hour
 
 // duration reads a Go duration of whole milliseconds, from least to durationMax.
@@ -276,7 +274,7 @@ func (d *decoder) integer(n *yaml.Node, at string, least, most int) int {
 	return v
 }
 
-// choice reads one of the names and returns its index.
+// choice reads one of the names and returns its index; -1 after a mistake.
 func (d *decoder) choice(n *yaml.Node, at string, names ...string) int {
 	i := slices.Index(names, n.Value)
 	if n.Kind != yaml.ScalarNode || i < 0 {

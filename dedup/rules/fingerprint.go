@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A Detail is one part of a fingerprint: the value of the first of its fields that is
-// present, neither null nor an empty string.
+// A Detail is one part of a fingerprint: the value of the first of its fields that is present, that is
+// neither null nor an empty string.
 type Detail struct {
 	Fields []Field
 }
@@ -37,11 +37,11 @@ func (x *Detail) Describe() string {
 	return strings.Join(paths, ", else ")
 }
 
-// fingerprintDraft is a fingerprint being read.
+// fingerprintDraft is a fingerprint while the decoder reads it.
 type fingerprintDraft struct {
 	details   []Detail
 	normalise *yaml.Node
-	at        string // of normalise
+	at        string // place of normalise in the file
 }
 
 // fingerprintFields is the format of a fingerprint with normalisers.
@@ -100,8 +100,8 @@ func (d *decoder) details(n *yaml.Node, at string) (details []Detail) {
 	return details
 }
 
-// value returns the field that counts, and its raw JSON value; null without one. It
-// tells the fields of a list apart, because an id of one is not an id of another.
+// value returns the field that counts and its raw JSON value, or null if no field is present. It also returns
+// the field's index, because the same id in two fields of the list is two different ids.
 func (x *Detail) value(d *Deriver) (f *Field, at int, raw []byte) {
 	for i := range x.Fields {
 		f, raw = &x.Fields[i], x.Fields[i].slotIn(d)
@@ -112,8 +112,7 @@ func (x *Detail) value(d *Deriver) (f *Field, at int, raw []byte) {
 	return f, 0, jsonNull
 }
 
-// deriveDetails sets the fingerprint and the request id, which only some routes
-// have.
+// deriveDetails sets the fingerprint and the request id, on the routes that have them.
 func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 	if r.Fingerprint != nil {
 		if st := d.fingerprint(r); st != found {
@@ -128,8 +127,8 @@ func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 	return found
 }
 
-// ruleOf returns the lowest byte of a fingerprint, 1 to 255. It identifies the list
-// of details, so that a changed list does not turn duplicates into collisions.
+// ruleOf returns the lowest byte of a route's fingerprints, 1 to 255. It identifies the list of details, so
+// that a changed list does not turn duplicates into collisions.
 func ruleOf(r *Route) uint8 {
 	rule := "secret=" + strconv.FormatBool(r.Secret)
 	for i := range r.Fingerprint {
@@ -138,8 +137,8 @@ func ruleOf(r *Route) uint8 {
 	return uint8(crc32.ChecksumIEEE([]byte(rule))%255) + 1
 }
 
-// fingerprint appends the canonical JSON of the details, normalised, to d.details, and null
-// for an absent one.
+// fingerprint appends to d.details the details of the record, normalised and as canonical JSON, with null for
+// an absent detail.
 func (d *Deriver) fingerprint(r *Route) status {
 	if !d.readPayload() {
 		return bad

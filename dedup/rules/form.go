@@ -22,7 +22,7 @@ const (
 	multipartForm  = "multipart/form-data"
 )
 
-// formPartsMax bounds the parts of a multipart form.
+// formPartsMax is the most parts of a multipart form.
 const formPartsMax = 1000
 
 // formOf returns the media type of a form and the boundary of its parts; "" if the record
@@ -39,10 +39,9 @@ func (d *Deriver) formOf() (kind, boundary string) {
 	return kind, parameters["boundary"]
 }
 
-// readForm makes the payload of a record that is a form the JSON of its fields. The record
-// itself stays as it is. Signatures do not cover the media type, so the body alone decides
-// between JSON and the two kinds of forms: else a captured request with another media type
-// would have another key.
+// readForm makes the JSON of a form's fields the payload of the record, if the record is a form. The record
+// itself stays as it is. Signatures do not cover the media type, so the body alone decides between JSON and
+// the two kinds of forms: otherwise a captured request with another media type would have another key.
 func (d *Deriver) readForm() {
 	kind, boundary := d.formOf()
 	if kind == "" || looksLikeJSON(d.in.Value) {
@@ -59,8 +58,8 @@ func (d *Deriver) readForm() {
 	d.json = d.form
 }
 
-// looksLikeJSON reports whether a body begins as a JSON object or list. No sender writes a
-// form like that: browsers encode brackets, and a multipart form begins with its boundary.
+// looksLikeJSON reports whether a body begins as a JSON object or list. No sender writes a form that begins
+// so: browsers encode brackets, and a multipart form begins with its boundary.
 func looksLikeJSON(body []byte) bool {
 	text := bytes.TrimLeft(body, " \t\r\n")
 	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
@@ -80,7 +79,7 @@ func parseForm(body []byte, kind, boundary string) (formFields, error) {
 	if kind == multipartForm {
 		return fields, fields.readParts(body, boundary)
 	}
-	if bytes.HasPrefix(body, []byte("--")) { // else one body would have two readings
+	if bytes.HasPrefix(body, []byte("--")) { // otherwise one body could be read in two ways
 		return nil, errors.New("it begins with the boundary of a multipart form")
 	}
 	// A semicolon is part of a value, as in browsers; ParseQuery refuses it.
@@ -103,8 +102,8 @@ func (f formFields) readParts(body []byte, boundary string) error {
 	case boundary == "":
 		return errors.New("its content-type has no boundary")
 	case !begins || !bytes.HasPrefix(rest, []byte("\r\n")) && !bytes.HasPrefix(rest, []byte("\n")) && !bytes.HasPrefix(rest, []byte("--")):
-		return errors.New("it does not begin with the boundary of its content-type") // another boundary would give it another reading
-	case !bytes.Contains(body, []byte("--"+boundary+"--")): // else the reader takes what there is for all of it
+		return errors.New("it does not begin with the boundary of its content-type") // with another boundary the body would be read in another way
+	case !bytes.Contains(body, []byte("--"+boundary+"--")): // otherwise the reader would take a cut body for a whole one
 		return errors.New("it has no end")
 	}
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
@@ -116,7 +115,7 @@ func (f formFields) readParts(body []byte, boundary string) error {
 		if err != nil {
 			return errors.New("its parts cannot be read")
 		}
-		content, err := io.ReadAll(part) // a part of body
+		content, err := io.ReadAll(part) // at most as long as body
 		switch {
 		case err != nil:
 			return errors.New("a part ends early")
@@ -133,7 +132,7 @@ func (f formFields) readParts(body []byte, boundary string) error {
 	}
 }
 
-// fileValue describes a file: a path reads its name, type, size and digest.
+// fileValue describes a file as a JSON object: a path can read its name, type, size and digest.
 func fileValue(part *multipart.Part, content []byte) formValue {
 	sum := sha256.Sum256(content)
 	b := []byte(`{"bytes":` + strconv.Itoa(len(content)) + `,"content_type":`)
@@ -143,8 +142,8 @@ func fileValue(part *multipart.Part, content []byte) formValue {
 	return formValue{text: string(b), file: true}
 }
 
-// appendJSON appends a form as an object: a field that came once is a string, one that came
-// several times a list of them, in the order of the form.
+// appendJSON appends a form as an object. A field that came once is a string; a field that came several times
+// is a list of strings, in the order of the form.
 func (f formFields) appendJSON(dst []byte) ([]byte, error) {
 	names := make([]string, 0, len(f))
 	for name := range f {

@@ -15,10 +15,10 @@ import (
 // RecordFormat is how the values of records are encoded.
 type RecordFormat struct {
 	Format formats.Format
-	// SchemaFile is the file with the schema of values that name none; "" if each names its
-	// own, of a registry.
+	// SchemaFile is the file with the schema of values that name no schema; "" if each value names its schema
+	// in a registry.
 	SchemaFile string
-	// Message is the Protobuf message type in that file; "" for the first.
+	// Message is the Protobuf message type in SchemaFile; "" for the first type of the file.
 	Message string
 }
 
@@ -34,10 +34,10 @@ func (f RecordFormat) String() string {
 	return text
 }
 
-// FromRegistry reports whether each record names its schema, which is in a registry.
+// FromRegistry reports whether each record names its schema in a registry.
 func (f RecordFormat) FromRegistry() bool { return f.Format.NeedsSchema() && f.SchemaFile == "" }
 
-// FormatOf returns the format of the records of one of the route's topics.
+// FormatOf returns the format of the records of a topic of the route.
 func (r *Route) FormatOf(topic string) RecordFormat {
 	if f, ok := r.formats[topic]; ok {
 		return f
@@ -56,23 +56,23 @@ func (rs *Routes) Formats() []RecordFormat {
 	return all
 }
 
-// Schemas returns the schema of a value: that of the format's file, or the one that the record
-// names. It does no I/O: until a schema is known it returns ErrSchemaPending, and the record has
-// to wait. Another error says for good why there is no such schema. Any number of goroutines may
-// call it.
+// Schemas returns the schema of a value: the schema of the format's file, or the one that the record names.
+// It does no I/O: while a schema is not known yet it returns ErrSchemaPending, and the caller has to keep the
+// record waiting. Any other error says why there never is such a schema. Any number of goroutines may call
+// it.
 type Schemas func(RecordFormat, formats.Reference) (*formats.Schema, error)
 
-// ErrSchemaPending is the error of a schema that was not read yet.
+// ErrSchemaPending is the error for a schema that was not read yet.
 var ErrSchemaPending = errors.New("its schema was not read yet")
 
-// Using makes the deriver read formats with these schemas, and returns it. Without any, a record
-// of a format with schemas has the finding SchemaPending.
+// Using makes the deriver read formats with these schemas, and returns the deriver. Without schemas, a record
+// of a format that needs a schema has the finding SchemaPending.
 func (d *Deriver) Using(schemas Schemas) *Deriver {
 	d.schemas = schemas
 	return d
 }
 
-// locate finds the schema of a value, and the value behind its prefix.
+// locate finds the schema of a value, and the part of the value behind the schema's prefix.
 func (d *Deriver) locate() (l formats.Located, schema *formats.Schema, err error) {
 	f := d.plan.format
 	switch {
@@ -98,8 +98,8 @@ func (d *Deriver) locate() (l formats.Located, schema *formats.Schema, err error
 	return of, schema, nil
 }
 
-// asJSON sets d.json to the value as JSON text. It returns false, with the cause in d.broken or
-// the schema in d.pending, if that cannot be done.
+// asJSON sets d.json to the value as JSON text. It returns false if that is not possible: then d.broken has
+// the cause, or d.pending the schema that is missing.
 func (d *Deriver) asJSON() bool {
 	located, schema, err := d.locate()
 	if err == nil && d.plan.format.Format == formats.JSONSchema {
@@ -120,7 +120,7 @@ func (d *Deriver) asJSON() bool {
 	return false
 }
 
-// formatFields is the format of a format that is an object.
+// formatFields is the format of the field format where it is an object.
 var formatFields = []fieldOf[RecordFormat]{
 	{"type", func(d *decoder, f *RecordFormat, n *yaml.Node, at string) { f.Format = d.formatName(n, at) }},
 	{"schema", func(d *decoder, f *RecordFormat, n *yaml.Node, at string) { f.SchemaFile, _ = d.text(n, at) }},
@@ -131,7 +131,7 @@ func (d *decoder) formatName(n *yaml.Node, at string) formats.Format {
 	return formats.Format(max(0, d.choice(n, at, formats.Names()...)))
 }
 
-// recordFormat reads a name, or an object with the file of the schema.
+// recordFormat reads a name of a format, or an object with the format and its schema file.
 func (d *decoder) recordFormat(n *yaml.Node, at string) (f RecordFormat) {
 	if n.Kind != yaml.MappingNode {
 		f.Format = d.formatName(n, at)
@@ -148,7 +148,7 @@ func (d *decoder) recordFormat(n *yaml.Node, at string) (f RecordFormat) {
 	return f
 }
 
-// formatsByTopic reads an object that has formats for some of the topics.
+// formatsByTopic reads an object with the formats of some topics.
 func (d *decoder) formatsByTopic(n *yaml.Node, at string) map[string]RecordFormat {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, at, "want a format for each topic, such as {orders.avro: avro}, found %s", describe(n))
@@ -165,8 +165,8 @@ func (d *decoder) formatsByTopic(n *yaml.Node, at string) map[string]RecordForma
 	return byTopic
 }
 
-// validateFormats refuses formats of topics that the route does not read, and other formats
-// than JSON for HTTP, where a request has no schema of a registry.
+// validateFormats refuses formats of topics that the route does not read, and formats other than JSON for
+// HTTP: a request does not name a schema in a registry.
 func (d *decoder) validateFormats(r *draft) {
 	for _, topic := range slices.Sorted(maps.Keys(r.formats)) {
 		if !slices.Contains(r.Topics, topic) {

@@ -6,11 +6,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Handshake is a provider's question whether the endpoint is the right one. The ingress
-// answers it; it is no event.
+// Handshake is a request by which a provider checks that the endpoint is the right one. The ingress answers
+// it; a handshake is no event.
 type Handshake struct {
 	Kind HandshakeKind
-	// VerifyToken names the secret that Meta sends back, after ONCEBUS_INGRESS_SECRET_.
+	// VerifyToken names the secret that Meta sends in its handshake: the name follows
+	// ONCEBUS_INGRESS_SECRET_.
 	VerifyToken string
 }
 
@@ -54,11 +55,11 @@ func (d *decoder) handshake(n *yaml.Node, at string) Handshake {
 	return h
 }
 
-// Decompress says how compressed bodies are read.
+// Decompress says how the ingress reads compressed bodies.
 type Decompress struct {
-	MaxBytes int // of a decompressed body; 0: compressed bodies are refused
-	// Decompressed reports whether the signature is over the decompressed body, else over
-	// the bytes that came.
+	MaxBytes int // longest decompressed body; 0: the ingress refuses compressed bodies
+	// Decompressed reports whether the signature is over the decompressed body; otherwise it is over the
+	// bytes as they came.
 	Decompressed bool
 }
 

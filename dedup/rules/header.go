@@ -7,12 +7,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// CarriedHeaders are the request headers that always become record headers. Their
-// values are unchanged, except that idempotency-key loses its quotes. The attributes
-// of CloudEvents (EventRequestPrefix) are carried too.
+// CarriedHeaders are the request headers that the ingress always writes as record headers. It leaves their
+// values unchanged, except that idempotency-key loses its quotes. It also carries the attributes of
+// CloudEvents (EventRequestPrefix).
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
-// credentialHeaders would write secrets into Kafka.
+// credentialHeaders are refused as record headers, because they would write secrets into Kafka.
 var credentialHeaders = []string{"authorization", "proxy-authorization", "cookie"}
 
 // carried reads the list of request headers that become record headers.
@@ -43,12 +43,12 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 		}
 		names = append(names, name)
 	})
-	slices.Sort(names) // their order has no meaning
+	slices.Sort(names) // the order of the list has no meaning
 	return names
 }
 
-// validateCarried refuses sources that no HTTP request has a value for: a header
-// that is not carried, and a record key.
+// validateCarried refuses sources for which no HTTP request has a value: a header that the ingress does not
+// carry, and a record key.
 func (d *decoder) validateCarried(r *draft) {
 	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey || s.readsPart(ofRecordKey) }
 	switch {
@@ -61,7 +61,7 @@ func (d *decoder) validateCarried(r *draft) {
 	keys := r.nodes["key"]
 	for i, s := range r.Keys {
 		at := keys
-		if len(keys.Content) == len(r.Keys) { // otherwise entries with mistakes were left out
+		if len(keys.Content) == len(r.Keys) { // otherwise d.sources left out entries with mistakes
 			at = keys.Content[i]
 		}
 		for _, name := range s.headers() {
@@ -76,7 +76,8 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 }
 
-// ReadsHeaders returns the record headers on which a decision about an event of the route depends, or a name that it shows.
+// ReadsHeaders returns the record headers on which a decision about an event of the route depends, or which
+// name its tenant, sender or request.
 func (r *Route) ReadsHeaders() (names []string) {
 	sources := r.Keys
 	if r.Shadow != nil {
@@ -100,8 +101,8 @@ func (r *Route) ReadsHeaders() (names []string) {
 	return names
 }
 
-// requireCarried requires a carried header in lower case, because record headers
-// are case-sensitive and the ingress writes lower case.
+// requireCarried requires a header that the ingress carries, in lower case: record headers are
+// case-sensitive, and the ingress writes lower case.
 func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 	name := strings.ToLower(header)
 	if attribute := eventAttribute(name, EventRequestPrefix); attribute != "" {
@@ -117,8 +118,8 @@ func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 	}
 }
 
-// ownHeaderPrefix begins the names of the headers that oncebus sets. The ingress
-// and the router remove incoming headers with such a name, so no route may read one.
+// ownHeaderPrefix begins the names of the headers that oncebus sets. The ingress and the router remove
+// incoming headers with such a name, so no route may read such a header.
 const ownHeaderPrefix = "oncebus-"
 
 func (d *decoder) refuseOwnHeader(n *yaml.Node, at, name string) {

@@ -6,8 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Headers says which oncebus headers a unique event of a plain route gets. All other records
-// have all three.
+// Headers says which oncebus headers a unique event of a plain route gets. Every other record has all three.
 type Headers struct{ Route, Key, Verdict bool }
 
 var headerNames = [...]string{"route", "key", "verdict"}

@@ -20,12 +20,12 @@ const (
 	DefaultMaxBody   = 1 << 20
 )
 
-// HTTP is the endpoint of a route.
+// HTTP is the endpoint of a route at the ingress.
 type HTTP struct {
 	Path     string   // clean, without a slash at its end
-	Provider string   // the preset that the route takes its other fields from; "" for none
+	Provider string   // the preset from which the route takes the fields that it leaves out; "" for none
 	Methods  []string // of POST, PUT and PATCH
-	Topic    string   // one of the route's inputs: gets the events
+	Topic    string   // the input topic of the route to which the ingress writes the events
 	// Headers are the request headers that become record headers in addition to
 	// CarriedHeaders, in lower case.
 	Headers []string
@@ -35,45 +35,43 @@ type HTTP struct {
 	// AllowedSources are the networks of the senders; nil: any.
 	AllowedSources []netip.Prefix
 	Decompress     Decompress
-	// Form makes records of the topic with the media type of a form readable by path: as a
-	// JSON object of its fields.
+	// Form: a record with the media type of a form is readable by path, as a JSON object of its fields.
 	Form bool
 	// Outcomes is the signature of the outcomes at Path + OutcomesSuffix; nil:
 	// there is no such path.
 	Outcomes *Signature
 
-	Verdict         bool          // the response has the verdict; else it only confirms the append to Kafka
-	Answer          *Answer       // the response has the outcome of the operation, and so Verdict holds; nil: only a duplicate may get it
+	Verdict         bool          // the response has the verdict; else it only confirms that the event is in Kafka
+	Answer          *Answer       // the response has the outcome of the operation (Verdict is then true); nil: only a duplicate may get the outcome
 	Events          *Events       // senders follow their outcomes at Path + EventsSuffix; nil: they cannot
-	Idempotency     *Idempotency  // requests keep to the draft of Idempotency-Key; nil: a lenient reading
+	Idempotency     *Idempotency  // the ingress keeps to the draft of Idempotency-Key; nil: it reads the header leniently
 	Timeout         time.Duration // time limit of a response
-	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
+	AcceptOnTimeout bool          // if the verdict does not come in time, the response is 202 and not 504
 	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
 	Keep            bool          // while Kafka is unavailable, events wait on the ingress' disk, and their senders get 202
 
 	MaxBody int // bytes
-	// MaxRequests is how many requests may be in flight, and as many with outcomes;
-	// 0: the ingress divides its own limit among the paths.
+	// MaxRequests is how many requests with events, and how many with outcomes, may be in flight; 0: the
+	// ingress divides its own limit among the paths.
 	MaxRequests int
-	Rate        Rate // of the route
-	SourceRate  Rate // of one client address
+	Rate        Rate // requests of the route
+	SourceRate  Rate // requests of one client address
 	RequireKey  bool // the ingress rejects a request without a key
 
-	// Responses are the responses in the file. The ingress has a default for every
-	// other verdict.
+	// Responses are the responses that the file sets. For every other verdict the ingress has a default.
 	Responses map[dedup.Verdict]Response
 
-	answerTimeout time.Duration // as in the file; 0: it has none
+	answerTimeout time.Duration // as in the file; 0: the file has none
 }
 
-// KeyHeader returns the one header from which HTTP requests get their key; "" if
-// the route has several, or another source.
+// KeyHeader returns the one header from which HTTP requests get their key; "" if the route reads several
+// headers, or anything else of a request.
 func (r *Route) KeyHeader() string {
 	name := ""
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		switch carried := kinds[s.kind].carried; {
-		case carried == partRecordKey: // no request has one
+		case carried == partRecordKey: // no request has a record key
 		case carried != partHeader || name != "":
 			return ""
 		default:
@@ -83,13 +81,13 @@ func (r *Route) KeyHeader() string {
 	return name
 }
 
-// OutcomesSuffix is the end of the path for a route's outcomes.
+// OutcomesSuffix follows the path of a route, in the path to which executors send outcomes.
 const OutcomesSuffix = "/outcomes"
 
 // Rate is a limit of requests; the zero value is no limit.
 type Rate struct {
 	PerSecond float64
-	Burst     int // requests at once after idle time
+	Burst     int // how many requests may come at once after an idle time
 }
 
 // Bounds of an http part's numbers.
@@ -311,7 +309,7 @@ const metaTokenParameter = "hub.verify_token"
 // ingressPaths are the paths that the ingress itself serves.
 var ingressPaths = []string{"/openapi.json", "/healthz", "/readyz"}
 
-// pathMistake returns the fault of a path; "" for none.
+// pathMistake returns what is wrong with a path; "" if nothing is.
 func pathMistake(p string) string {
 	const others = "/-._~!$&'()+,;=:@" // RFC 3986, section 3.3, without the star, which would look like a pattern
 	switch {
@@ -331,7 +329,7 @@ func pathMistake(p string) string {
 	return ""
 }
 
-// differs returns the fields that differ; routes of one path must have none.
+// differs returns the names of the fields in which two http parts differ. Routes of one path must have none.
 func (h *HTTP) differs(other *HTTP) []string {
 	var fields []string
 	for _, f := range []struct {

@@ -12,22 +12,20 @@ import (
 	"oncebus/dedup/formats"
 )
 
-// HeaderSource returns a record's headers. A name may occur more than once in
-// Kafka. The first occurrence counts, so that no program can change a key by
-// appending a header.
+// HeaderSource returns a record's headers. In Kafka a record may have several headers with one name. The
+// first counts, so that no program can change a key by appending a header.
 type HeaderSource interface {
 	Header(name string) (value []byte, ok bool)
 }
 
-// Input is a record for key derivation. Derive neither changes it nor keeps a
-// reference to it.
+// Input is a record from which Derive makes a key. Derive neither changes it nor keeps a reference to it.
 type Input struct {
 	Topic      string
 	Key, Value []byte
 	Headers    HeaderSource // nil: no headers
 	Timestamp  int64        // the record's, Unix milliseconds
-	// AsJSON reports that Value is JSON, whatever the format of the topic: an event that a
-	// person or a file of seeds has.
+	// AsJSON reports that Value is JSON whatever the topic's format is: the event of a person or of a file of
+	// seeds.
 	AsJSON bool
 }
 
@@ -37,11 +35,11 @@ type Finding uint8
 // Findings.
 const (
 	Keyed      Finding = iota // a source yields a key
-	KeyMissing                // no source yields: verdict MissingKey
+	KeyMissing                // no source yields a key: verdict MissingKey
 	Malformed                 // verdict Invalid
-	// SchemaPending is no verdict: the record's schema was not read from its registry yet, and
-	// the record must be derived again once it was. Derived.Schema names it, unless the
-	// topic's format has its file.
+	// SchemaPending is no verdict: the record's schema has not been read from its registry yet, and the
+	// caller must derive the record again once it has been. Derived.Schema names the schema, unless the
+	// topic's format has a schema file.
 	SchemaPending
 )
 
@@ -50,47 +48,45 @@ var findingNames = [...]string{"keyed", "missing_key", "malformed", "schema_pend
 // String returns the finding in lower case.
 func (f Finding) String() string { return findingNames[f] }
 
-// Derived is the key of one record. It has no reference to the record or the
+// Derived is the key of one record, with what belongs to it. It has no reference to the record or to the
 // deriver.
 type Derived struct {
-	// Route takes the record. If no route matches, it is the topic's first route,
-	// with Malformed and Unmatched. It is nil for a topic of no route.
+	// Route is the route that takes the record. If no route matches, it is the topic's first route, with
+	// Malformed and Unmatched. It is nil for a topic of no route.
 	Route     *Route
 	Unmatched bool
 	Finding   Finding
 	Key       [32]byte     // the dedup key
-	Hashed    Part         // of the value: Key is its SHA-256; zero if Key is of other bytes, or an HMAC
+	Hashed    Part         // the part of the value whose SHA-256 is Key; zero if Key is made of other bytes, or is an HMAC
 	Digest    dedup.Digest // the state key
-	// Routing is the input of the repartition hash: Digest, or for an order the
-	// digest without the bucket, so that adjacent buckets are in one task.
+	// Routing is the input of the repartition hash. It is Digest, except for an order: there it is the digest
+	// without the bucket, so that adjacent buckets are in one task.
 	Routing dedup.Digest
-	// Adjacent are the digests of the order in the buckets before and after, with
-	// HasAdjacent; see dedup.Event.Prior. Shift is the order's own timestamp minus
-	// Time, in ms.
+	// Adjacent are the digests that the order has in the buckets before and after, if HasAdjacent is set; see
+	// dedup.Event.Prior. Shift is the order's own timestamp minus Time, in ms.
 	Adjacent    [2]dedup.Digest
 	HasAdjacent bool
 	Shift       int64
-	// Fingerprint is a digest of the details that must agree between duplicates; 0
-	// where the route names none.
+	// Fingerprint is a digest of the details that must agree between duplicates; 0 if the route names none.
 	Fingerprint uint64
 	// Request is the sender's request id, in claim mode; "" for none.
 	Request string
 	// Tenant is the name of the record's tenant; "" where the route has none.
 	Tenant string
 	Time   int64             // event time, Unix milliseconds; the record's timestamp unless Keyed
-	Format RecordFormat      // of the record, with SchemaPending
-	Schema formats.Reference // likewise; unset if the format has its file
+	Format RecordFormat      // the record's format, with SchemaPending
+	Schema formats.Reference // the record's schema, with SchemaPending; unset if the format has a schema file
 	Source string            // the source that yielded the key, as in the file
-	Reason string            // unless Keyed: names field and cause
+	Reason string            // unless Keyed: the field and the cause
 }
 
 // Explanation shows a person how a key was derived.
 type Explanation struct {
-	Hashed  []byte   // the dedup key is its hash
+	Hashed  []byte   // the bytes whose hash is the dedup key
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
-	Skipped []string // causes why earlier sources yielded no key
-	// Compared are the values that the routes of the topic compare, if none takes the record.
+	Skipped []string // why each earlier source yielded no key
+	// Compared are the record's values that the routes of the topic compare, if no route takes the record.
 	Compared []string
 }
 
@@ -104,31 +100,31 @@ type Deriver struct {
 
 	form     []byte // the JSON of a form
 	buf      []byte // the bytes to hash, where they are not the record's own
-	scope    []byte // the same behind the name of the tenant
+	scope    []byte // buf, or the record's own bytes, behind the name of the tenant
 	routing  []byte // order: the bytes without the bucket
 	adjacent []byte // order: the bytes with another bucket
 	bucket   bucket // order
 	details  []byte // the bytes of the fingerprint
 	hashed   []byte // what was hashed
-	// text has the unescaped and normalised texts of this record, one after the
-	// other. Results alias it, so it only grows until the next record.
+	// text has the unescaped and normalised texts of this record, one after the other. Results alias it, so
+	// it only grows until the next record begins.
 	text       []byte
 	digits     []byte // scratch of parseDecimal
 	shortest   []byte // scratch of checkNumber
 	projector  projector
 	formats    formats.Decoder
-	transcoded []byte            // the record's value as JSON, if its format is another
-	schemas    Schemas           // nil without any
+	transcoded []byte            // the record's value as JSON, if the topic has another format
+	schemas    Schemas           // nil: there are no schemas
 	pending    formats.Reference // the record's schema, with isPending
-	isPending  bool              // its schema was not read yet
+	isPending  bool              // the record's schema was not read yet
 	tenant     []byte            // of the record; nil for none
 	names      map[string]string // of tenants, see nameOf
-	skipped    []fault           // of the sources that yielded no key so far
-	fault      fault             // makes the record malformed
+	skipped    []fault           // why the sources tried so far yielded no key
+	fault      fault             // why the record is malformed
 }
 
-// fault is a part of the record and the cause why it cannot be used. String joins
-// them late, because an absent field is common where a route has a second source.
+// fault is a part of the record and the cause why it cannot be used. Only String joins the two, because many
+// routes have a second source, for which an absent first field is common.
 type fault struct{ part, cause string }
 
 func (f fault) String() string { return strings.TrimSpace(f.part + ": " + f.cause) }
@@ -142,8 +138,8 @@ const (
 	bad          // the record is malformed; d.fault has the cause
 )
 
-// NewDeriver returns a deriver. Routes with secret: true use secret. It panics if
-// NeedsSecret and secret is empty, because anyone could compute those keys.
+// NewDeriver returns a deriver. Routes with secret: true hash with secret. NewDeriver panics if NeedsSecret
+// and secret is empty, because then anyone could compute the keys.
 func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 	if rs.NeedsSecret() && len(secret) == 0 {
 		panic("dedup: a route has secret: true, but there is no secret")
@@ -159,8 +155,8 @@ func (d *Deriver) Derive(in *Input) (out Derived) {
 	return out
 }
 
-// DeriveTo is Derive with a place for the result, whatever is in it: a Derived is as long as
-// three cache lines.
+// DeriveTo is Derive with a place for the result, which it overwrites: a Derived is as long as three cache
+// lines.
 func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	d.begin(in)
 	*out = Derived{Time: in.Timestamp}
@@ -199,7 +195,7 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 		return
 	}
 	if out.Finding != Keyed && route.Claim.Request != nil {
-		out.Request = d.request(route.Claim.Request) // its sender gets a reply too
+		out.Request = d.request(route.Claim.Request) // the sender of this record gets a reply, too
 	}
 }
 
@@ -226,10 +222,11 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	return out, ex
 }
 
-// scratchBytesMax bounds each buffer that a deriver reuses, so that the memory of
-// one huge record is freed.
+// scratchBytesMax is the largest buffer that a deriver keeps for the next record, so that one huge record
+// does not occupy memory for good.
 const scratchBytesMax = 1 << 20
 
+// begin prepares the deriver for a record: it empties the buffers and drops the results of the record before.
 func (d *Deriver) begin(in *Input) {
 	for _, b := range [...]*[]byte{&d.form, &d.buf, &d.scope, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name, &d.transcoded} {
 		if cap(*b) > scratchBytesMax {
@@ -247,22 +244,22 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
-// Release drops what the deriver has of the last record. Else that record, and with it the
-// batch in which it arrived, stays in memory until the next one.
+// Release drops the deriver's references to the last record. Otherwise that record, and with it the whole
+// batch in which it arrived, stays in memory until the next record.
 func (d *Deriver) Release() {
 	d.in, d.hashed, d.tenant, d.fault = nil, nil, nil, fault{}
 	clear(d.skipped[:cap(d.skipped)])
 	d.payload.release()
 }
 
-// deriveKey tries the sources in order and sets key and digests.
+// deriveKey tries the sources in order and sets the key and the digests.
 func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
 		switch kinds[s.kind].derive(d, s, r.MaxKeyBytes) {
 		case none:
-			d.fault = fault{} // of a part next to the missing one
+			d.fault = fault{} // a missing part decides, not the fault of another part of the key
 			continue
 		case bad:
 			if !d.isText() || !slices.ContainsFunc(r.Keys[i+1:], func(s Source) bool { return s.kind == sourceRaw }) {
@@ -292,9 +289,9 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	return none
 }
 
-// isText reports whether the payload, read as JSON, turned out to be a text: it is UTF-8, and does
-// not begin as an object or array, with or without a byte order mark. The source raw takes such a
-// payload behind others. For damaged JSON another source would hide the damage.
+// isText reports whether the payload, which could not be read as JSON, is a text: it is UTF-8 and does not
+// begin as an object or array, with or without a byte order mark. Behind other sources, the source raw takes
+// such a payload. It does not take damaged JSON, because that would hide the damage.
 func (d *Deriver) isText() bool {
 	if d.state != payloadBroken || d.plan.format.Format != formats.JSON || d.plan.form {
 		return false
@@ -303,8 +300,8 @@ func (d *Deriver) isText() bool {
 	return len(first) > 0 && first[0] != '{' && first[0] != '[' && utf8.Valid(first)
 }
 
-// isEncoded reports whether the value is of another format than JSON. One without bytes is a whole message if its schema is known: all
-// fields have their defaults.
+// isEncoded reports whether the value has another format than JSON. A value without bytes is a whole message
+// if its schema is known: all its fields have their defaults.
 func (d *Deriver) isEncoded() bool {
 	f := d.plan.format
 	if len(d.json) > 0 {
@@ -341,13 +338,13 @@ func (d *Deriver) header(name string) []byte {
 	return value
 }
 
-// skip stores the cause why a source yields no key.
+// skip records why a source yields no key.
 func (d *Deriver) skip(part, cause string) status {
 	d.skipped = append(d.skipped, fault{part, cause})
 	return none
 }
 
-// fail stores the first cause why the record is malformed.
+// fail records the first cause why the record is malformed.
 func (d *Deriver) fail(part, cause string) status {
 	if d.fault == (fault{}) {
 		d.fault = fault{part, cause}

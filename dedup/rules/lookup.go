@@ -9,10 +9,9 @@ import (
 	"oncebus/dedup"
 )
 
-// OfKey returns what Derive returns for an event of the route with this dedup key: one
-// result for each kind of its sources, because the state digest depends on it. Digest
-// and Key are set. Routing is zero where it depends on more than the key, as for an
-// order.
+// OfKey returns what Derive would return for an event of the route with this dedup key. There is one result
+// for each kind of the route's sources, because the state digest depends on the kind. Digest and Key are set.
+// Routing is zero where it depends on more than the key, as for an order.
 func (r *Route) OfKey(key [32]byte) []Derived {
 	var all []Derived
 	seen := map[keyKind]bool{}
@@ -31,11 +30,10 @@ func (r *Route) OfKey(key [32]byte) []Derived {
 	return all
 }
 
-// OfID returns what Derive returns for an event of the route with this id, or with these
-// parts of a composite id, in the order of the fields: one result for each source that
-// yields such an id, and for each spelling of a part as a number. On a route with a tenant
-// the first id is its name, and a part that is the tenant has no other id. The error says why
-// the route has no such key.
+// OfID returns what Derive would return for an event of the route with this id, or with these parts of a
+// composite id, in the order of the fields. There is one result for each source that can yield such an id,
+// and for each spelling of a part as a number. On a route with a tenant the first id is the tenant's name,
+// and a part of the key that is the tenant takes no further id. The error says why the route has no such key.
 func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	size := 0
 	for _, id := range ids {
@@ -77,7 +75,7 @@ func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	return nil, noKeyOf(r, len(ids), sources)
 }
 
-// noKeyOf is the error of OfID for a route without a key of so many ids.
+// noKeyOf is the error of OfID for a route none of whose sources has a key of so many ids.
 func noKeyOf(r *Route, ids int, sources []string) error {
 	what := "that one id"
 	if ids != 1 {
@@ -89,7 +87,8 @@ func noKeyOf(r *Route, ids int, sources []string) error {
 	return fmt.Errorf("route %s has no key of %s: its sources are %s; pass the event, or its key of 64 hexadecimal digits", r.Name, what, strings.Join(sources, "; "))
 }
 
-// idsOf returns the ids of all fields of a source: those that are given, and the tenant.
+// idsOf returns the ids for all fields of a source: the given ids, with the tenant where a field is the
+// tenant.
 func (s *Source) idsOf(tenant string, given []string) (ids []string) {
 	if !s.readsPart(ofTenant) {
 		return given
@@ -105,8 +104,8 @@ func (s *Source) idsOf(tenant string, given []string) (ids []string) {
 	return append(ids, given...)
 }
 
-// idText returns the bytes that a source hashes for these ids, of which some are JSON
-// numbers; false if the source cannot have them.
+// idText returns the bytes that a source hashes for these ids; false if the source cannot have them. The bits
+// of numbers say which ids are JSON numbers.
 func (d *Deriver) idText(r *Route, s *Source, tenant string, ids []string, numbers int) ([]byte, bool) {
 	d.begin(&Input{Topic: r.Topics[0]})
 	d.tenant = []byte(tenant)

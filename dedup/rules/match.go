@@ -7,19 +7,19 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Match is the condition under which a route takes a record: the text of a
-// payload field or header is one of In. Numbers and booleans compare by their
-// JSON text; an object or an array never matches, and an absent field or null only MatchAbsent.
+// Match is the condition under which a route takes a record: the text of a payload field or header is one of
+// In. Numbers and booleans compare by their JSON text. An object or an array never matches; an absent field
+// or null matches only MatchAbsent.
 type Match struct {
 	Field  Field  // payload field; Path.Text is "" where Header is set
 	Header string // header name
 	In     []string
-	// Normalise has the steps that make spellings of the value the same.
+	// Normalise has the steps that make different spellings of the value equal.
 	Normalise []Normaliser
 }
 
-// MatchAbsent is in Match.In for null in the file: the field is absent or null. No JSON
-// string has these bytes.
+// MatchAbsent stands in Match.In for the word null of the file: the field is absent or null. No JSON string
+// has these bytes.
 const MatchAbsent = "\xff"
 
 var matchFields = []fieldOf[Match]{
@@ -46,7 +46,7 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 			m.In = append(m.In, strconv.FormatBool(value))
 		case "!!int", "!!float":
 			var scratch Deriver
-			_, reason := parseDecimal(nil, []byte(n.Value)) // YAML has numbers that JSON lacks
+			_, reason := parseDecimal(nil, []byte(n.Value)) // parseDecimal refuses the numbers of YAML that JSON lacks
 			var text []byte
 			if reason == "" {
 				text, reason = scratch.appendNumber(nil, []byte(n.Value))
@@ -59,7 +59,7 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 			}
 			m.In = append(m.In, string(text))
 		case "!!null":
-			if n.Value != "null" { // an item that somebody left empty
+			if n.Value != "null" { // the file has an empty item
 				d.fail(n, at, "want a value: write null for a field that is absent or null")
 			}
 			m.In = append(m.In, MatchAbsent)
@@ -69,7 +69,7 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 	})
 }
 
-// cases reads steps that change only the case of a text and the space around it.
+// cases reads normalisers that change only the case of a text and the space around it.
 func (d *decoder) cases(n *yaml.Node, at string) []Normaliser {
 	steps := d.steps(n, at)
 	if slices.ContainsFunc(steps, func(x Normaliser) bool { return x.kind > lower }) {
@@ -107,20 +107,20 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 	return m
 }
 
-// matchGroup has all routes of a topic that compare the same value of a record, so that
-// it is read and searched once for all of them.
+// matchGroup has all routes of a topic that compare the same value of a record, so that a deriver reads and
+// searches the value once for all of them.
 type matchGroup struct {
-	match  *Match         // of the first of them; nil for a route that takes every record
-	first  int            // the place of the first of them among the routes of the topic
-	byText map[string]int // the place of the first route for each text
+	match  *Match         // match of the group's first route; nil for a route that takes every record
+	first  int            // place of the group's first route among the routes of the topic
+	byText map[string]int // for each text, the place of the first route that takes it
 }
 
-// groupMatches returns the groups of routes, in the order of their first routes. The
-// paths of their fields have slots already.
+// groupMatches returns the groups of the routes, in the order of their first routes. The paths of the routes
+// must already have their slots.
 func groupMatches(routes []*Route) (groups []matchGroup) {
 	for place, r := range routes {
 		if r.Match == nil {
-			return append(groups, matchGroup{first: place}) // those behind it get no record
+			return append(groups, matchGroup{first: place}) // the routes behind r get no record
 		}
 		at := slices.IndexFunc(groups, func(g matchGroup) bool { return g.match.readsAs(r.Match) })
 		if at < 0 {
@@ -141,10 +141,11 @@ func (m *Match) readsAs(other *Match) bool {
 	return m.Header == other.Header && m.Field.slot == other.Field.slot && slices.Equal(m.Normalise, other.Normalise)
 }
 
-// faultUnmatched is that of a record whose topic has no route for it. It is given to the first one.
+// faultUnmatched is the fault of a record for which its topic has no route. Such a record is given to the
+// topic's first route.
 var faultUnmatched = fault{"match", "no route takes this record"}
 
-// compared describes each value of the record that the routes of its topic compare.
+// compared describes the values of the record that the routes of its topic compare.
 func (d *Deriver) compared() (all []string) {
 	for i := range d.plan.groups {
 		m := d.plan.groups[i].match
@@ -162,8 +163,8 @@ func (d *Deriver) compared() (all []string) {
 	return all
 }
 
-// selectRoute returns the first route of the topic that matches the record. It reads the
-// value of a group only if a route of that group may come before those that match.
+// selectRoute returns the first route of the topic that matches the record. It reads the value of a group
+// only if a route of the group may come before the routes that are known to match.
 func (d *Deriver) selectRoute() (*Route, status) {
 	best := len(d.plan.routes)
 	for i := range d.plan.groups {
@@ -189,8 +190,8 @@ func (d *Deriver) selectRoute() (*Route, status) {
 	return d.plan.routes[best], found
 }
 
-// matchValue returns the text that a condition compares, which may be empty. The status none says that
-// the value never matches, bad that the payload is not valid JSON.
+// matchValue returns the text that a condition compares, which may be empty. The status none says that the
+// value never matches, the status bad that the payload is not valid JSON.
 func (d *Deriver) matchValue(m *Match) (text []byte, st status) {
 	if m.Header != "" {
 		if text = d.header(m.Header); text == nil {

@@ -6,30 +6,30 @@ import (
 	"slices"
 )
 
-// members has the names of the open object, to find a second member of one name.
+// members has the member names of an open object, to find a second member of the same name.
 type members struct {
-	first int    // where the object's hashes begin in scan.names
-	table int    // where its table begins in scan.slots
-	seen  uint64 // has one of 64 bits set for each name: most often it shows that a name is new
+	first int    // where the hashes of the object's names begin in scan.names
+	table int    // where the object's table begins in scan.slots
+	seen  uint64 // a set of 64 bits, one set for each name: most often it shows at once that a name is new
 }
 
 const (
-	// membersListed is how many members of an object are compared one by one. An object with
-	// more gets a table.
+	// membersListed is how many members of an object are compared one by one. An object with more members
+	// gets a table.
 	membersListed = 32
-	// membersMax bounds the members of all open objects, and so what a Deriver keeps: 3 MiB. A payload
-	// with more is refused: the decoder would keep their names.
+	// membersMax is the most members of all open objects, so that a Deriver keeps at most 3 MiB. scan refuses
+	// a payload with more, and such a payload is malformed, because the decoder would keep all their names.
 	membersMax = 1 << 16
-	// probesMax bounds a search in a table. It is at most half full, so only hashes that were
-	// made to collide need more.
+	// probesMax is how many slots a search in a table tries. The table is at most half full, so only hashes
+	// that somebody made to collide need more.
 	probesMax = 64
 )
 
-// memberFactor is odd and differs in each process. A sender cannot foresee at which slots
-// searches for its names begin. It changes no result, because the decoder reads what scan refuses.
+// memberFactor is odd and differs in each process, so a sender cannot foresee at which slots the searches for
+// its names begin. It changes no result, because the decoder reads whatever scan refuses.
 var memberFactor = maphash.String(maphash.MakeSeed(), "members") | 1
 
-// add adds a member's name by its hash. It returns false if the object may have one of that
+// add adds the hash of a member's name. It returns false if the object may already have a member of that
 // name, or if a search would take long.
 func (s *scan) add(m *members, h uint64) bool {
 	n := len(s.names) - m.first
@@ -49,12 +49,12 @@ func (s *scan) add(m *members, h uint64) bool {
 	return true
 }
 
-// close removes the names of an object at its end.
+// close removes the names of an object when the object ends.
 func (s *scan) close(m *members) {
 	s.names, s.slots = s.names[:m.first], s.slots[:m.table]
 }
 
-// unlisted reports whether no member has this hash.
+// unlisted reports whether no member of the object has this hash.
 func (s *scan) unlisted(m *members, h uint64) bool {
 	for _, other := range s.names[m.first:] {
 		if other == h {
@@ -64,8 +64,8 @@ func (s *scan) unlisted(m *members, h uint64) bool {
 	return true
 }
 
-// inTable gives an object of n members a table with room for one more. The objects in it are
-// closed, so its table is the last one in s.slots and can grow there.
+// inTable gives an object of n members a table with room for one more. All objects within it are closed, so
+// its table is the last one in s.slots and can grow there.
 func (s *scan) inTable(m *members, n int) bool {
 	size := len(s.slots) - m.table
 	if 2*n < size {
@@ -82,9 +82,9 @@ func (s *scan) inTable(m *members, n int) bool {
 	return true
 }
 
-// insert adds a hash to a table. It returns false if the table has it, or after probesMax
-// slots. Zero marks a free slot, so it is refused. The slot depends on the high bits of the
-// product: they alone depend on every bit of the hash.
+// insert adds a hash to a table. It returns false if the table already has the hash, or after probesMax
+// slots. It refuses the hash zero, which marks a free slot. The slot comes from the high bits of the product,
+// because only they depend on every bit of the hash.
 func insert(table []uint64, h uint64) bool {
 	at, _ := bits.Mul64(h*memberFactor, uint64(len(table)))
 	for range probesMax {

@@ -16,7 +16,7 @@ type Mistake struct { //nolint:errname // pages and commands call it a mistake
 	Column  int    `json:"column"`          // from 1, in characters
 	Field   string `json:"field,omitempty"` // path such as routes[0].window; "" for the file
 	Problem string `json:"problem"`
-	// Text is the line itself; "" if the file has no such line, or the line may have a secret.
+	// Text is the line itself; "" if the file has no such line, or if the line may contain a secret.
 	Text string `json:"text,omitempty"`
 }
 
@@ -36,15 +36,15 @@ func (m *Mistake) Error() string {
 	return b.String()
 }
 
-// The part of a line that an error shows, in characters: up to excerptBefore of those
-// before the column, and excerptLength in all.
+// The part of a line that an error shows, in characters: at most excerptBefore characters before the column,
+// and excerptLength in all.
 const (
 	excerptBefore = 60
 	excerptLength = 100
 )
 
-// excerpt returns the part of the line around the column, and the column in it.
-// Tabs and control characters become spaces, so that the mark stands below its character.
+// excerpt returns the part of the line around the column, and the column within that part. Tabs and control
+// characters become spaces, so that the mark stands below its character.
 func (m *Mistake) excerpt() (shown string, column int) {
 	line := []rune(m.Text)
 	for i, r := range line {
@@ -59,8 +59,7 @@ func (m *Mistake) excerpt() (shown string, column int) {
 	return string(line[:min(len(line), excerptLength)]), column
 }
 
-// Mistakes returns the mistakes of a routes file in an error that may join them with
-// others.
+// Mistakes returns the mistakes of a routes file that err is or joins.
 func Mistakes(err error) []*Mistake {
 	var all []*Mistake
 	switch err := err.(type) { //nolint:errorlint // it walks the tree of joined errors itself
@@ -96,6 +95,6 @@ func (d *decoder) err() error {
 	return errors.Join(errs...)
 }
 
-// mayHaveSecret reports whether a line may have the value of a secret, which belongs
-// into the environment. Such a line gets into no terminal and no log.
+// mayHaveSecret reports whether a line may contain the value of a secret, which belongs into the environment.
+// Such a line must not reach a terminal or a log.
 func mayHaveSecret(line string) bool { return strings.Contains(strings.ToLower(line), "secret") }

@@ -2,9 +2,8 @@ package rules
 
 import "strings"
 
-// Nearest returns the name that a mistyped one most likely means, or "": the
-// one with the fewest edits, at most one for three letters, or else the only one
-// that contains it.
+// Nearest returns the name that a mistyped name most likely means, or "": the name with the fewest edits, at
+// most one edit for three letters, or else the only name that contains the mistyped one.
 func Nearest(mistyped string, names []string) string {
 	best, edits := "", len(mistyped)/3+1
 	var containing []string
@@ -22,8 +21,8 @@ func Nearest(mistyped string, names []string) string {
 	return best
 }
 
-// editDistance returns how many bytes must be inserted, removed, replaced or exchanged
-// with the next one to make b of a: the optimal string alignment distance.
+// editDistance returns the optimal string alignment distance: how many bytes must be inserted, removed,
+// replaced or exchanged with the next byte to turn a into b.
 func editDistance(a, b string) int {
 	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range above {

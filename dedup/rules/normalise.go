@@ -11,13 +11,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Normaliser is one step that makes different spellings of an id the same.
+// Normaliser is one step that makes different spellings of an id equal.
 type Normaliser struct {
 	kind   normaliserKind
-	places int        // decimals
-	step   int64      // step, in milliseconds
+	places int        // kind decimals
+	step   int64      // kind step, in milliseconds
 	format TimeFormat // step
-	auto   bool       // step: no format given; a number is unix_ms, a string rfc3339
+	auto   bool       // kind step: the file gives no format; a number is unix_ms, a string rfc3339
 }
 
 type normaliserKind uint8
@@ -25,14 +25,14 @@ type normaliserKind uint8
 const (
 	trim     normaliserKind = iota // cuts Unicode white space at both ends
 	upper                          // Unicode simple case mapping, rune by rune
-	lower                          // likewise
+	lower                          // the same, to lower case
 	decimals                       // a fixed number of decimals, rounded half to even
 	step                           // a time, cut down to a multiple of a duration
 )
 
 var normaliserNames = [...]string{"trim", "upper", "lower", "decimals", "step"}
 
-// decimalPlacesMax bounds the decimals normaliser.
+// decimalPlacesMax is the most decimals of the normaliser decimals.
 const decimalPlacesMax = 100
 
 // String returns the normaliser in the form that KeyRule pins.
@@ -49,7 +49,7 @@ func (n Normaliser) String() string {
 	return name
 }
 
-// StepsText returns normalisers for a person.
+// StepsText returns normalisers as they are shown to a person.
 func StepsText(steps []Normaliser) string {
 	texts := make([]string, len(steps))
 	for i, n := range steps {
@@ -58,16 +58,15 @@ func StepsText(steps []Normaliser) string {
 	return strings.Join(texts, ", ")
 }
 
-// scalar is an id before or after normalisation. The text of a JSON number stays
-// its literal until Deriver.write, so that decimals are exact.
+// scalar is an id before or after normalisation. The text of a JSON number stays its literal until
+// Deriver.write, so that decimals are exact.
 type scalar struct {
 	text   []byte
 	number bool
 }
 
-// normalise applies the steps in order. It appends new text to d.text, because
-// earlier results alias d.text. No step gets an empty text: it is the result, so that what is
-// empty is the same with and without steps.
+// normalise applies the steps in order. It appends new text to d.text, because earlier results alias d.text.
+// An empty text ends it: no step gets an empty text, so the same values are empty with and without steps.
 func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	for i := range steps {
 		if len(s.text) == 0 {
@@ -106,8 +105,8 @@ func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	return s, ""
 }
 
-// appendCase appends text in upper or lower case. It copies bytes that are not
-// UTF-8 unchanged: a replacement would merge different ids.
+// appendCase appends text in upper or lower case. It copies bytes that are not UTF-8 unchanged, because a
+// replacement character would merge different ids.
 func appendCase(dst, text []byte, toUpper bool) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
@@ -171,12 +170,12 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 	return ms, ""
 }
 
-// nowFrom and nowTo bound the present in seconds, by which a wrong unit shows: from September 2001 to
-// November 2286.
+// nowFrom and nowTo bound the present in Unix seconds, from September 2001 to November 2286: a number that is
+// in the present only by another unit shows that the unit is wrong.
 const nowFrom, nowTo = 1_000_000_000, 10_000_000_000
 
-// unitMistake returns why a number is no time in that format, if it is one of the present in another
-// unit; "" for any other number. A time in the wrong unit would make the window a thousand times as
+// unitMistake returns why a number is no time in that format, if the number is a time of the present in
+// another unit; "" for any other number. A time in the wrong unit would make the window a thousand times as
 // long, or as short.
 func unitMistake(format TimeFormat, ms int64, fits bool) string {
 	within := func(unit int64) bool { return fits && ms/unit >= nowFrom && ms/unit < nowTo }

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Reasons why a number cannot be part of a key. They name the remedy. They omit the
-// number, because reasons reach logs and headers.
+// Reasons why a number cannot be part of a key. They name the remedy and omit the number, because reasons
+// reach logs and headers.
 const (
 	reasonRange     = "the number is beyond the range of float64; send it as a string"
 	reasonPrecision = "the number has more digits than float64; send it as a string"
@@ -17,23 +17,23 @@ const (
 	reasonTooLong   = "the number has too many digits"
 )
 
-// Bounds on a decimal: its significant digits, and the power of ten of its
-// point. Both exceed those of any float64 and bound the output of appendFixed.
+// Bounds on a decimal: its significant digits, and the power of ten of its point. Both are beyond those of
+// any float64; they bound the output of appendFixed.
 const (
 	decimalDigitsMax = 1000
 	decimalPointMax  = 400
 )
 
-// decimal is an exact decimal number: 0.D1D2D3... times 10^point. Digits have
-// neither leading nor trailing zeros; zero has no digits and point 0.
+// decimal is an exact decimal number: 0.D1D2D3... times 10^point, such as 0.125 times 10^2 for 12.5. The
+// digits have neither leading nor trailing zeros; zero has no digits and point 0.
 type decimal struct {
 	negative bool
 	digits   []byte // '0' to '9'
 	point    int
 }
 
-// parseDecimal parses a JSON number literal (RFC 8259, section 6) exactly. It
-// stores the digits in scratch. The reason is "" if it succeeds.
+// parseDecimal parses a JSON number literal (RFC 8259, section 6) exactly. It stores the digits in scratch.
+// The returned reason is "" if the literal is valid.
 func parseDecimal(scratch, text []byte) (decimal, string) {
 	v := decimal{digits: scratch[:0]}
 	i := 0
@@ -134,9 +134,8 @@ func (v *decimal) equal(w *decimal) bool {
 		v.point == w.point && bytes.Equal(v.digits, w.digits)
 }
 
-// appendFixed appends the value with exactly places digits after the point,
-// rounded half to even, as "%.<places>f" prints an exact decimal. A value that
-// rounds to zero has no sign. It overwrites v.
+// appendFixed appends the value with exactly places digits after the point, rounded half to even, as
+// "%.<places>f" prints an exact decimal. A value that rounds to zero has no sign. appendFixed overwrites v.
 func (v *decimal) appendFixed(dst []byte, places int) []byte {
 	v.round(v.point + places)
 	if v.negative && len(v.digits) > 0 {
@@ -192,8 +191,7 @@ func (v *decimal) round(n int) {
 	}
 }
 
-// floor returns the largest integer not above the value times 10^shift, and
-// whether it fits into 18 digits.
+// floor returns the largest integer not above v times 10^shift, and whether that integer fits into 18 digits.
 func (v *decimal) floor(shift int) (int64, bool) {
 	point := v.point + shift
 	if point > 18 {
@@ -249,15 +247,14 @@ func isSmallInteger(literal []byte) bool {
 	return true
 }
 
-// checkNumber parses a valid JSON number literal. It refuses a literal whose
-// decimal value the float64 does not print again: the literal and the shortest
-// form of its float64 must be the same decimal. So two different numbers never
-// become one key. 333333333.33333329, the sample of RFC 8785, is refused, because
+// checkNumber parses a valid JSON number literal. It refuses a literal that its float64 would not print
+// again: the literal and the shortest form of its float64 must be the same decimal. So two different numbers
+// never become one key. For example 333333333.33333329, the sample of RFC 8785, is refused, because
 // 333333333.3333333 has the same float64.
 func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 	v, reason := parseDecimal(d.digits, literal)
 	d.digits = v.digits[:0]
-	const digitsMax = 17 // what it takes to print any float64
+	const digitsMax = 17 // enough to print any float64
 	switch {
 	case reason == reasonTooLong && len(v.digits) <= digitsMax:
 		return 0, reasonRange
@@ -268,8 +265,7 @@ func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 	if err != nil || f == 0 && len(v.digits) > 0 {
 		return 0, reasonRange
 	}
-	// A float64 in its normal range, from 2^-1022, prints every decimal of up to 15
-	// digits again.
+	// A float64 in its normal range, from 2^-1022 on, prints every decimal of up to 15 digits again.
 	const smallestNormal = 0x1p-1022
 	if len(v.digits) <= 15 && math.Abs(f) >= smallestNormal || len(v.digits) == 0 {
 		return f, ""

@@ -2,13 +2,12 @@ package rules
 
 import "crypto/sha256"
 
-// Part is a part of a record's value. Its zero value is no part.
+// Part is a part of a record's value. The zero Part is no part.
 type Part struct{ Start, Length int }
 
-// partOf returns the part of value that is in the same memory as b. It is zero if b has bytes
-// of its own.
+// partOf returns where b is in value, if b is a slice of value; zero if b has bytes of its own.
 func partOf(value, b []byte) Part {
-	// Both end their capacity together, if b was cut from value.
+	// If b was cut from value, the capacities of both end at the same byte.
 	start := cap(value) - cap(b)
 	if len(b) == 0 || start < 0 || start+len(b) > len(value) || &value[start] != &b[0] {
 		return Part{}
@@ -24,5 +23,5 @@ func (p Part) In(value []byte) bool {
 	return p.Start >= 0 && p.Length >= 0 && p.Start <= len(value) && p.Length <= len(value)-p.Start
 }
 
-// Key returns the dedup key that is the SHA-256 of the part, which must be within value.
+// Key returns the dedup key of an event whose key is the SHA-256 of this part. The part must be within value.
 func (p Part) Key(value []byte) [32]byte { return sha256.Sum256(value[p.Start : p.Start+p.Length]) }

@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Path locates a value in a JSON payload: member names joined by dots, "order.id".
-// A segment of digits without a leading zero is an index where the payload has
-// an array and a name where it has an object: "items.0.sku". A backslash escapes a
-// dot, a star or a backslash: `a\.b` is one member. "*" matches every element of an
-// array and every member of an object; only the payload source accepts it. A path
-// that begins with $ would be JSONPath: a first member of that name is written \$.
+// Path locates a value in a JSON payload: member names joined by dots, such as "order.id".
+//
+// A segment of digits without a leading zero is an index where the payload has an array, and a name where it
+// has an object: "items.0.sku". A backslash escapes a dot, a star or a backslash: `a\.b` is one member. "*"
+// matches every element of an array and every member of an object; only the payload source accepts it. A path
+// that begins with $ looks like JSONPath, so a first member of that name is written \$.
 type Path struct {
 	Text string // as written in the routes file
 
@@ -31,21 +31,21 @@ func (p *Path) Names() []string {
 	return names
 }
 
+// segment is one step of a Path.
 type segment struct {
 	name  string
-	index int  // of an array; -1 where name is no index
-	star  bool // matches all; name is "*"
+	index int  // index in an array; -1 if name is no index
+	star  bool // matches every member and element; name is "*"
 }
 
-// pathSegmentsMax bounds a path's depth, and so the recursion of the functions that
-// follow paths.
+// pathSegmentsMax is the most segments of a path. It bounds the recursion of the functions that follow paths.
 const pathSegmentsMax = 32
 
 // parsePath parses a path. It accepts "*" segments only with star.
 func parsePath(text string, star bool) (Path, error) {
 	p := Path{Text: text}
 	var name strings.Builder
-	escaped := "" // the star or dollar that had a backslash in the segment
+	escaped := "" // the star or dollar that has a backslash in the segment
 	for i := 0; i <= len(text); i++ {
 		switch {
 		case i == len(text) || text[i] == '.':
@@ -75,10 +75,9 @@ func parsePath(text string, star bool) (Path, error) {
 	return p, nil
 }
 
-// newSegment makes a segment of an unescaped name. escaped is the star or dollar in it
-// that had a backslash, "" without one. A star and a dollar have a backslash only
-// where they would mean something else, so that a path has one text: the text is part
-// of the key rule.
+// newSegment makes a segment of an unescaped name. escaped is the star or dollar in the name that had a
+// backslash, or "". A star or dollar may have a backslash only where it would otherwise have its special
+// meaning. So a path can be written in one way only, which matters because its text is part of the key rule.
 func newSegment(name string, star bool, escaped string, first bool) (segment, error) {
 	s := segment{name: name, index: -1}
 	switch {
@@ -123,7 +122,7 @@ func (d *decoder) path(n *yaml.Node, at, text string, star bool) Path {
 	return p
 }
 
-// fromPointer returns what a JSON Pointer such as /a/0, or a JSONPath such as a[0].id, is as a path.
+// fromPointer returns the path that a JSON Pointer such as /a/0, or a JSONPath such as a[0].id, means.
 func fromPointer(text string) (path string, ok bool) {
 	if inner := strings.TrimPrefix(text, "/"); inner != text && inner != "" && !strings.Contains(inner, ".") {
 		return strings.ReplaceAll(inner, "/", "."), true
@@ -132,7 +131,7 @@ func fromPointer(text string) (path string, ok bool) {
 	return strings.TrimPrefix(path, "."), path != text
 }
 
-// indexed is an element in JSONPath.
+// indexed matches an element of an array in JSONPath.
 var indexed = regexp.MustCompile(`\[(\d+)\]`)
 
 // paths reads a list of payload paths.
@@ -154,7 +153,7 @@ func (d *decoder) paths(n *yaml.Node, at string, star bool) []Path {
 	return paths
 }
 
-// textOf returns the form of a list of paths in a source's text.
+// textOf returns a list of paths as it appears in a source's text.
 func textOf(paths []Path) string {
 	texts := make([]string, len(paths))
 	for i, p := range paths {
@@ -163,8 +162,8 @@ func textOf(paths []Path) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// pathNode is a tree of paths with common prefixes. One read of a payload follows
-// all of them.
+// pathNode is a node of a tree that joins paths with common beginnings, so that one read of a payload follows
+// all paths.
 type pathNode struct {
 	segment
 	children []*pathNode
@@ -173,8 +172,8 @@ type pathNode struct {
 
 func newPathTree() *pathNode { return &pathNode{slot: -1} }
 
-// add adds a path with its slot and returns its last node. For a path that the
-// tree has already, it returns the existing node.
+// add adds a path with its slot and returns the path's last node. If the tree already has the path, the node
+// keeps its slot.
 func (n *pathNode) add(segments []segment, slot int) *pathNode {
 	for _, s := range segments {
 		var next *pathNode
@@ -196,9 +195,8 @@ func (n *pathNode) add(segments []segment, slot int) *pathNode {
 	return n
 }
 
-// spreadStars adds the paths below a star to its siblings, so that "items.*.a" also
-// applies to the element of "items.0.b". It copies slots, which only a projection
-// allows.
+// spreadStars adds the paths below a star to the star's siblings, so that "items.*.a" also applies to the
+// element of "items.0.b". It copies slots, which only a projection allows.
 func (n *pathNode) spreadStars() {
 	for _, star := range n.children {
 		if !star.star {
@@ -225,8 +223,7 @@ func (n *pathNode) merge(other *pathNode) {
 	}
 }
 
-// member returns the child for an object's member: the one with its name, else
-// the star.
+// member returns the child for a member of an object: the child with that name, else the star.
 func (n *pathNode) member(name []byte) *pathNode {
 	var star *pathNode
 	for _, child := range n.children {
@@ -239,8 +236,7 @@ func (n *pathNode) member(name []byte) *pathNode {
 	return star
 }
 
-// element returns the child for an array's element: the one with its index,
-// else the star.
+// element returns the child for an element of an array: the child with that index, else the star.
 func (n *pathNode) element(i int) *pathNode {
 	var star *pathNode
 	for _, child := range n.children {

@@ -10,13 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// payload is one record's JSON, or another format as JSON, read once. One read checks the whole document
-// (grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels) and finds
-// the values of the topic's paths.
+// payload is the JSON of one record, or its JSON form if the record has another format. It is read at most
+// once. That read checks the whole document (grammar, UTF-8, surrogates, duplicate names, at most 10,000
+// levels) and finds the values of the topic's paths.
 type payload struct {
 	state  payloadState
 	broken string   // cause of payloadBroken
-	json   []byte   // the record's value, or transcoded
+	json   []byte   // the record's value, or its JSON form
 	found  [][]byte // by slot: the raw value, aliasing json; nil: absent
 
 	scan    scan // tried before decoder
@@ -33,8 +33,8 @@ const (
 	payloadBroken
 )
 
-// open prepares the payload of a record. It leaves the payload unread, because a
-// record with its key in a header may have any payload.
+// open prepares the payload of a record. It does not read the payload yet, because a record whose key is in a
+// header may have any payload.
 func (p *payload) open(value []byte, wanted []int) {
 	p.state, p.broken, p.json = payloadUnread, "", value
 	for _, slot := range wanted {
@@ -42,7 +42,7 @@ func (p *payload) open(value []byte, wanted []int) {
 	}
 }
 
-// release drops the record's payload.
+// release drops the references to the record's payload.
 func (p *payload) release() {
 	p.state, p.json, p.scan.b = payloadUnread, nil, nil
 	clear(p.found)
@@ -85,17 +85,17 @@ func (p *payload) read(tree *pathNode) bool {
 	return false
 }
 
-// reasonMembers is why an object is refused of which the decoder would keep each name: tens of
-// megabytes for a payload of one.
+// reasonMembers is the reason to refuse a payload with too many open members. The decoder keeps the name of
+// each open member, so such a payload of a megabyte would take tens of megabytes.
 var reasonMembers = fmt.Sprintf("objects with more than %d members in all are open at one place", membersMax)
 
-// levelsMax is how deep the decoder reads.
+// levelsMax is how many levels of nesting the decoder reads.
 const levelsMax = 10_000
 
-// openMembersMax returns the most members that the objects around any place of a payload have up to
-// there, valid JSON or not.
+// openMembersMax returns how many members the objects that are open at one place of a payload have so far, at
+// most over all places. The payload need not be valid JSON.
 func openMembersMax(b []byte) (most int) {
-	var before []int // the members of the objects around, at the beginning of each
+	var before []int // for each open object, how many members were open at its beginning
 	open, quoted := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
@@ -118,7 +118,7 @@ func openMembersMax(b []byte) (most int) {
 	return most
 }
 
-// byteOrderMark is U+FEFF in UTF-8, which RFC 8259, section 8.1, forbids senders to add.
+// byteOrderMark is U+FEFF in UTF-8. RFC 8259, section 8.1, forbids senders to add it.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // decode reads a payload that scan refused. The error names its fault.
@@ -139,8 +139,8 @@ func (p *payload) decode(tree *pathNode) error {
 	return nil
 }
 
-// walk reads one value and stores the values of the paths below node in p.found.
-// It recurses along those paths only, so pathSegmentsMax bounds its depth.
+// walk reads one value and stores the values of the paths below node in p.found. It recurses along those
+// paths only, so pathSegmentsMax bounds its depth.
 func (p *payload) walk(node *pathNode) error {
 	kind := p.decoder.PeekKind()
 	if node == nil || len(node.children) == 0 || kind != jsontext.KindBeginObject && kind != jsontext.KindBeginArray {
@@ -197,16 +197,16 @@ func (p *payload) walkArray(node *pathNode) error {
 	}
 }
 
-// unquote returns the text of a valid JSON string. It aliases the string, or
-// p.name where there are escapes.
+// unquote returns the text of a valid JSON string. The text aliases the string, or p.name if the string has
+// escapes.
 func (p *payload) unquote(quoted []byte) []byte {
 	text, scratch := unquote(p.name, quoted)
 	p.name = scratch
 	return text
 }
 
-// unquote returns the text of a valid JSON string and the scratch for the next
-// call. The text aliases quoted if it has no escape, else scratch.
+// unquote returns the text of a valid JSON string, and the scratch for the next call. The text aliases quoted
+// if it has no escape, else the scratch.
 func unquote(scratch, quoted []byte) (text, next []byte) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -216,12 +216,12 @@ func unquote(scratch, quoted []byte) (text, next []byte) {
 	return scratch, scratch
 }
 
-// reasonBytesMax bounds a reason, because headers and logs have it and part of it
-// may come from a hostile payload.
+// reasonBytesMax is the longest reason: reasons get into headers and logs, and a part of a reason may come
+// from a hostile payload.
 const reasonBytesMax = 300
 
-// shorten returns a reason as one line of valid UTF-8 of bounded length. It ends a
-// shortened reason with dots.
+// shorten returns a reason as one line of valid UTF-8 of bounded length. A reason that was cut ends with
+// dots.
 func shorten(reason string) string {
 	if len(reason) > reasonBytesMax {
 		reason = reason[:reasonBytesMax] + "..."

@@ -1,22 +1,22 @@
 package rules
 
-// projection says which part of a payload its source hashes. All derivers of the routes share
-// it, so it never changes.
+// projection says which part of a payload its source hashes. All derivers of the routes share a projection,
+// so it never changes.
 type projection struct {
 	tree    *pathNode
-	include bool // only the tree's paths; else all but them
+	include bool // hash only the tree's paths; else hash all but these paths
 }
 
-// projector reduces a checked JSON value to a projection. It recurses along the tree's paths
-// only. Each deriver has its own.
+// projector reduces a checked JSON value to a projection. It recurses along the tree's paths only. Each
+// deriver has its own projector.
 type projector struct {
 	projection
 
 	name []byte // scratch of step
 }
 
-// append appends the projected value. With include, it reports whether the value
-// has a path of the tree.
+// append appends the projected value. With include, it reports whether the value has at least one path of the
+// tree.
 func (p *projector) append(dst, raw []byte) ([]byte, bool) {
 	if p.include {
 		out, _, found := p.keep(dst, raw, 0, p.tree)
@@ -26,8 +26,8 @@ func (p *projector) append(dst, raw []byte) ([]byte, bool) {
 	return out, true
 }
 
-// cut copies the value at i without the paths below node and returns the index
-// after it. The element after a removed one takes its index.
+// cut copies the value at i without the paths below node, and returns the index after the value. In an array,
+// the element after a removed element takes its index.
 func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	if node == nil || b[i] != '{' && b[i] != '[' {
 		end := skipValue(b, i)
@@ -53,11 +53,12 @@ func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	return append(dst, b[i]), i + 1
 }
 
-// keep copies the paths below node of the value at i. It returns the index after
-// the value, and whether the value has one of the paths. A member without one is left
-// out, be it absent, an empty container or a number where the path goes on. An array
-// element without one becomes null, so that later elements have the same index;
-// trailing ones are left out.
+// keep copies only the paths below node of the value at i. It returns the index after the value, and whether
+// the value has one of the paths.
+//
+// A member that has none of the paths is left out, whether it is absent, an empty container, or a number
+// where the path goes on. An array element that has none becomes null, so that later elements keep their
+// index; elements at the end that have none are left out.
 func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)
@@ -69,7 +70,7 @@ func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, boo
 	object := b[i] == '{'
 	dst = append(dst, b[i])
 	i = skipSpace(b, i+1)
-	open, end, found := len(dst), len(dst), false // dst[:end]: up to the last copied value
+	open, end, found := len(dst), len(dst), false // dst[:end] ends with the last copied value
 	for n := 0; b[i] != '}' && b[i] != ']'; n++ {
 		before := len(dst)
 		child, label, value := p.step(b, i, n, object, node)

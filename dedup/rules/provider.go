@@ -11,40 +11,40 @@ import (
 	"oncebus/dedup"
 )
 
-// Provider is a preset: what one sender of webhooks needs of a route. Every field that a
-// route's own text leaves out is taken from it.
+// Provider is a preset: the fields that a route needs for one sender of webhooks. A route takes from the
+// preset every field that its own text leaves out.
 type Provider struct {
 	Name   string // in the routes file
 	Title  string
 	Source string // address of the published rule
 	Vector string // who made the request that the test sends
 
-	// ID is where the provider's id of a delivery is; "" for none. SignedID reports whether
-	// the signature covers it. Why says why the preset keys as it does.
+	// ID says where the provider's id of a delivery is; "" if it has none. SignedID reports whether the
+	// signature covers the id. Why says why the preset derives its key as it does.
 	ID       string
 	SignedID bool
 	Why      string
 
-	Media    string        // the media type of its bodies
+	Media    string        // the media type of the provider's bodies
 	Retries  string        // as documented
-	Window   time.Duration // covers the retries
-	Timeout  time.Duration // below the provider's own limit
-	Expects  string        // the statuses after which it sends an event no more
-	Response Response      // one of them, for every event that a retry would not change
+	Window   time.Duration // window of the route, which covers the retries
+	Timeout  time.Duration // time limit of a response, below the provider's own limit
+	Expects  string        // the statuses after which the provider does not send an event again
+	Response Response      // a response with such a status, for every verdict that a retry would not change
 
 	// Route and HTTP are YAML: fields of the route, and of its http part.
 	Route, HTTP string
 }
 
-// answered are the verdicts after which a retry would change nothing. The provider gets its
-// response for them, else it would repeat the event and then disable the endpoint. Before
-// the response to an event that cannot be judged, Kafka has it, for the dead-letter topic.
+// answered are the verdicts that a retry would not change. The provider gets its response for them, because
+// otherwise it would repeat the event and at last disable the endpoint. When the ingress responds to an event
+// that cannot be judged, Kafka already has the event, for the dead-letter topic.
 var answered = []dedup.Verdict{
 	dedup.Unique, dedup.Duplicate, dedup.AfterWindow, dedup.Late, dedup.Invalid, dedup.MissingKey, dedup.Collision, dedup.Bypassed,
 }
 
-// Expanded returns the fields of the preset as YAML: what a route with it has, apart from
-// what the route says itself.
+// Expanded returns the fields of the preset as YAML: all that a route with the preset has, apart from what
+// the route says itself.
 func (p *Provider) Expanded(claim bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%swindow: %s\nhttp:\n", p.Route, shortDuration(p.Window))
@@ -66,7 +66,7 @@ func (p *Provider) Expanded(claim bool) string {
 	return b.String()
 }
 
-// Example returns a route with the preset and nothing else.
+// Example returns a route with the preset and with nothing that the preset would set.
 func (p *Provider) Example() *Route {
 	routes, err := ParseRoutes(p.Name, []byte(p.ExampleText()))
 	if err != nil {
@@ -75,12 +75,12 @@ func (p *Provider) Example() *Route {
 	return routes.Routes[0]
 }
 
-// Keys reports whether the keys of a route are those of the preset.
+// Keys reports whether a route derives its keys as the preset does.
 func (p *Provider) Keys(r *Route) bool {
 	return slices.EqualFunc(r.Keys, p.Example().Keys, func(a, b Source) bool { return a.text == b.text })
 }
 
-// ExampleText returns a routes file with the preset and only what it cannot know.
+// ExampleText returns a routes file that uses the preset and has only the fields that the preset cannot know.
 func (p *Provider) ExampleText() string {
 	more := ""
 	if strings.Contains(p.HTTP, "kind: meta") {
@@ -102,7 +102,7 @@ func (p *Provider) ExampleText() string {
 `, p.Name, secret, url, more)
 }
 
-// shortDuration writes a duration without parts that are zero.
+// shortDuration returns a duration without units that are zero.
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {

@@ -7,20 +7,20 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Quota bounds each tenant of a route. It is that of the route as a whole: each of its tasks
+// Quota bounds what each tenant of a route may use. It holds for the route as a whole: each task of the route
 // enforces its share.
 type Quota struct {
-	TenantQuota                        // of a tenant without one of its own
-	Tenants     map[string]TenantQuota // by name
+	TenantQuota                        // for a tenant without a quota of its own
+	Tenants     map[string]TenantQuota // quotas of single tenants, by name
 }
 
-// TenantQuota bounds one tenant; 0 is no bound.
+// TenantQuota bounds one tenant; 0 for no bound.
 type TenantQuota struct {
 	Keys            int     // new keys within the window
 	EventsPerSecond float64 // events in broker time, on average
 }
 
-// Of returns the quota of a tenant, and whether it is one of its own; none without a quota.
+// Of returns the quota of a tenant, and whether the tenant has a quota of its own. q may be nil.
 func (q *Quota) Of(tenant []byte) (of TenantQuota, own bool) {
 	if q == nil {
 		return TenantQuota{}, false
@@ -31,7 +31,7 @@ func (q *Quota) Of(tenant []byte) (of TenantQuota, own bool) {
 	return of, own
 }
 
-// String returns the quota as a person reads it.
+// String returns the quota as it is shown to a person.
 func (q TenantQuota) String() string {
 	events := strconv.FormatFloat(q.EventsPerSecond, 'f', -1, 64) + " events per second"
 	switch {
@@ -43,7 +43,7 @@ func (q TenantQuota) String() string {
 	return events
 }
 
-// Bounds of a quota. eventsLeast keeps the share of a task above one event in some hours.
+// Bounds of a quota. With eventsLeast the share of a task is still above one event in some hours.
 const (
 	eventsLeast = 0.01
 	eventsMost  = 1_000_000
@@ -63,7 +63,8 @@ var tenantQuotaFields = []fieldOf[TenantQuota]{
 	}},
 }
 
-// quota reads the quota of a route. What the quota of a tenant leaves out is that of all.
+// quota reads the quota of a route. A bound that the quota of a single tenant leaves out is that of all
+// tenants.
 func (d *decoder) quota(n *yaml.Node, at string) *Quota {
 	q := &Quota{}
 	nodes := decodeObject(d, n, at, q, quotaFields)

@@ -9,7 +9,7 @@ import (
 	"oncebus/dedup"
 )
 
-// Response is the response to a request.
+// Response is what the ingress responds to a request.
 type Response struct {
 	Status      int
 	Body        string
@@ -18,8 +18,8 @@ type Response struct {
 
 var responsesFields = makeResponsesFields()
 
-// makeResponsesFields returns a field for every verdict but Replayed, whose
-// response is the recorded outcome.
+// makeResponsesFields returns a field for every verdict except Replayed: the response to Replayed is the
+// recorded outcome.
 func makeResponsesFields() []fieldOf[map[dedup.Verdict]Response] {
 	var fields []fieldOf[map[dedup.Verdict]Response]
 	for _, v := range dedup.Verdicts {
@@ -70,8 +70,7 @@ func (d *decoder) response(n *yaml.Node, at string) Response {
 	return r
 }
 
-// status reads the status of a response. It refuses 500, which reports a fault of
-// the ingress.
+// status reads the status of a response. It refuses 500, because 500 reports a fault of the ingress.
 func (d *decoder) status(n *yaml.Node, at string) int {
 	v := d.integer(n, at, 200, 599)
 	if v == 500 {

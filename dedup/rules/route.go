@@ -10,13 +10,13 @@ import (
 	"oncebus/dedup"
 )
 
-// Route is one rule set. It selects input records, derives their dedup keys, and
-// sets the window and the policies.
+// Route is one rule set: it selects input records, derives their dedup keys, and sets the window and the
+// policies for them.
 type Route struct {
 	Name      string
-	Namespace string // the scope of its keys; the route's name unless set
+	Namespace string // the scope of the keys; the route's name unless the file sets it
 	Index     int    // in Routes.Routes
-	// Off: every event is forwarded with the verdict bypassed, and nothing is stored.
+	// Off: the worker forwards every event with the verdict bypassed and stores nothing.
 	Off bool
 
 	Topics         []string // inputs
@@ -26,42 +26,42 @@ type Route struct {
 
 	Keys   []Source // tried in order
 	Secret bool     // HMAC-SHA-256 in place of SHA-256
-	// MaxKeyBytes bounds an id, or the sum of the parts of a composite, in bytes.
-	// A longer one makes the record malformed.
+	// MaxKeyBytes is the longest id, or sum of the parts of a composite, in bytes. A longer id makes the
+	// record malformed.
 	MaxKeyBytes int
 
-	Window time.Duration // how long after its first event an event is a duplicate
-	Grace  time.Duration // how late an event may be after the window
+	Window time.Duration // how long after the first event of its key an event is a duplicate
+	Grace  time.Duration // how late an event may be beyond the window
 	Skew   time.Duration // how far event time may be ahead of broker time, at most Window + Grace
 	Time   *EventTime    // nil: the record's timestamp
 
 	Output       string
 	Headers      Headers // of unique events, in plain mode
 	Duplicates   Duplicates
-	CountHits    bool   // in plain mode: a key's row has how often and when last it had a duplicate
+	CountHits    bool   // plain mode: the row of a key counts its duplicates, and has the time of the last one
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
-	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the
-	// row is kept; else it is emitted, and begins a new window.
+	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the row is kept.
+	// Without it, such an event is emitted and begins a new window.
 	RejectsAfterWindow bool
 	DeadLetter         string // topic
 	Limits             Limits
-	// FailOpen forwards events unchecked while local state cannot be used; else
-	// they wait in Kafka.
+	// FailOpen: a worker forwards events unchecked while it cannot use its local state. Without it, they wait
+	// in Kafka.
 	FailOpen bool
 
-	// Fingerprint names the payload fields that must agree between duplicates. An
-	// event with the same key and other values there is a Collision.
+	// Fingerprint names the payload fields that must agree between duplicates. An event with the same key and
+	// other values in these fields is a Collision.
 	Fingerprint []Detail
 	Collision   Policy // DeadLetter (default) or Forward
 
 	fingerprintRule uint8 // see ruleOf
 
 	Claim Claims // of ClaimMode
-	HTTP  *HTTP  // nil: the ingress has no endpoint for it
+	HTTP  *HTTP  // nil: the ingress has no endpoint for the route
 
-	Tenant *Tenant // nil: all records have one scope
+	Tenant *Tenant // nil: the keys of all records have one scope
 	Quota  *Quota  // nil: a tenant may have any number of keys and events
 	Sender *Sender // nil: duplicates are not counted by sender
 	Shadow *Shadow // nil: no other key rule is tried out
@@ -86,7 +86,7 @@ const (
 	DefaultResultBytes = 64 << 10
 )
 
-// Policy is the treatment of records with a verdict.
+// Policy is what becomes of records with a certain verdict.
 type Policy uint8
 
 // Policies. Each field of Route lists the ones it allows.
@@ -95,8 +95,8 @@ const (
 	Forward                  // to the output, marked with the verdict
 	Drop                     // counted, not emitted
 	ToTopic                  // duplicates: to a separate topic
-	Clamp                    // far future: the event time becomes broker time + skew
-	Reject                   // only its sender gets the verdict, in a reply
+	Clamp                    // an event from the far future: its time becomes broker time + skew
+	Reject                   // only the sender learns the verdict, by a reply
 )
 
 var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp", "reject"}
@@ -104,7 +104,7 @@ var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp", "
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
 
-// Duplicates is the treatment of duplicates in plain mode.
+// Duplicates is what becomes of duplicates in plain mode.
 type Duplicates struct {
 	Policy Policy // Drop (default), Forward or ToTopic
 	Topic  string // for ToTopic
@@ -126,11 +126,11 @@ func (m Mode) String() string { return modeNames[m] }
 
 // Limits bounds the state of a route.
 type Limits struct {
-	// LiveKeys is how many keys of the route's namespace may be live in one
-	// partition, as dedup.KeyCounter counts them; 0 is no limit.
+	// LiveKeys is how many keys of the route's namespace may be live in one partition, as dedup.KeyCounter
+	// counts them; 0 for no limit.
 	LiveKeys int
-	// OnLimit is the policy for a new key over the limit: DeadLetter (default) or
-	// Forward. The key gets no row.
+	// OnLimit is the policy for an event with a new key over the limit: DeadLetter (default) or Forward. The
+	// key gets no row.
 	OnLimit Policy
 }
 
@@ -230,10 +230,10 @@ var duplicatesFields = []fieldOf[Duplicates]{
 	{"to", func(d *decoder, x *Duplicates, n *yaml.Node, at string) { x.Topic, _ = d.text(n, at) }},
 }
 
-// keyBytesMax bounds max_key_bytes: a Kafka record's usual largest size.
+// keyBytesMax is the highest max_key_bytes: the usual limit of a Kafka record.
 const keyBytesMax = 1 << 20
 
-// liveKeysMax bounds live_keys: more than any partition can store.
+// liveKeysMax is the highest live_keys: more than any partition can store.
 const liveKeysMax = 1_000_000_000
 
 // stateFailureNames are the choices of on_state_failure.
@@ -257,12 +257,12 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		r.Namespace = r.Name
 	}
 	if _, set := r.nodes["skew"]; !set {
-		// With at most a window, an event that is late by no more than the grace is
-		// still judged, however fast the clock of another sender is.
+		// With a skew of at most the window, an event that is late by no more than the grace is still judged,
+		// however fast the clock of another sender is.
 		r.Skew = min(DefaultSkew, r.Window)
 	}
 	if _, set := r.nodes["collision"]; !set && r.Mode == ClaimMode {
-		r.Collision = Reject // the reply says so to the sender whose mistake it is
+		r.Collision = Reject // the reply tells the sender, whose mistake it is
 	}
 	r.completeHTTP()
 	return r
@@ -278,7 +278,7 @@ func (d *decoder) validateRoute(r *draft) {
 		if field == "namespace" {
 			base, shadow, promoted := strings.Cut(value, ShadowMark)
 			if promoted && base != "" && shadow != "" && len(value) <= nameBytesMax {
-				value = base + shadow // of a promoted shadow
+				value = base + shadow // the namespace of a promoted shadow
 			}
 		}
 		if r.nodes[field] != nil && value != "" && !validName(value) {
@@ -328,8 +328,7 @@ func validName(s string) bool {
 // topicBytesMax is Kafka's limit on a topic name.
 const topicBytesMax = 249
 
-// checkTopic applies Kafka's rule for topic names (org.apache.kafka.common.
-// internals.Topic). It accepts "".
+// checkTopic applies Kafka's rule for topic names (org.apache.kafka.common.internals.Topic). It accepts "".
 func (d *decoder) checkTopic(r *draft, field, topic string) {
 	legal := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
@@ -379,7 +378,7 @@ func (d *decoder) policy(n *yaml.Node, at string, allowed ...Policy) Policy {
 	return allowed[max(0, d.choice(n, at, names...))]
 }
 
-// Span returns the route's window for dedup.
+// Span returns the route's window in the form that package dedup uses.
 func (r *Route) Span() dedup.Window {
 	return dedup.Window{
 		Size:        r.Window.Milliseconds(),
@@ -389,8 +388,8 @@ func (r *Route) Span() dedup.Window {
 	}
 }
 
-// AdjacentStep returns how far apart the own timestamps of two duplicate orders in
-// adjacent buckets may be, in ms; 0 without adjacent_buckets.
+// AdjacentStep returns how far apart, in ms, the own timestamps of two orders in adjacent buckets may be for
+// them to be duplicates; 0 on a route without adjacent_buckets.
 func (r *Route) AdjacentStep() int64 {
 	for i := range r.Keys {
 		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
@@ -431,17 +430,17 @@ func (r *Route) AwaitsOutcomes() bool {
 	return r.Claim.Wait || r.HTTP != nil && r.HTTP.Answer != nil
 }
 
-// MayForwardUnchecked reports whether the route may emit an event with a key that was not
-// looked up, or whose key was not stored. If its sender sends it again, it is emitted again.
+// MayForwardUnchecked reports whether the worker may emit an event whose key it did not look up or did not
+// store. If the sender sends such an event again, the worker emits it again.
 func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.Off || r.forwardsKeyWithoutRow() }
 
-// ForwardsWithoutRow reports whether a policy of the route emits events that get no row, with
-// or without a key. If such an event is read again, it is emitted again.
+// ForwardsWithoutRow reports whether a policy of the route emits events, with or without a key, that get no
+// row. If a worker reads such an event again, it emits it again.
 func (r *Route) ForwardsWithoutRow() bool {
 	return r.Off || r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
 }
 
-// forwardsKeyWithoutRow reports whether a policy emits events with a key that get no row.
+// forwardsKeyWithoutRow reports whether a policy of the route emits events with a key that get no row.
 func (r *Route) forwardsKeyWithoutRow() bool {
 	collisions := r.Collision == Forward && r.Fingerprint != nil && !r.ForwardsCollisions()
 	return r.OnLate == Forward || collisions || r.Limits.LiveKeys > 0 && r.Limits.OnLimit == Forward

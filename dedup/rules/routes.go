@@ -10,11 +10,11 @@ import (
 // Routes is a validated routes file.
 type Routes struct {
 	Routes []*Route // in the file's order
-	// Warnings are what is at risk although the file is valid, in its order, each as
-	// "routes.yaml:12: routes[0].key[0]: header ...".
+	// Warnings say what is at risk although the file is valid, in the file's order, each as "routes.yaml:12:
+	// routes[0].key[0]: header ...".
 	Warnings []string
-	// Text is the file. Digest identifies its content: files that differ only in comments,
-	// format or the order of fields have the same.
+	// Text is the file. Digest identifies its content: files that differ only in comments, format or the
+	// order of fields have the same Digest.
 	Text   []byte
 	Digest string
 
@@ -22,8 +22,8 @@ type Routes struct {
 	slots   int // number of distinct payload paths in all routes
 }
 
-// index assigns a slot to every payload path of the file, a scope to every source and a plan
-// to every topic.
+// index assigns a slot to every payload path of the file, a mask for the state digest to every source, and a
+// plan to every topic.
 func (rs *Routes) index() {
 	slots := map[string]int{}
 	slotOf := func(segments []segment) int {
@@ -68,21 +68,21 @@ func (rs *Routes) index() {
 // topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
 	topic  string
-	name   []byte // the same
+	name   []byte // topic as bytes
 	format RecordFormat
 	routes []*Route // in the file's order
 	groups []matchGroup
-	tree   *pathNode // every payload path that one of them reads
-	wanted []int     // their slots
-	form   bool      // a record may be a form
+	tree   *pathNode // every payload path that a route of the topic reads
+	wanted []int     // the slots of these paths
+	form   bool      // a record of the topic may be a form
 }
 
-// MaxNamespaces bounds the namespaces of one routes file: a namespace id is one
-// byte of a row, and 0 is unused.
+// MaxNamespaces is the most namespaces of one routes file: a row has one byte for the namespace id, and 0 is
+// unused.
 const MaxNamespaces = 255
 
-// Inputs returns the input topics, sorted and each once: routed are those that the
-// router reads, topics of outcomes among them; prepartitioned are all others.
+// Inputs returns the input topics, sorted, each once. routed are the topics that the router reads, topics of
+// outcomes included; prepartitioned are all others.
 func (rs *Routes) Inputs() (routed, prepartitioned []string) {
 	for topic, plan := range rs.byTopic {
 		if plan.routes[0].Prepartitioned {
@@ -116,8 +116,8 @@ func (rs *Routes) NeedsSecret() bool {
 	return slices.ContainsFunc(rs.Routes, func(r *Route) bool { return r.Secret })
 }
 
-// validate checks required fields and names, and that the routes agree on their
-// topics, namespaces and paths.
+// validate checks required fields and names, and that the routes agree with each other about topics,
+// namespaces and paths.
 func (d *decoder) validate(drafts []*draft) {
 	if len(drafts) == 0 && len(d.mistakes) == 0 {
 		d.failPlace(1, 1, "routes", "is required")
@@ -149,9 +149,9 @@ func (d *decoder) validateNames(drafts []*draft) {
 	}
 }
 
-// validateNamespaces allows routes to share a namespace only if their keys have one
-// meaning. A namespace has one window and one key rule, and the state of a
-// prepartitioned topic is separate.
+// validateNamespaces allows routes to share a namespace only if their keys mean the same: a namespace has one
+// window and one key rule. The state of a prepartitioned topic is separate, so its route shares with no route
+// of other topics.
 func (d *decoder) validateNamespaces(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {
@@ -170,7 +170,7 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 	}
 }
 
-// validateShared checks two routes of one namespace.
+// validateShared checks two routes that share a namespace.
 func (d *decoder) validateShared(r, other *draft) {
 	field := "namespace"
 	if r.nodes[field] == nil {
@@ -194,7 +194,7 @@ func (d *decoder) validateShared(r, other *draft) {
 	}
 }
 
-// validateInputs refuses two routes of one topic that cannot both take records.
+// validateInputs refuses two routes of one topic that cannot both take records of the topic.
 func (d *decoder) validateInputs(drafts []*draft) {
 	byTopic := map[string][]*draft{}
 	for _, r := range drafts {
@@ -205,8 +205,8 @@ func (d *decoder) validateInputs(drafts []*draft) {
 	}
 }
 
-// validateInput checks a route with the earlier ones of a topic. After a mistake the others would say the
-// same again.
+// validateInput checks a route against the earlier routes of a topic. It stops after a mistake, because the
+// other routes would only cause the same mistake again.
 func (d *decoder) validateInput(topic string, r *draft, earlier []*draft) {
 	var left []string // texts of r's match that no earlier route takes
 	if r.Match != nil {
@@ -234,7 +234,7 @@ func (d *decoder) validateInput(topic string, r *draft, earlier []*draft) {
 	}
 }
 
-// takesAllOf reports whether r takes every record that later matches.
+// takesAllOf reports whether r takes every record that the route later matches.
 func (r *draft) takesAllOf(later *draft) bool {
 	if r.Match == nil {
 		return true
@@ -242,7 +242,7 @@ func (r *draft) takesAllOf(later *draft) bool {
 	return later.Match != nil && len(later.Match.In) > 0 && !slices.ContainsFunc(later.Match.In, func(text string) bool { return !r.takes(later.Match, text) })
 }
 
-// takes reports whether r takes every record that m matches by one of its texts.
+// takes reports whether r takes every record that m matches by this one of its texts.
 func (r *draft) takes(m *Match, text string) bool {
 	a := r.Match
 	if a == nil || m == nil || a.Field.Path.Text != m.Field.Path.Text || a.Header != m.Header {
@@ -250,7 +250,7 @@ func (r *draft) takes(m *Match, text string) bool {
 	}
 	if !slices.Equal(a.Normalise, m.Normalise) {
 		switch {
-		case text == MatchAbsent: // has no spellings
+		case text == MatchAbsent: // an absent value has no other spellings
 			return slices.Contains(a.In, text)
 		case m.Normalise != nil:
 			return false // m matches spellings that r may not know
@@ -268,8 +268,8 @@ func (r *draft) takes(m *Match, text string) bool {
 	return r.matched[text]
 }
 
-// validateOutputs refuses an output that is an input, which would be an endless
-// loop, and an output that also gets duplicates, dead letters or replies.
+// validateOutputs refuses an output that is also an input, because the app would read its own records
+// forever, and an output that also gets duplicates, dead letters or replies.
 func (d *decoder) validateOutputs(drafts []*draft) {
 	input, output := map[string]*draft{}, map[string]*draft{}
 	for _, r := range drafts {
@@ -302,7 +302,7 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 	}
 }
 
-// refuseLoop refuses a topic to which r writes and from which in reads.
+// refuseLoop refuses a topic to which route r writes and from which route in reads.
 func (d *decoder) refuseLoop(r, in *draft, field, topic string) {
 	if r == in {
 		d.failAt(r, field, "%s is an input topic of the route in line %d: the record would be processed again and again", topic, in.node.Line)
@@ -321,8 +321,8 @@ func (d *decoder) validateOutcomes(drafts []*draft, input map[string]*draft) {
 	}
 }
 
-// validatePaths allows routes of one topic to share a path. They are one endpoint
-// and must have the same settings, because only Match selects the route.
+// validatePaths allows routes of one topic to share a path. The path is one endpoint, and only Match selects
+// the route behind it, so the routes must have the same settings.
 func (d *decoder) validatePaths(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {

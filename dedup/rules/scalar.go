@@ -2,7 +2,7 @@ package rules
 
 import "bytes"
 
-// Causes for which a source does not yield.
+// Causes why a source yields no key.
 const (
 	causeAbsent = "absent"
 	causeNull   = "null"

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Sender names what identifies the sender of an event, for the counts of duplicates by
-// sender. It is never part of a key, so it may change at any time.
+// Sender says what identifies the sender of an event, for the counts of duplicates by sender. It is never
+// part of a key, so an operator may change it at any time.
 type Sender struct {
 	Kind   SenderKind
 	Header string // of SenderHeader
@@ -21,19 +21,19 @@ type Sender struct {
 // SenderKind is the kind of a Sender.
 type SenderKind uint8
 
-// Kinds of senders. The last two are not in the record that a task reads: they travel in the
-// envelope.
+// Kinds of senders. SenderHTTPSource and SenderProducerID are not in the record that a task reads: they
+// travel in the envelope.
 const (
 	SenderHeader SenderKind = iota
 	SenderField
 	SenderHTTPSource // the client's address, after trusted proxies
-	SenderProducerID // of the record batch
+	SenderProducerID // the producer id of the record batch
 )
 
-// senderNames are the choices of sender that need no name of their own.
+// senderNames are the choices of sender without a header or field to name.
 var senderNames = [...]string{"http_source", "producer_id"}
 
-// String returns the sender as a person reads it.
+// String returns the sender as it is shown to a person.
 func (s *Sender) String() string {
 	switch s.Kind {
 	case SenderHeader:
@@ -45,7 +45,7 @@ func (s *Sender) String() string {
 	return senderNames[s.Kind-SenderHTTPSource]
 }
 
-// Travels reports whether the envelope of an event has its sender.
+// Travels reports whether the sender of an event travels in its envelope.
 func (s *Sender) Travels() bool {
 	return s != nil && (s.Kind == SenderHTTPSource || s.Kind == SenderProducerID)
 }
@@ -100,10 +100,10 @@ const SenderBytesMax = 64
 // senderMark stands before the checksum of a name that was cut.
 const senderMark = '~'
 
-// AppendSender appends a sender's name as it is shown and counted: printable UTF-8 of at most
-// SenderBytesMax bytes. A byte that is no UTF-8, a character that does not print and a
-// backslash are escaped as in Go. A longer name is cut at a character, and ends with ~ and the
-// CRC-32 of the whole as 8 hexadecimal digits, so that names with a common start differ.
+// AppendSender appends a sender's name in the form in which it is shown and counted: printable UTF-8 of at
+// most SenderBytesMax bytes. It escapes, as in Go, a byte that is no UTF-8, a character that does not print,
+// and a backslash. It cuts a longer name after a character and adds ~ and the CRC-32 of the whole name as 8
+// hexadecimal digits, so that long names with a common start differ.
 func AppendSender(dst, raw []byte) []byte {
 	from, cut := len(dst), -1
 	const kept = SenderBytesMax - 1 - 8
@@ -125,7 +125,7 @@ func AppendSender(dst, raw []byte) []byte {
 	return dst
 }
 
-// appendEscaped appends the first character of raw and returns its size there.
+// appendEscaped appends the first character of raw, escaped if necessary, and returns its size in raw.
 func appendEscaped(dst, raw []byte) ([]byte, int) {
 	const digits = "0123456789abcdef"
 	r, size := utf8.DecodeRune(raw)
@@ -142,7 +142,7 @@ func appendEscaped(dst, raw []byte) ([]byte, int) {
 	return append(dst, text[1:len(text)-1]...), size
 }
 
-// appendCut ends a name of dst at cut, with the checksum of the whole.
+// appendCut cuts the name in dst at cut and appends the checksum of the whole name.
 func appendCut(dst []byte, cut int, raw []byte) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst[:cut], senderMark)
@@ -152,15 +152,15 @@ func appendCut(dst []byte, cut int, raw []byte) []byte {
 	return dst
 }
 
-// SenderReader reads the senders of events. It reuses its buffers, so it is for one
-// goroutine. Only the events whose sender is counted cost anything.
+// SenderReader reads the senders of events. It reuses its buffers, so it is for one goroutine. Only events
+// whose sender is counted cost anything.
 type SenderReader struct {
 	payload
 	text, name []byte
 }
 
-// Of returns the name of an event's sender as AppendSender writes it, valid until the next
-// call. carried is what the envelope has. Without a sender it is empty.
+// Of returns the name of an event's sender as AppendSender writes it, valid until the next call; empty
+// without a sender. carried is the sender in the envelope.
 func (s *SenderReader) Of(x *Sender, value []byte, headers HeaderSource, carried []byte) []byte {
 	s.name = s.name[:0]
 	switch x.Kind {
@@ -176,8 +176,8 @@ func (s *SenderReader) Of(x *Sender, value []byte, headers HeaderSource, carried
 	return s.name
 }
 
-// field returns the text of a payload field: a string, a number or a boolean. It is empty for
-// all else, and if the payload is no JSON.
+// field returns the text of a payload field: a string, a number or a boolean. It returns nothing for any
+// other value, and for a payload that is no JSON.
 func (s *SenderReader) field(x *Sender, value []byte) []byte {
 	if s.found == nil {
 		s.found = make([][]byte, 1)

@@ -15,44 +15,44 @@ import (
 	"oncebus/dedup"
 )
 
-// Shadow is a key rule that is tried out on the events of a route. It emits nothing and drops
-// nothing: it counts where its verdict differs. One on all events can be promoted.
+// Shadow is a key rule that is tried out on the events of a route. It emits nothing and drops nothing: it
+// counts the events for which its verdict differs. An operator can promote a shadow that looks at all events.
 type Shadow struct {
 	Name   string // distinguishes the shadows of a route; a digest of the rule unless set
 	Keys   []Source
 	Window time.Duration
 	Grace  time.Duration
-	// Sample is the share of keys that are looked at, above 0 and up to 1.
+	// Sample is the share of keys that the shadow looks at, above 0 and up to 1.
 	Sample float64
 
-	// Route is the route with the shadow's rule: its keys, and a namespace of its own. Its name
-	// is that of the route and of the shadow. It is in no Routes.
+	// Route is the route with the shadow's rule: with the shadow's keys and a namespace of its own. Its name
+	// joins the names of the route and of the shadow. It is in no Routes.
 	Route  *Route
 	routes *Routes // with Route alone
 }
 
-// ShadowMark separates the name of a shadow from that of its route or namespace. No other name
-// of the file has it.
+// ShadowMark separates the name of a shadow from the name of its route or namespace, as in orders~next. No
+// other name in the file may contain it.
 const ShadowMark = "~"
 
-// DefaultSample is the share of keys of a shadow that names none. A hundredth of the rows of a
-// route adds little to those of the route itself.
+// DefaultSample is the share of keys for a shadow that names no share. The rows of a hundredth of the keys
+// add little to the rows of the route itself.
 const DefaultSample = 0.01
 
 // IsFull reports whether the shadow looks at all events.
 func (s *Shadow) IsFull() bool { return s.Sample == 1 }
 
-// Samples reports whether the shadow looks at a key. It goes by bits of the digest that the
-// repartition hash mixes with a secret, so the sampled keys are in all partitions.
+// Samples reports whether the shadow looks at a key. The choice depends on bits of the digest that the
+// repartition hash mixes with a secret, so every partition has some of the sampled keys.
 func (s *Shadow) Samples(digest *dedup.Digest) bool {
 	return s.IsFull() || float64(binary.LittleEndian.Uint64(digest[8:])) < s.Sample*math.MaxUint64
 }
 
-// NewDeriver returns a deriver of the new key. It takes the topics of the route.
+// NewDeriver returns a deriver of the new key. It derives records of the route's topics.
 func (s *Shadow) NewDeriver(secret []byte) *Deriver { return s.routes.NewDeriver(secret) }
 
-// WireName returns the name of the route in envelopes. A route whose key rule was promoted has
-// the name of its shadow too, because an envelope has a key of one rule.
+// WireName returns the name of the route in envelopes. The wire name of a route whose key rule was promoted
+// includes the name of the shadow, because an envelope has a key of one rule only.
 func (r *Route) WireName() string {
 	if _, shadow, promoted := strings.Cut(r.Namespace, ShadowMark); promoted && r.shadowOf == "" {
 		return r.Name + ShadowMark + shadow
@@ -63,7 +63,8 @@ func (r *Route) WireName() string {
 // ShadowOf returns the name of the route of which r is the shadow's route; "" for any other.
 func (r *Route) ShadowOf() string { return r.shadowOf }
 
-// IsPromotionOf reports whether r has the key rule of the shadow in force as its own.
+// IsPromotionOf reports whether r is the promotion of old's shadow: r has the name of old and the namespace
+// of that shadow.
 func (r *Route) IsPromotionOf(old *Route) bool {
 	return old != nil && old.Shadow != nil && r.Name == old.Name && r.Namespace == old.Shadow.Route.Namespace && old.Namespace != r.Namespace
 }
@@ -80,7 +81,7 @@ var shadowFields = []fieldOf[Shadow]{
 	}},
 }
 
-// shadowNameMax bounds the name of a shadow, in bytes.
+// shadowNameMax is the longest name of a shadow, in bytes.
 const shadowNameMax = 16
 
 // shadow reads the shadow of a route.
@@ -105,7 +106,7 @@ func (d *decoder) share(n *yaml.Node, at string) float64 {
 	return v / 100
 }
 
-// validateShadow refuses a shadow where its rows would not be complete, or mean another thing.
+// validateShadow refuses a shadow where its rows would be incomplete or would mean something else.
 func (d *decoder) validateShadow(r *draft, drafts []*draft) {
 	if r.Shadow == nil {
 		return
@@ -131,7 +132,7 @@ func (d *decoder) validateShadow(r *draft, drafts []*draft) {
 	}
 }
 
-// completeShadows makes the routes of the shadows of a file without mistakes.
+// completeShadows makes the routes of all shadows, if the file has no mistakes.
 func (d *decoder) completeShadows(drafts []*draft) {
 	if len(d.mistakes) > 0 {
 		return
@@ -152,8 +153,8 @@ func (d *decoder) completeShadows(drafts []*draft) {
 	}
 }
 
-// completeShadow makes the route of a shadow. It reads the route's node again: the index of a
-// Routes is part of its routes.
+// completeShadow makes the route of a shadow. It reads the route's node again instead of copying the route,
+// because the index of a Routes (slots and masks) is stored in its routes.
 func (d *decoder) completeShadow(r *draft) {
 	s := r.Shadow
 	again := (&decoder{file: d.file, data: d.data}).route(r.node, r.at)
@@ -180,7 +181,7 @@ func (d *decoder) completeShadow(r *draft) {
 	s.routes.index()
 }
 
-// RefuseShadows returns an error for routes with a shadow, with the way out. why is the reason.
+// RefuseShadows returns an error if a route has a shadow, with the way out. why is the reason.
 func (rs *Routes) RefuseShadows(why string) error {
 	for _, r := range rs.Routes {
 		if r.Shadow != nil {

@@ -9,26 +9,25 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Signature has the settings that authenticate requests.
+// Signature has the settings by which the ingress authenticates requests.
 type Signature struct {
 	Scheme SignatureScheme
-	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock. It
-	// may be ahead of the clock by at most window - Tolerance. 0 without a signed
-	// timestamp.
+	Secret string // name of the secret, the part of its setting after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
+	// Tolerance is how far the signed timestamp may be from the ingress's clock. If it is ahead of the clock,
+	// the limit is also window - Tolerance. 0 for a scheme without a signed timestamp.
 	Tolerance time.Duration
 
-	// URL is the endpoint's address as the sender has it, for the schemes that sign it.
+	// URL is the address of the endpoint as the sender has it, for the schemes that sign the address.
 	URL string
-	// Query is the URL's parameter with the token; "": it is in Header. Of scheme Token.
+	// Query is the parameter of the URL with the token; "": the token is in Header. Only scheme Token.
 	Query string
 
-	// Of scheme HMAC; Header and Prefix of Token too.
-	Header          string // has the signature
+	// Fields of scheme HMAC; Header and Prefix also of scheme Token.
+	Header          string // the header with the signature
 	Algorithm       string // sha256, sha1 or sha512
 	Encoding        string // hex or base64
-	Prefix          string // before the signature in its header
-	TimestampHeader string // has the Unix seconds that are signed with the body; "": only the body is signed
+	Prefix          string // text before the signature in the header
+	TimestampHeader string // the header with the Unix seconds that are signed with the body; "": only the body is signed
 	Separator       string // between timestamp and body
 }
 
@@ -50,7 +49,7 @@ const (
 	Discord                                 // X-Signature-Ed25519
 	SendGrid                                // X-Twilio-Email-Event-Webhook-Signature, ECDSA
 	PayPal                                  // PAYPAL-TRANSMISSION-SIG, RSA over the body's CRC-32
-	Hook0                                   // X-Hook0-Signature, over headers that it names and the body
+	Hook0                                   // X-Hook0-Signature, over the body and the headers that it names
 	HMAC                                    // set by the fields of scheme HMAC
 	Token                                   // a header or URL parameter with the secret itself
 	Bearer                                  // Authorization: Bearer, with the secret itself
@@ -92,9 +91,9 @@ var algorithmNames = [...]string{"sha256", "sha1", "sha512"}
 
 var encodingNames = [...]string{"hex", "base64"}
 
-// validateTolerance requires a window longer than the tolerance. While its timestamp
-// is valid, a repeated request must be a duplicate of the first. The ingress limits
-// how far a timestamp may be ahead to the rest of the window.
+// validateTolerance requires a window longer than the tolerance, so that a repeated request is a duplicate of
+// the first as long as its timestamp is valid. The rest of the window is the limit for a timestamp ahead of
+// the ingress's clock.
 func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 	if r.Window > 0 && s.Tolerance >= r.Window {
 		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be repeated after the window",
@@ -102,13 +101,13 @@ func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 	}
 }
 
-// signatureDraft is a signature being read.
+// signatureDraft is a signature while the decoder reads it.
 type signatureDraft struct {
 	Signature
 	known bool // the scheme is one of schemeNames
 }
 
-// fieldSchemes are the schemes that use a field; every scheme uses the others.
+// fieldSchemes lists, for each field that only some schemes use, these schemes.
 var fieldSchemes = []struct {
 	field string
 	of    []SignatureScheme
@@ -118,8 +117,7 @@ var fieldSchemes = []struct {
 	{"url", []SignatureScheme{Square, Twilio}}, {"query", []SignatureScheme{Token}},
 }
 
-// refuseUnused refuses fields that the scheme does not use, because an unused field looks
-// like protection.
+// refuseUnused refuses fields that the scheme does not use, because an unused field looks like protection.
 func (d *decoder) refuseUnused(s *signatureDraft, at string, nodes map[string]*yaml.Node) {
 	for _, f := range fieldSchemes {
 		node := nodes[f.field]
@@ -221,7 +219,7 @@ func (d *decoder) token(n *yaml.Node, at string, nodes map[string]*yaml.Node) {
 	}
 }
 
-// signatureTextMax is the longest prefix and separator, in bytes.
+// signatureTextMax is the longest prefix, separator and name of a URL parameter, in bytes.
 const signatureTextMax = 64
 
 // signatureText reads a prefix or a separator.
@@ -252,8 +250,8 @@ func (d *decoder) queryName(n *yaml.Node, at string) string {
 	return text
 }
 
-// secretName reads the name of a secret's setting. It refuses the suffixes of the
-// settings that belong to it.
+// secretName reads the name of a secret. It refuses names that end in _NEXT or _FILE, because those belong to
+// the other settings of a secret.
 func (d *decoder) secretName(n *yaml.Node, at string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || !validSecretName(n.Value) {
 		// The message omits the value: it may be a secret.

@@ -26,7 +26,7 @@ func (d *decoder) warnHTTP(r *draft, field, format string, args ...any) {
 	d.warn(httpNode(r, field), join(join(r.at, "http"), field), format, args...)
 }
 
-// warnSecrets warns of a secret that lets its owner do more than send events to one path.
+// warnSecrets warns of a secret whose owner can do more than send events to one path.
 func (d *decoder) warnSecrets(drafts []*draft) {
 	withHTTP := slices.DeleteFunc(slices.Clone(drafts), func(r *draft) bool { return r.HTTP == nil })
 	for i, r := range withHTTP {
@@ -45,12 +45,12 @@ func (d *decoder) warnSecrets(drafts []*draft) {
 	}
 }
 
-// coversNoPath reports whether a signature is good for every path with its secret.
+// coversNoPath reports whether a signature with this secret is valid for every path that uses the secret.
 func (s *Signature) coversNoPath() bool {
 	return s.Signs() && s.Scheme != Square && s.Scheme != Twilio
 }
 
-// warnOutcomes warns of outcomes that others than executors can send.
+// warnOutcomes warns of paths for outcomes to which others than executors can send.
 func (d *decoder) warnOutcomes(r *draft, drafts []*draft) {
 	const at = "outcomes.signature"
 	s := r.HTTP.Outcomes

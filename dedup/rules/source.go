@@ -13,12 +13,12 @@ import (
 // Source is one way to derive a dedup key: one entry of a route's key list.
 type Source struct {
 	kind   sourceKind
-	text   string // as in the file, "field: traceId"
+	text   string // as in the file
 	header string
-	// fields are the payload fields that it reads, in the file's order. Those of
-	// record_key and header have no path: only the label and the normalisers.
+	// fields are the fields that the source reads, in the file's order. A field that is a record key or a
+	// header has no path, only a label and normalisers.
 	fields  []Field
-	names   []string    // fields: the name of each field, if one is no path
+	names   []string    // sources fields and hash: the name of each field; nil if all are paths
 	members []member    // hash: the fields in canonical order
 	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
@@ -43,18 +43,19 @@ const (
 	kindCount
 )
 
-// A kind describes one kind of source. A new kind is one row of kinds, with its
-// functions in a file of its own.
+// A kind describes one kind of source. A new kind is one row of the table kinds, with its functions in a file
+// of its own.
 type kind struct {
-	// name is the field of the routes file. The manifest pins it in the key rule.
+	// name is the source's field in the routes file. The manifest pins the name in the key rule.
 	name string
-	// makes is part of the state digest.
+	// makes is the kind of key that the source makes; it is part of the state digest.
 	makes keyKind
-	// bare: the name alone is a complete entry.
+	// bare: the name alone is a complete entry, such as key: [raw].
 	bare bool
 	// implied: the source reads payload fields that the file does not name.
 	implied bool
-	// carried is the part of the record that the source reads.
+	// carried is the part of the record that the source reads. It decides whether an HTTP request can have a
+	// value for the source.
 	carried recordPart
 
 	// read reads the value of the source's field in the file.
@@ -65,8 +66,8 @@ type kind struct {
 	normalise func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
 	// fields returns the payload fields that need a slot; nil: there are none.
 	fields func(s *Source) []*Field
-	// derive sets Deriver.hashed. The order source also sets Deriver.routing, to
-	// the bytes without the bucket.
+	// derive sets Deriver.hashed, the bytes of the key. The order source also sets Deriver.routing, the same
+	// bytes without the bucket.
 	derive func(d *Deriver, s *Source, limit int) status
 	// rule returns the arguments of the source in the key rule; nil: there are none.
 	rule func(s *Source) []string
@@ -77,8 +78,8 @@ type recordPart uint8
 
 const (
 	partPayload   recordPart = iota // every HTTP request has a body
-	partHeader                      // only carried headers arrive
-	partRecordKey                   // no HTTP request has one
+	partHeader                      // of an HTTP request only the carried headers arrive
+	partRecordKey                   // no HTTP request has a record key
 )
 
 var kinds = [kindCount]kind{
@@ -127,7 +128,7 @@ var kinds = [kindCount]kind{
 // String returns the source as written in the file.
 func (s *Source) String() string { return s.text }
 
-// Described returns the source as a person reads it, with its steps of normalise.
+// Described returns the source as it is shown to a person, with its normalisers.
 func (s *Source) Described() string {
 	var steps []string
 	for i := range s.fields {
@@ -149,7 +150,7 @@ func (s *Source) payloadFields() []*Field {
 	return nil
 }
 
-// allFields is kind.fields of the sources whose fields are all in Source.fields.
+// allFields is kind.fields for the sources whose fields are all in Source.fields.
 func allFields(s *Source) []*Field {
 	fields := make([]*Field, 0, len(s.fields))
 	for i := range s.fields {
@@ -172,20 +173,20 @@ func (s *Source) Reads() []Field {
 	return fields
 }
 
-// Field is a value that a source reads, with the normalisers to apply to it.
+// Field is one value that a source reads, with the normalisers to apply to it.
 type Field struct {
-	Path      Path // of a field of the payload
+	Path      Path // if part is ofPayload
 	Normalise []Normaliser
 
-	optional bool // of hash: left out of the object if it is absent or null
+	optional bool // source hash: the object leaves the field out if it is absent or null
 
-	part   fieldPart // of the record
-	header string    // of ofHeader
-	label  string    // for reasons: "field traceId"
+	part   fieldPart // the part of the record that has the value
+	header string    // if part is ofHeader
+	label  string    // names the field in reasons: "field traceId"
 	slot   int
 }
 
-// newField returns a field with its label. Routes.index assigns the slot.
+// newField returns a field of the payload with its label. Routes.index assigns the slot.
 func newField(path Path) Field { return Field{Path: path, label: "field " + path.Text, slot: -1} }
 
 // namedField returns the field of a top-level member.
@@ -214,10 +215,9 @@ func (f *Field) rule() string {
 	return b.String()
 }
 
-// KeyRule returns the canonical text of everything that decides a key:
-// namespace, secret or not, the tenant, sources with their normalisers in order. The
-// manifest pins it, because another rule cannot find the rows of this one.
-// Files with the same meaning have the same text.
+// KeyRule returns a canonical text of everything that decides a key: namespace, secret or not, tenant, and
+// the sources in order with their normalisers. The manifest pins the text, because another rule cannot find
+// the rows that this rule has stored. Files with the same meaning have the same text.
 func (r *Route) KeyRule() string {
 	var b strings.Builder
 	b.WriteString("v1 namespace=" + r.Namespace + " secret=" + strconv.FormatBool(r.Secret))
@@ -234,10 +234,11 @@ func (r *Route) KeyRule() string {
 	return b.String()
 }
 
-// Extends reports whether the route has all sources of an older key rule, and others behind them. A source is asked only
-// if those before it found nothing, so each event with a key by the older rule keeps it, as "id" does when
-// [{field: id}] becomes [{field: id}, {header: id}]. The rows of adjacent buckets are others, and those of a shadow
-// must be of all events from its beginning on.
+// Extends reports whether the route has all sources of an older key rule, in the same places, and further
+// sources behind them. Derive asks a source only if all before it found nothing, so every event that had a
+// key keeps it: for example when [{field: id}] becomes [{field: id}, {header: id}]. Extends is false if
+// adjacent buckets differ, because their rows are stored in another form, and for a shadow, whose rows must
+// be those of all events from its beginning on.
 func (r *Route) Extends(rule string) bool {
 	if r.shadowOf != "" {
 		return false
@@ -251,10 +252,10 @@ func (r *Route) Extends(rule string) bool {
 	return false
 }
 
-// sourceDraft is one entry of a key list being read.
+// sourceDraft is one entry of a key list while the decoder reads it.
 type sourceDraft struct {
 	Source
-	named     []string // the sources it names: must be exactly one
+	named     []string // the sources that the entry names: must be exactly one
 	include   []Path
 	exclude   []Path
 	normalise *yaml.Node
@@ -331,7 +332,7 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	return s.Source, len(d.mistakes) == before
 }
 
-// constant reports whether a source makes one key of all events of a topic or tenant.
+// constant reports whether a source makes the same key of all events of a topic or tenant.
 func (s *Source) constant() bool {
 	if s.project != nil && !s.project.include {
 		return slices.ContainsFunc(s.project.tree.children, func(n *pathNode) bool { return n.star && n.slot >= 0 })
@@ -339,7 +340,7 @@ func (s *Source) constant() bool {
 	return len(s.fields) > 0 && !slices.ContainsFunc(s.fields, func(f Field) bool { return f.part != ofTopic && f.part != ofTenant })
 }
 
-// sourceValue reads the entry of a source. After a mistake it may return nil.
+// sourceValue reads the entry of a source. It may return nil after a mistake.
 func (d *decoder) sourceValue(n *yaml.Node, at string) *sourceDraft {
 	if n.Kind == yaml.ScalarNode {
 		i := slices.IndexFunc(kinds[:], func(k kind) bool { return k.bare && k.name == n.Value })
@@ -372,7 +373,7 @@ func SourceNames() []string {
 	return names
 }
 
-// bareNames lists the sources whose name alone is an entry.
+// bareNames lists the sources whose name alone is a complete entry.
 func bareNames() []string {
 	var names []string
 	for i := range kinds {
@@ -383,7 +384,7 @@ func bareNames() []string {
 	return names
 }
 
-// readFlag reads the value of a source without settings, which must be true.
+// readFlag reads the value of a source without settings, which can only be true.
 func readFlag(d *decoder, _ *sourceDraft, n *yaml.Node, at string) {
 	if on, ok := d.boolean(n, at); ok && !on {
 		d.fail(n, at, "want true: leave the source out to switch it off")

@@ -14,21 +14,21 @@ const (
 	headerCEID        = "ce_id"
 )
 
-// Prefixes of a CloudEvents attribute: of its record header, by the Kafka binding,
-// and of its request header, by the HTTP binding (1.0.2, section 3.1.3.1).
+// Prefixes of a CloudEvents attribute: of its record header by the Kafka binding, and of its request header
+// by the HTTP binding (1.0.2, section 3.1.3.1).
 const (
 	EventRecordPrefix  = "ce_"
 	EventRequestPrefix = "ce-"
 )
 
-// IsEventAttribute reports whether name can be that of a CloudEvents attribute:
-// lower-case letters and digits (CloudEvents 1.0.2, section 3.1).
+// IsEventAttribute reports whether name can be the name of a CloudEvents attribute: lower-case letters and
+// digits (CloudEvents 1.0.2, section 3.1).
 func IsEventAttribute(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
 }
 
-// eventAttribute returns the attribute in a header with that prefix; "" for
-// another header. name is in lower case.
+// eventAttribute returns the attribute that a header with that prefix has; "" for another header. name must
+// be in lower case.
 func eventAttribute(name, prefix string) string {
 	if attribute, ok := strings.CutPrefix(name, prefix); ok && IsEventAttribute(attribute) {
 		return attribute
@@ -46,8 +46,8 @@ const (
 	eventBatch
 )
 
-// classifyContentType returns the format by the content-type header. In structured
-// mode it begins with application/cloudevents, in upper or lower case.
+// classifyContentType returns the format that the content-type header names. In structured mode the header
+// begins with application/cloudevents, in upper or lower case.
 func classifyContentType(value []byte) eventFormat {
 	const structured, json, batch = "application/cloudevents", "+json", "-batch"
 	media, _, _ := bytes.Cut(value, []byte(";"))
@@ -65,14 +65,14 @@ func classifyContentType(value []byte) eventFormat {
 	return eventUnknown
 }
 
-// eventFormatMistake is why a body of another CloudEvents format has no key.
+// eventFormatMistake says why a body of another CloudEvents format has no key.
 const eventFormatMistake = "of the CloudEvents formats only application/cloudevents+json is read"
 
-// eventBatchMistake is why a batch of CloudEvents is refused: one record has one verdict.
+// eventBatchMistake says why a batch of CloudEvents is refused: one record has one verdict.
 const eventBatchMistake = "a batch of CloudEvents has several events, and each needs a verdict of its own: send each event in a request or record of its own"
 
-// ContentTypeMistake returns why no route of this list can judge a body of that
-// content type; "" for none. A batch is no event, whatever the key.
+// ContentTypeMistake returns why none of the routes can judge a body of that content type; "" if one can. A
+// batch is never an event, whatever the key.
 func ContentTypeMistake(contentType string, routes []*Route) string {
 	switch classifyContentType([]byte(contentType)) {
 	case eventBatch:
@@ -91,7 +91,7 @@ func (r *Route) ReadsCloudEvents() bool {
 	return slices.ContainsFunc(r.Keys, func(s Source) bool { return s.kind == sourceCloudEvent })
 }
 
-// completeCloudEvent sets the fields of structured mode.
+// completeCloudEvent sets the fields that hold the id in structured mode.
 func completeCloudEvent(s *sourceDraft) {
 	s.fields = []Field{namedField("source"), namedField("id")}
 }

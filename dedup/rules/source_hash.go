@@ -28,8 +28,8 @@ func completeHash(s *sourceDraft) {
 	})
 }
 
-// optionalFields reads which fields of hash may be absent. One that must be there stays, so that
-// a payload without any of them has no key.
+// optionalFields reads which fields of hash may be absent. At least one field stays required, so that a
+// payload without any of the fields has no key.
 func (d *decoder) optionalFields(s *sourceDraft, n *yaml.Node, at string) {
 	if s.kind != sourceHash {
 		d.fail(n, at, "%s takes no optional fields: hash does", kinds[s.kind].name)
@@ -62,8 +62,9 @@ func ruleOfHash(s *Source) []string {
 	return args
 }
 
-// hashKey writes the canonical object of the listed fields to d.buf. A missing part counts more than
-// one that cannot be read, as in fieldsKey.
+// hashKey writes the canonical object of the listed fields to d.buf. If one part is missing and another
+// cannot be read, the missing part decides, as in fieldsKey: the source yields no key, and the record is not
+// malformed.
 func (d *Deriver) hashKey(s *Source, _ int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {
@@ -90,7 +91,7 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 	return all
 }
 
-// hashMember appends the value of a member of hash.
+// hashMember appends the value of one member of the object.
 func (d *Deriver) hashMember(f *Field) status {
 	if f.part != ofPayload {
 		return d.hashPart(f)
@@ -111,8 +112,8 @@ func (d *Deriver) hashMember(f *Field) status {
 	return found
 }
 
-// normalised returns a field's value, normalised, as canonical JSON: a string, or a number
-// if the normalisers left one. It aliases the tail of d.text.
+// normalised returns a field's normalised value as canonical JSON: a string, or a number if the normalisers
+// left a number. The result aliases the tail of d.text.
 func (d *Deriver) normalised(f *Field) ([]byte, status) {
 	s, st := d.value(f)
 	if st != found {

@@ -86,7 +86,7 @@ func readFields(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	})
 }
 
-// completeFields sets the text, and the names of the parts unless all are paths.
+// completeFields sets the text of the source, and the names of its parts unless all of them are paths.
 func completeFields(s *sourceDraft) {
 	texts := make([]string, len(s.fields))
 	for i := range s.fields {
@@ -108,8 +108,9 @@ func ruleOfFields(s *Source) []string {
 	return args
 }
 
-// fieldsKey writes the composite of several fields of the payload, or parts of the record. A part
-// that is missing counts more than one that cannot be read, whichever comes first.
+// fieldsKey writes the composite of several payload fields or parts of the record. If one part is missing and
+// another cannot be read, the missing part decides, whichever comes first: the source yields no key, and the
+// record is not malformed.
 func (d *Deriver) fieldsKey(s *Source, limit int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {

@@ -13,21 +13,19 @@ import (
 //
 //	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 //
-// with symbol, side and type in upper case, quantity and prices rounded half to
-// even to 8 decimals, and bucket = floor(timestamp / Step). Absent prices are
-// left out: the type distinguishes a limit from a stop.
+// Symbol, side and type are in upper case, quantity and prices are rounded half to even to 8 decimals, and
+// bucket = floor(timestamp / Step). An absent price is left out: the type tells a limit from a stop.
 type Order struct {
 	Account, Symbol, Side, Quantity, Type Field
 	Limit, Stop                           Field // optional in the payload
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
-	// RecordTime gives an order without a timestamp that of its record, which is in the log:
-	// by HTTP the time of its arrival.
+	// RecordTime: an order without a timestamp gets the timestamp of its record, which is in the log. By HTTP
+	// that is the time of its arrival.
 	RecordTime bool
-	// AdjacentBuckets also finds duplicates across the edge of a bucket: an order in
-	// an adjacent bucket, less than a step away by their own timestamps, with an
-	// equal fingerprint.
+	// AdjacentBuckets also finds duplicates across the edge of a bucket: an order in an adjacent bucket whose
+	// own timestamp is less than a step away and whose fingerprint is equal.
 	AdjacentBuckets bool
 }
 
@@ -108,8 +106,8 @@ func completeOrder(s *sourceDraft) {
 	}
 }
 
-// orderKey writes the order string to d.buf. It writes the string without the bucket
-// to d.routing, because duplicates in adjacent buckets must be in one task.
+// orderKey writes the order string to d.buf. It writes the same string without the bucket to d.routing,
+// because one task must have the duplicates in adjacent buckets.
 func (d *Deriver) orderKey(s *Source, limit int) status {
 	o := s.order
 	d.bucket = bucket{}
@@ -145,7 +143,7 @@ func (d *Deriver) orderKey(s *Source, limit int) status {
 	return found
 }
 
-// orderText appends a text field and a separator to both strings.
+// orderText appends a text field and a separator to both d.buf and d.routing.
 func (d *Deriver) orderText(f *Field, toUpper bool) status {
 	s, st := d.scalar(f)
 	if st != found {
@@ -168,7 +166,7 @@ func (d *Deriver) orderText(f *Field, toUpper bool) status {
 	return found
 }
 
-// orderDecimal appends a number with 8 decimals and a separator to both strings.
+// orderDecimal appends a number with 8 decimals and a separator to both d.buf and d.routing.
 func (d *Deriver) orderDecimal(f *Field) status {
 	s, st := d.scalar(f)
 	if st != found {
@@ -185,7 +183,7 @@ func (d *Deriver) orderDecimal(f *Field) status {
 	return found
 }
 
-// orderPrice is orderDecimal of a price, which may be absent.
+// orderPrice is orderDecimal for a price, which may be absent.
 func (d *Deriver) orderPrice(f *Field) status {
 	mark := len(d.skipped)
 	st := d.orderDecimal(f)
@@ -196,7 +194,7 @@ func (d *Deriver) orderPrice(f *Field) status {
 	return st
 }
 
-// orderBucket appends the time bucket and a separator to the key only.
+// orderBucket appends the time bucket and a separator to d.buf only.
 func (d *Deriver) orderBucket(o *Order) status {
 	ms, st := d.orderTime(o)
 	if st != found {
@@ -241,8 +239,7 @@ type bucket struct {
 	from, to int // its bytes in Deriver.buf
 }
 
-// adjacentDigests returns the digests of the order with the buckets before and
-// after its own.
+// adjacentDigests returns the digests that the order would have in the buckets before and after its own.
 func (d *Deriver) adjacentDigests(r *Route, s *Source) (digests [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
 		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)

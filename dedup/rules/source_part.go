@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// fieldPart is the part of a record in which a field of fields or hash is.
+// fieldPart is the part of a record in which a field of the sources fields and hash is.
 type fieldPart uint8
 
 const (
@@ -22,13 +22,13 @@ const (
 
 var fieldPartNames = [...]string{"field", "header", "record_key", "topic", "tenant"}
 
-// partDraft is an element of fields or hash that is no path, being read.
+// partDraft is an element of fields or hash that is no path, while the decoder reads it.
 type partDraft struct {
 	Field
-	named int // how many parts it names: must be one
+	named int // how many parts the element names: must be one
 }
 
-// partFields is the format of such an element.
+// partFields is the format of an element that is no path.
 var partFields = []fieldOf[partDraft]{
 	{"header", func(d *decoder, x *partDraft, n *yaml.Node, at string) {
 		x.header, _ = d.text(n, at)
@@ -67,7 +67,7 @@ func (d *decoder) part(n *yaml.Node, at string) (Field, bool) {
 	return x.Field, len(d.mistakes) == before
 }
 
-// partText returns a field as in the file.
+// partText returns the field as it is written in the routes file.
 func (f *Field) partText() string {
 	switch f.part {
 	case ofPayload:
@@ -79,7 +79,7 @@ func (f *Field) partText() string {
 	return "{" + fieldPartNames[f.part] + ": true}"
 }
 
-// describe names a field in a mistake.
+// describe names the field in the text of a mistake.
 func (f *Field) describe() string {
 	if f.part == ofPayload {
 		return fmt.Sprintf("path %q", f.Path.Text)
@@ -87,7 +87,8 @@ func (f *Field) describe() string {
 	return f.partText()
 }
 
-// partRule returns a field in the key rule. Paths have quotes, so no other part is one.
+// partRule returns the field as part of the key rule. A path has quotes there, so no other part looks like a
+// path.
 func (f *Field) partRule() string {
 	switch f.part {
 	case ofPayload:
@@ -99,8 +100,8 @@ func (f *Field) partRule() string {
 	return fieldPartNames[f.part] + "()" + f.rule()
 }
 
-// partName returns the name of the field among the hashed bytes. That of another part than a
-// path begins with a dot, as no path does.
+// partName returns the name of the field among the hashed bytes. The name of a part other than a path begins
+// with a dot, as no path does.
 func (f *Field) partName() string {
 	switch f.part {
 	case ofPayload:
@@ -112,8 +113,7 @@ func (f *Field) partName() string {
 	return "." + fieldPartNames[f.part]
 }
 
-// hasParts reports whether a source reads other parts than paths. Its hashed bytes then name
-// each part.
+// hasParts reports whether a source reads parts that are no paths. Its hashed bytes then name every part.
 func hasParts(fields []Field) bool {
 	return slices.ContainsFunc(fields, func(f Field) bool { return f.part != ofPayload })
 }
@@ -152,7 +152,7 @@ func (d *Deriver) partBytes(f *Field) []byte {
 	return nil
 }
 
-// idOf returns a field of fields, normalised and at most limit bytes long.
+// idOf returns the id of a field of the source fields, normalised and at most limit bytes long.
 func (d *Deriver) idOf(f *Field, limit int) (scalar, status) {
 	if f.part == ofPayload {
 		return d.id(f, limit)
@@ -164,16 +164,16 @@ func (d *Deriver) idOf(f *Field, limit int) (scalar, status) {
 	return d.idFrom(f, scalar{text: value}, limit)
 }
 
-// appendPart appends "<length>:<name>=<length>:<value>,". No netstring has an equals sign
-// behind its bytes, so the bytes of a source with parts are never those of one without.
+// appendPart appends "<length>:<name>=<length>:<value>,". In a netstring no equals sign follows the bytes, so
+// the bytes of a source with named parts never equal those of a source without.
 func appendPart(dst []byte, name string, value []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(len(name)), 10)
 	dst = append(append(append(dst, ':'), name...), '=')
 	return appendNetstring(dst, value)
 }
 
-// hashPart appends a part that is no path as a canonical JSON string: the value of a member
-// of hash.
+// hashPart appends a part that is no path as a canonical JSON string, or a number if the normalisers left
+// one: the value of a member of hash.
 func (d *Deriver) hashPart(f *Field) status {
 	value := d.partBytes(f)
 	switch {

@@ -22,7 +22,7 @@ func readPayloadSource(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	d.refuseCovered(nodes["exclude"], join(at, "exclude"), s.exclude)
 }
 
-// refuseCovered refuses paths within another path of the list.
+// refuseCovered refuses a path that lies within another path of the list.
 func (d *decoder) refuseCovered(n *yaml.Node, at string, paths []Path) {
 	for _, p := range paths {
 		if outer, ok := covering(paths, p); ok {
@@ -120,7 +120,7 @@ func ruleOfRaw(s *Source) []string {
 	return nil
 }
 
-// rawKey uses the payload's bytes, which may be anything, or only a text.
+// rawKey uses the payload's bytes as they are: any bytes, or with raw: text only a text.
 func (d *Deriver) rawKey(s *Source, _ int) status {
 	if s.ofText {
 		if d.readPayload() {

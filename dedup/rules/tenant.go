@@ -11,15 +11,15 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Tenant says where a record names its tenant. Each tenant of a route has keys of its own: an
-// equal id of two tenants is two keys.
+// Tenant says where a record names its tenant. Each tenant of a route has keys of its own: the same id of two
+// tenants is two keys.
 type Tenant struct {
 	Kind   TenantKind
 	Header string // of TenantHeader and TenantPrincipal
 	Field  Field  // of TenantField
-	// Default is the tenant of a record that names none; "": such a record is malformed.
+	// Default is the tenant of a record that names none. Without a Default such a record is malformed.
 	Default  string
-	fallback []byte // the same
+	fallback []byte // Default as bytes
 }
 
 // TenantKind is the kind of a Tenant.
@@ -29,17 +29,17 @@ type TenantKind uint8
 const (
 	TenantHeader TenantKind = iota
 	TenantField
-	TenantPrincipal // the name that the ingress has authenticated, in PrincipalHeader
+	TenantPrincipal // the authenticated name, which the ingress writes into PrincipalHeader
 )
 
-// PrincipalHeader is the record header in which the ingress writes the authenticated name of
-// a sender. No request header is carried under that name, so no sender can write it by HTTP.
+// PrincipalHeader is the record header into which the ingress writes the authenticated name of a sender. The
+// ingress carries no request header under this name, so no sender can set it by HTTP.
 const PrincipalHeader = "x-oncebus-principal"
 
 // TenantBytesMax is the longest name of a tenant in bytes.
 const TenantBytesMax = 64
 
-// String returns the tenant as a person reads it.
+// String returns the tenant as it is shown to a person.
 func (x *Tenant) String() string {
 	switch x.Kind {
 	case TenantField:
@@ -49,8 +49,8 @@ func (x *Tenant) String() string {
 	return "header " + x.Header
 }
 
-// rule returns the tenant in the key rule. The default is not part of it: without one, a record
-// that names no tenant has no key that could change.
+// rule returns the tenant as part of the key rule. The default is not part of it: without a default, a record
+// that names no tenant has no key, so a new default changes no stored key.
 func (x *Tenant) rule() string {
 	switch x.Kind {
 	case TenantField:
@@ -60,7 +60,7 @@ func (x *Tenant) rule() string {
 	return "header(" + strconv.Quote(x.Header) + ")"
 }
 
-// TenantRule returns the part of the key rule that is the tenant's; "" for a route without.
+// TenantRule returns the tenant as part of the key rule; "" for a route without a tenant.
 func (r *Route) TenantRule() string {
 	if r.Tenant == nil {
 		return ""
@@ -68,10 +68,10 @@ func (r *Route) TenantRule() string {
 	return r.Tenant.rule()
 }
 
-// tenantDraft is a tenant being read.
+// tenantDraft is a tenant while the decoder reads it.
 type tenantDraft struct {
 	Tenant
-	named int // how many ways to find it: must be one
+	named int // how many ways to find the tenant the file names: must be one
 }
 
 var tenantFields = []fieldOf[tenantDraft]{
@@ -126,7 +126,8 @@ func tenantCause(name []byte) string {
 	return ""
 }
 
-// validateTenant refuses a tenant that no event of the route has, and parts of keys without one.
+// validateTenant refuses a tenant that no event of the route can have, and parts of keys that read a tenant
+// on a route without one.
 func (d *decoder) validateTenant(r *draft) {
 	x := r.Tenant
 	if x == nil {
@@ -150,10 +151,10 @@ func (d *decoder) validateTenant(r *draft) {
 	}
 }
 
-// scopeName names the tenant among the hashed bytes.
+// scopeName is the name of the tenant among the hashed bytes.
 const scopeName = ".tenant"
 
-// deriveTenant finds the tenant of the record.
+// deriveTenant finds the tenant of the record and sets d.tenant and out.Tenant.
 func (d *Deriver) deriveTenant(r *Route, out *Derived) status {
 	x := r.Tenant
 	d.tenant = nil
@@ -187,11 +188,10 @@ func (d *Deriver) deriveTenant(r *Route, out *Derived) status {
 	return found
 }
 
-// namesMax bounds the names of tenants that a deriver keeps, so that it allocates none of them
-// twice.
+// namesMax is how many names of tenants a deriver keeps as strings, so that it does not allocate one twice.
 const namesMax = 4096
 
-// nameOf returns a name as a string.
+// nameOf returns the name of a tenant as a string, and keeps it for the next record.
 func (d *Deriver) nameOf(name []byte) string {
 	if known, ok := d.names[string(name)]; ok {
 		return known
@@ -204,8 +204,8 @@ func (d *Deriver) nameOf(name []byte) string {
 	return text
 }
 
-// scoped returns bytes to hash within the tenant of the record: behind its name, so that no
-// bytes of one tenant are those of another.
+// scoped returns the bytes to hash, within the tenant of the record: behind the tenant's name, so that the
+// bytes of two tenants never coincide.
 func (d *Deriver) scoped(r *Route, b []byte) []byte {
 	if r.Tenant == nil {
 		return b

@@ -9,13 +9,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A warning is about a valid file: the routes run, and something about them is at
-// risk. ParseRoutes returns the texts in Routes.Warnings.
+// warn adds a warning. A warning is about a valid file: the routes run, but something about them is at risk.
+// ParseRoutes returns the texts in Routes.Warnings.
 func (d *decoder) warn(n *yaml.Node, at, format string, args ...any) {
 	text := fmt.Sprintf("%s:%d: %s: ", d.file, n.Line, at) + fmt.Sprintf(format, args...)
 	d.warnings = append(d.warnings, warning{n.Line, text})
 }
 
+// warning is a text with its line, by which warningTexts sorts.
 type warning struct {
 	line int
 	text string
@@ -36,9 +37,9 @@ func (s *Signature) Signs() bool {
 	return s.Scheme != Token && s.Scheme != Bearer && s.Scheme != NoSignature
 }
 
-// Covers reports whether the signature covers a request header. A header that it
-// does not cover can be replaced in a captured request. Where nothing is signed, a header
-// is as good as the body.
+// Covers reports whether the signature covers a request header. Whoever captures a request can replace a
+// header that the signature does not cover. Where nothing is signed, a header is as good as the body, so
+// Covers is true.
 func (s *Signature) Covers(header string) bool {
 	var covered []string
 	switch s.Scheme {
@@ -59,18 +60,17 @@ func (s *Signature) Covers(header string) bool {
 	case HMAC:
 		covered = []string{s.TimestampHeader}
 	case GitHub, Stripe, Paddle, Square, Twilio, Adyen:
-	case Hook0: // the sender chooses what it signs
+	case Hook0: // the sender chooses which headers it signs
 	case Token, Bearer, NoSignature:
 		return true
 	}
 	return slices.ContainsFunc(covered, func(name string) bool { return strings.EqualFold(name, header) })
 }
 
-// warnUnsigned warns of routes whose signature covers the body, but not the header
-// that decides about the key: a captured request with another value there is
-// genuine, and a new event.
+// warnUnsigned warns of routes whose signature covers the body, but not a header that decides about the key.
+// A captured request with another value in that header is genuine, and a new event.
 func (d *decoder) warnUnsigned(drafts []*draft) {
-	namespaces := map[string][]string{} // of a path
+	namespaces := map[string][]string{} // namespaces of the routes of a path
 	for _, r := range drafts {
 		if r.HTTP != nil && !slices.Contains(namespaces[r.HTTP.Path], r.Namespace) {
 			namespaces[r.HTTP.Path] = append(namespaces[r.HTTP.Path], r.Namespace)
@@ -118,7 +118,7 @@ func (d *decoder) warnUnsignedKey(r *draft) {
 	}
 }
 
-// adyenSigned are the paths of what Adyen signs.
+// adyenSigned are the paths of the fields that Adyen signs.
 var adyenSigned = adyenPaths("pspReference", "originalReference", "merchantAccountCode", "merchantReference", "amount.value", "amount.currency", "eventCode", "success")
 
 func adyenPaths(fields ...string) []string {
@@ -134,7 +134,7 @@ func (s *Source) readsOnly(paths []string) bool {
 	return len(fields) > 0 && !slices.ContainsFunc(fields, func(f Field) bool { return !slices.Contains(paths, f.Path.Text) })
 }
 
-// signedKey returns the advice on a key that the signature covers.
+// signedKey returns advice: a key that the signature covers.
 func (s *Signature) signedKey() string {
 	if s.Scheme == StandardWebhooks {
 		return "use header: webhook-id, which is signed, or a field of the body"
@@ -145,8 +145,8 @@ func (s *Signature) signedKey() string {
 	return "use a field of the body, or raw for the whole body"
 }
 
-// warnSources warns of sources that no event reaches, of normalisers that no event gets through, and of
-// orders that differ and have one key.
+// warnSources warns of sources that no event reaches, of normalisers that refuse every event, and of
+// different orders that have one key.
 func (d *decoder) warnSources(drafts []*draft) {
 	for _, r := range drafts {
 		for i := range r.Keys {
@@ -168,8 +168,8 @@ func (d *decoder) warnSources(drafts []*draft) {
 	}
 }
 
-// warnDetails warns of details that have more spellings than the same field in the key. It
-// leaves out the decimals of an order: details compare numbers by value.
+// warnDetails warns of a field that is compared in more spellings in the details than in the key. It ignores
+// the decimals of an order, because details compare numbers by value.
 func (d *decoder) warnDetails(drafts []*draft) {
 	for _, r := range drafts {
 		for i := range r.Fingerprint {
@@ -190,8 +190,7 @@ func (d *decoder) warnDetails(drafts []*draft) {
 	}
 }
 
-// stepsInKey returns the normalisers of a field of the payload in the first source that has
-// some for it.
+// stepsInKey returns the normalisers of a payload field in the first source that has normalisers for it.
 func (r *Route) stepsInKey(path string) []Normaliser {
 	for i := range r.Keys {
 		s := &r.Keys[i]
@@ -207,18 +206,19 @@ func (r *Route) stepsInKey(path string) []Normaliser {
 	return nil
 }
 
-// leavesNothingTo reports whether each event that has a key of later has one of s, or none at all.
+// leavesNothingTo reports whether every event for which the source later would yield a key already has a key
+// of s, or no key at all.
 func (s *Source) leavesNothingTo(later *Source) bool {
 	switch {
 	case s.kind == sourcePayload && (s.project == nil || !s.project.include):
-		return later.kind != sourceRaw // another payload is invalid, or a text
-	case s.kind == sourceRaw && !s.ofText: // but for an empty payload
+		return later.kind != sourceRaw // a payload without a key of s is invalid, or a text
+	case s.kind == sourceRaw && !s.ofText: // s yields a key for every payload that is not empty
 		return later.kind == sourceForm || later.kind != sourceCloudEvent && len(later.payloadFields()) > 0
 	}
 	return false
 }
 
-// clash returns two normalisers of which the second refuses whatever the first makes.
+// clash returns two normalisers of which the second refuses every result of the first.
 func clash(steps []Normaliser) (first, second Normaliser, ok bool) {
 	for i, x := range steps {
 		if x.kind != decimals && x.kind != step {
@@ -230,7 +230,7 @@ func clash(steps []Normaliser) (first, second Normaliser, ok bool) {
 				return x, y, true
 			}
 			if y.kind == decimals || y.kind == step {
-				break // what follows works on its result
+				break // the normalisers after y work on the result of y
 			}
 		}
 	}

@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// The functions of this file test eight bytes at once: a word, whose lowest eight bits are the
-// first byte. Their results are marks: a byte is marked by its high bit.
+// The functions of this file test eight bytes at once. A word has the first of the eight bytes in its lowest
+// eight bits. Results are marks: the high bit of a byte marks it.
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// word returns the eight bytes from i, zeros for those behind the end. It returns zero if b
-// has less than eight bytes.
+// word returns the eight bytes from i on, with zeros behind the end of b. It returns zero if b has less than
+// eight bytes.
 func word(b []byte, i int) uint64 {
 	last := len(b) - 8
-	if i >= 0 && i <= last { // these two tests save those of the slice
+	if i >= 0 && i <= last { // these two tests make the bounds checks of the slice unnecessary
 		return binary.LittleEndian.Uint64(b[i : i+8])
 	}
 	if last < 0 {
@@ -26,22 +26,21 @@ func word(b []byte, i int) uint64 {
 	return binary.LittleEndian.Uint64(b[last:last+8]) >> (8 * (i - last))
 }
 
-// special marks the first byte of w that is a quote, a backslash or a control character. It
-// may mark bytes after that one.
+// special marks the first byte of w that is a quote, a backslash or a control character. It may also mark
+// bytes after that one.
 //
-// A byte of x below c is marked in (x-c) &^ x: x has no high bit there, and the difference
-// borrows. Only such a byte borrows from the next one, so the lowest mark is exact, and no
-// byte is missed (Hacker's Delight, section 6-1). A byte of w that is a quote is 0 in
-// w^quotes, and so below 1.
+// In (x-c) &^ x a byte of x below c is marked: x has no high bit there, and the difference borrows. Only such
+// a byte borrows from the next one, so the lowest mark is exact, and no byte is missed (Hacker's Delight,
+// section 6-1). A byte of w that is a quote is 0 in w^quotes, and so below 1.
 func special(w uint64) uint64 {
 	quote, backslash := w^(ones*'"'), w^(ones*'\\')
 	return ((quote-ones)&^quote | (backslash-ones)&^backslash | (w-ones*' ')&^w) & highs
 }
 
-// notDigits marks the first byte of w that is no digit. It may mark bytes after that one.
+// notDigits marks the first byte of w that is no digit. It may also mark bytes after that one.
 //
-// A digit is at most 9 in x. A larger byte has the high bit, or gets it by the addition of
-// 0x80-10. Only a byte that has it carries into the next one, so the lowest mark is exact.
+// In x a digit is at most 9. A larger byte has the high bit, or gets it by the addition of 0x80-10. Only a
+// byte with the high bit carries into the next byte, so the lowest mark is exact.
 func notDigits(w uint64) uint64 {
 	x := w ^ ones*'0'
 	return (x + ones*(0x80-10) | x) & highs

@@ -9,9 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Written returns a field of the route as the file has it, without comments and format; ""
-// for a field that the file leaves out. Two routes with equal texts in a field have the same
-// value there.
+// Written returns the text of a field of the route in the file, without comments and format; "" for a field
+// that the file leaves out. Two routes with the same text in a field have the same value there.
 func (r *Route) Written(field string) string { return r.written[field] }
 
 // RouteFields returns the names of all fields of a route, in the order of the schema.
@@ -31,8 +30,7 @@ func writtenFields(nodes map[string]*yaml.Node) map[string]string {
 	return texts
 }
 
-// digestOf returns the digest of a file's content, which comments, format and the order of
-// fields do not change.
+// digestOf returns a digest of a file's content. Comments, format and the order of fields do not change it.
 func digestOf(root *yaml.Node) string {
 	sum := sha256.Sum256(appendNode(nil, root))
 	return hex.EncodeToString(sum[:16])

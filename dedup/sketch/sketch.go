@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// NameMax is the longest name in bytes; Offer cuts a longer one.
+// NameMax is the longest name in bytes; Offer cuts off the rest of a longer name.
 const NameMax = 64
 
 // CapacityMax is the highest capacity.
 const CapacityMax = 1 << 12
 
-// A Sketch counts names. The zero Sketch has no counters; make one with New. It is for one
-// goroutine.
+// A Sketch counts names. The zero Sketch has no counters; make one with New. A Sketch is for one goroutine.
 type Sketch struct {
 	capacity int
-	// now has the open offers, committed does not. They differ in the slots of changed only.
+	// now includes the open offers, committed does not. The two differ only in the slots whose numbers are in
+	// changed.
 	now, committed state
 	changed        []uint16
 	heap           []uint16 // numbers of the used slots of now, a binary heap by count, lowest first
-	index          []uint16 // open addressing by hash: number of the slot + 1; 0 is free
+	index          []uint16 // open addressing by hash of the name: number of the slot + 1; 0 is free
 }
 
-// state has the counters of a Sketch by their number, which no counter changes.
+// state has the counters of a Sketch. A counter keeps its number, the index in slots.
 type state struct {
-	slots []slot // those in use
+	slots []slot // the counters in use
 	total uint64
 	floor uint64 // how often a name without a counter may have come, while slots are free
 }
@@ -37,17 +37,17 @@ type slot struct {
 	count, error uint64
 	hash         uint64
 	at           uint16 // place in heap
-	changed      bool   // it is in changed; never set in committed
+	changed      bool   // the slot is in Sketch.changed; never set in committed
 	length       uint8
 	name         [NameMax]byte
 }
 
-// seed makes the places in the index differ from one process to the next: senders choose the
-// names. The counts do not depend on it.
+// seed makes the places of names in the index differ between processes, because senders choose the names. The
+// counts do not depend on it.
 var seed = maphash.MakeSeed()
 
-// New returns an empty sketch of a capacity, 1 to CapacityMax. It takes its memory, 200 bytes
-// for each counter, at the first offer.
+// New returns an empty sketch with a capacity of 1 to CapacityMax counters. The sketch takes its memory, 200
+// bytes for each counter, at the first offer.
 func New(capacity int) *Sketch {
 	return &Sketch{capacity: min(max(capacity, 1), CapacityMax)}
 }
@@ -68,7 +68,7 @@ func (s *Sketch) allocate() {
 	s.committed.slots = make([]slot, 0, s.capacity)
 }
 
-// Offer counts a name, in the open transaction.
+// Offer counts a name in the open transaction.
 func (s *Sketch) Offer(name []byte) {
 	s.allocate()
 	if len(name) > NameMax {
@@ -99,7 +99,7 @@ func (s *Sketch) Offer(name []byte) {
 	s.sink(0)
 }
 
-// add gives a name a free slot. place is its place in the index.
+// add gives a free slot to a name. place is the place of the name in the index.
 func (s *Sketch) add(name []byte, hash uint64, place int) {
 	number := uint16(len(s.now.slots))
 	s.now.slots = s.now.slots[:number+1]
@@ -119,7 +119,7 @@ func (x *slot) set(name []byte, hash uint64) {
 
 func (x *slot) text() []byte { return x.name[:x.length] }
 
-// note adds a slot to those that changed.
+// note adds a slot to the changed slots.
 func (s *Sketch) note(number uint16) {
 	if one := &s.now.slots[number]; !one.changed {
 		one.changed = true
@@ -153,7 +153,7 @@ func (s *Sketch) enter(number uint16) {
 	s.index[place] = number + 1
 }
 
-// unindex removes a slot from the index, and moves back those that came after it because its
+// unindex removes a slot from the index, and moves the entries back that stand after it only because its
 // place was taken.
 func (s *Sketch) unindex(number uint16) {
 	place := s.home(s.now.slots[number].hash)
@@ -162,7 +162,7 @@ func (s *Sketch) unindex(number uint16) {
 	}
 	for at := s.next(place); s.index[at] != 0; at = s.next(at) {
 		home := s.home(s.now.slots[s.index[at]-1].hash)
-		// It may move to place unless its home is after place, up to at.
+		// The entry may move to place unless its home lies after place, up to at.
 		if between := (at - home) & (len(s.index) - 1); between >= (at-place)&(len(s.index)-1) {
 			s.index[place] = s.index[at]
 			place = at
@@ -273,8 +273,8 @@ func (s *Sketch) summary(of *state) Summary {
 	return all
 }
 
-// Load makes the sketch what a summary says, final. One of more counters than the sketch has
-// loses the lowest.
+// Load replaces the content of the sketch by a summary, final. If the summary has more counters than the
+// sketch can have, the lowest are lost.
 func (s *Sketch) Load(from Summary) {
 	s.allocate()
 	counters := from.Counters
@@ -309,7 +309,7 @@ func byCount(a, b Counter) int {
 //	another name, uvarint, what its count rose by uvarint, [length of the name 1, name, error
 //	uvarint: with another name]
 //
-// It appends nothing if there are none.
+// It appends nothing if there are no open offers.
 func (s *Sketch) AppendChanges(dst []byte) []byte {
 	if len(s.changed) == 0 {
 		return dst

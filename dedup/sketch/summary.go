@@ -8,19 +8,18 @@ import (
 	"oncebus/dedup"
 )
 
-// A Counter is a name with its count. The name came at least Count - Error and at most Count
-// times.
+// A Counter is a name with its count. The name was offered at least Count - Error and at most Count times.
 type Counter struct {
 	Name         string
 	Count, Error uint64
 }
 
-// A Summary is what a Sketch counted.
+// A Summary is the state of a Sketch: what it counted.
 type Summary struct {
-	Capacity int    // of the sketch
+	Capacity int    // counters of the sketch
 	Total    uint64 // names that were offered
-	// Floor is how often a name without a counter may have come, apart from what the counters
-	// say; not 0 after a Merge, or if a sketch of another capacity was loaded.
+	// Floor is how often a name without a counter may have come, independent of the counts of the counters.
+	// It is not 0 after a Merge, and after the sketch loaded a summary of another capacity.
 	Floor    uint64
 	Counters []Counter // at most Capacity, each name once
 }
@@ -44,8 +43,8 @@ func (s *Summary) Top(n int) []Counter {
 	return all[:min(n, len(all))]
 }
 
-// Merge returns the counters of two streams as those of one, in order of their counts, at
-// most as many as the lower capacity. A summary without names changes nothing.
+// Merge returns the counters of two streams as if they were one stream, in order of their counts, at most as
+// many as the lower capacity allows. A summary without names changes nothing.
 func Merge(a, b Summary) Summary {
 	switch {
 	case b.Total == 0:
@@ -94,7 +93,7 @@ func (s *Summary) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeSummary decodes what Append wrote. It makes r bad if it cannot be that.
+// DecodeSummary decodes what Append wrote. It makes r bad if the bytes cannot be a summary.
 func DecodeSummary(r *dedup.Cursor) Summary {
 	s := Summary{Capacity: int(r.Uvarint(CapacityMax)), Total: r.Uvarint(math.MaxInt64), Floor: r.Uvarint(math.MaxInt64)}
 	if s.Capacity == 0 {
@@ -116,7 +115,7 @@ func decodeName(r *dedup.Cursor) string {
 	return string(r.Bytes(length))
 }
 
-// check makes r bad if a counter cannot be.
+// check makes r bad if a counter cannot be: its error reaches its count, or an earlier counter has its name.
 func (s *Summary) check(r *dedup.Cursor, number int) {
 	c := &s.Counters[number]
 	if c.Error >= c.Count || slices.ContainsFunc(s.Counters[:number], func(other Counter) bool { return other.Name == c.Name }) {
@@ -124,8 +123,8 @@ func (s *Summary) check(r *dedup.Cursor, number int) {
 	}
 }
 
-// ApplyChanges applies what Sketch.AppendChanges wrote for the sketch whose summary s was. It
-// makes r bad if the changes are of another one.
+// ApplyChanges applies to s what Sketch.AppendChanges wrote for the sketch of which s was the summary. It
+// makes r bad if the changes do not fit s.
 func (s *Summary) ApplyChanges(r *dedup.Cursor) {
 	s.Counters = slices.Clone(s.Counters)
 	s.Total += r.Uvarint(math.MaxInt64)

@@ -16,7 +16,7 @@ const (
 	FlushWritten         = "flush-written"          // a run is on disk, the manifest does not name it
 	FlushCommitted       = "flush-committed"        // the manifest names a new run
 	BeforeQuarantine     = "before-quarantine"      // a damaged directory is not yet renamed
-	AfterQuarantine      = "after-quarantine"       // it is renamed, the rebuild has not started
+	AfterQuarantine      = "after-quarantine"       // the damaged directory is renamed, the rebuild has not started
 )
 
 // Names lists all points.

@@ -50,7 +50,7 @@ func Hit(point string) {
 // wallStep is the step of the wall clock, in ms.
 var wallStep atomic.Int64
 
-// The step is read often, so that one shows at once.
+// The step is read often, so that a test sees a new step at once.
 const wallStepEvery = 20 * time.Millisecond
 
 func init() {
@@ -66,7 +66,7 @@ func init() {
 	}()
 }
 
-// readWallStep keeps the last step if the file is missing or has no number.
+// readWallStep reads the step. If the file is missing or has no number, the last step stays.
 func readWallStep(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -77,6 +77,6 @@ func readWallStep(path string) {
 	}
 }
 
-// WallStep returns by how much this process's wall clock is ahead of the machine's, by the
-// file that WallStepVariable names.
+// WallStep returns by how much the file that WallStepVariable names sets this process's wall clock ahead of
+// the machine's.
 func WallStep() time.Duration { return time.Duration(wallStep.Load()) * time.Millisecond }
