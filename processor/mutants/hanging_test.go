@@ -94,6 +94,13 @@ var hangingList = []mutant{
 		notInSim: "its broker forgets no transaction",
 	},
 	{
+		name:    "pending-offsets-closed-once",
+		hazards: []string{"C18"},
+		does:    "a watch that cannot close pending offsets, because a broker is away, does not try again",
+		edits:   []edit{{"processor/hangwatch.go", "h.closed[stage], failed = err == nil,", "h.closed[stage], failed = true,"}},
+		aims:    inProcessor("^TestClosingOfPendingOffsetsIsRepeated$"),
+	},
+	{
 		name:     "pending-offset-in-silence",
 		hazards:  []string{"C18"},
 		does:     "doctor works over a partition that cannot go on",
