@@ -446,7 +446,7 @@ func (s *taskSet) publishIfStale() {
 // The restores of its tasks find the outcome in the changelog.
 func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
-		t.dropErasures() // the requests stay pending
+		t.dropErasures() // they stay pending
 		t.pendingHeld = ""
 		switch {
 		case !t.InTransaction:
