@@ -17,6 +17,7 @@ type alignment struct {
 	left map[app.TaskID]leftPartition
 }
 
+// leftPartition is how far a released partition was read, and since when it has no worker.
 type leftPartition struct {
 	group uint16
 	at    int64

@@ -76,10 +76,9 @@
 // Commit of the verdict (transaction.go, tasks.go, judge/checkpoint.go). transactions.end lets each task
 // in the transaction write its checkpoint, its last row of the transaction: the next offset 901, the
 // stream times, the key counts. It flushes and calls session.End. guard replaces the offsets of the
-// session by those of the checkpoints (taskSet.setOffsets). EndTxn makes output, row, checkpoint and
-// offset visible in one step. taskSet.applyCommitted then lets State.Commit apply the rows and the
-// changelog position to the store, also in one step. The worker releases the rebalance lock and polls
-// again.
+// session by those of the checkpoints (taskSet.setOffsets). EndTxn commits output, row, checkpoint and
+// offset in one step. taskSet.applyCommitted then lets State.Commit apply the rows and the changelog
+// position to the store, also in one step. The worker releases the rebalance lock and polls again.
 //
 // If anything fails before EndTxn, the transaction is aborted: the store discards the open rows, and the
 // task restores from its changelog. If the outcome of EndTxn is unknown, the worker replaces its client

@@ -23,8 +23,8 @@ const (
 	hangInterval = 5 * time.Second
 	// closeMax bounds how long a watch tries to close one transaction of a worker.
 	closeMax = 20 * time.Second
-	// unownedLooks is the number of looks after which an open transaction hangs of which no coordinator
-	// knows anything: the default of transaction.max.timeout.ms.
+	// unownedLooks is the number of looks after which an open transaction counts as hanging if no
+	// coordinator knows anything about it. They take as long as the default of transaction.max.timeout.ms.
 	unownedLooks = int(15 * time.Minute / hangInterval)
 	// pendingLooks is the number of looks with the same pending group offset of a partition after which the
 	// watch closes the transactions to which it may belong.

@@ -101,7 +101,7 @@ type pacer struct {
 	behind    bool      // backlogs are paused
 	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
-	liveAt    time.Time // when this worker last polled records of one that has none
+	liveAt    time.Time // when this worker last polled records of a partition without a backlog
 	// backlogs holds the partitions that had a backlog when they were last polled; true if the pacer has
 	// paused the partition.
 	backlogs map[app.TaskID]bool

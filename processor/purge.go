@@ -21,8 +21,8 @@ const purgeInterval = time.Minute
 // process. A retention setting could not do so, because it goes by age.
 //
 // Records of the repartition topic are deleted one interval after they were processed (G6). Records of a
-// changelog are deleted below the floor of a committed checkpoint (T10). The checkpoint must come first: a
-// restore takes a changelog that begins above its stated floor for one that has lost rows.
+// changelog are deleted below the floor of a committed checkpoint (T10). The checkpoint must come first: if
+// a changelog begins above its stated floor, a restore concludes that rows were lost.
 type purger struct {
 	*shared
 
@@ -43,8 +43,8 @@ func (g *purger) run(ctx context.Context) {
 	}
 }
 
-// deleteBelow deletes the records below these offsets, all of which are committed. It returns false if the
-// process has no right to delete.
+// deleteBelow deletes the records below these committed offsets. It returns false if the process has no
+// right to delete.
 func (g *purger) deleteBelow(ctx context.Context, offsets kadm.Offsets) (allowed bool) {
 	offsets.KeepFunc(func(o kadm.Offset) bool {
 		return !g.denied[o.Topic] && o.At > g.starts[app.TaskID{Topic: o.Topic, Partition: o.Partition}]

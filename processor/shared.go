@@ -31,7 +31,7 @@ type shared struct {
 	renewing    chan struct{} // has a value while a worker goes over to a new edition
 	taken       takenSets
 	twins       twins
-	workersMax  int                        // the number of workers of both stages
+	workersMax  int                        // number of workers, both stages together
 	wakeAll     func()                     // wakes all workers
 	newEdition  func(rt *app.App) *edition // with the clients of the process
 	clock       *app.BrokerClock

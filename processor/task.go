@@ -89,7 +89,7 @@ type task struct {
 	storeErr error                     // why the store is unusable; nil if it is usable
 	corrupt  bool                      // its partition waits at a batch with a wrong checksum
 	pausedAt time.Time                 // when the fetching of its topic was last seen paused
-	restore  *restore.Restore          // not nil while restoring or bypassing
+	restore  *restore.Restore          // the restore in progress, while restoring or bypassing
 	bypass   *restore.Bypass           // reads the checkpoint for a bypass; nil unless the task is restoring
 	// erased are the requested erasures that the open transaction applies; erasedRows is how many rows they
 	// freed.

@@ -107,7 +107,7 @@ func (o *timeOrder) joined() {
 	o.withdraw()
 }
 
-// withdraw tells the other workers not to wait for this one in groups of which it has no partition. The
+// withdraw makes the other workers not wait for this one in the groups of which it has no partition. The
 // caller holds mu.
 func (o *timeOrder) withdraw() {
 	for _, group := range o.groups {
