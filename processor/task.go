@@ -236,7 +236,8 @@ func (t *task) processed(records []*kgo.Record, below int64) {
 // process does not know. It cannot judge such a record, because the route defines the key, the window and
 // the output. So the task waits before the record: it judges nothing more, and the process is not ready.
 // The records before it are committed, and all other tasks go on. The task continues in a process that
-// knows the route: this process after its restart, or another process that gets the partition.
+// knows the route: this process after its restart or once it has taken the route's set, or another process
+// that gets the partition.
 
 // setUnknown stores the unknown route for which the task waits; nil if it does not wait for a route.
 func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
