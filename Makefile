@@ -26,10 +26,11 @@ TEST_TIMEOUT ?= 40m
 TEST_PACKAGES ?= 3
 TEST_PARALLEL ?= 8
 # The same for tests that have real processes and a real broker work meanwhile.
+REAL_PACKAGES ?= 2
 REAL_PARALLEL ?= 3
 # And for tests with the race detector, which computes all the time: one that waits for another would wait in vain.
 RACE_PACKAGES ?= 2
-RACE_PARALLEL ?= 6
+RACE_PARALLEL ?= 3
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
 PACKAGES ?= ./... ./.ci/select
@@ -77,11 +78,11 @@ verify: tools-note ## everything: the tests with a real Kafka and other programs
 
 .PHONY: full
 full: ## every test of PACKAGES that RUN matches, those with a real Kafka and other programs too; make check-deployments has those of the chart
-	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(TEST_PACKAGES) -parallel $(REAL_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' -skip '$(NEEDS_HELM)' $(PACKAGES)
+	.ci/axe '$(AXE)' .ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -p $(REAL_PACKAGES) -parallel $(REAL_PARALLEL) -timeout $(TEST_TIMEOUT) -run '$(RUN)' -skip '$(NEEDS_HELM)' $(PACKAGES)
 
 # The race detector makes a process five times slower, and a real Kafka shows it no goroutine that the embedded broker does not. make soak
 # runs the tests on a real Kafka with it. Also left out: long tests of one goroutine, which make test has run without it.
-NO_RACE := ^Test(Real|System|Words$$|FoldIsTheState$$|SampleIsWithinItsError$$|ClusterMove(Explored|MistakesFound)$$)
+NO_RACE := ^Test(Real|System|FoldIsTheState$$|SampleIsWithinItsError$$|ClusterMove(Explored|MistakesFound)$$)
 NO_RACE_PACKAGES := /processor/(explore|switchover|mutants)$$
 
 .PHONY: race

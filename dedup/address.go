@@ -5,12 +5,11 @@ import (
 	"encoding/hex"
 )
 
-// An Address names the in-flight request that gets the verdict on an event. A
-// producer of the input topic can forge one, and so change the recipient of a
-// verdict, but not the verdict. So request numbers are random, and an ingress
-// ignores a verdict on another key.
+// An Address names the in-flight HTTP request that gets the verdict on an event. A producer of the input
+// topic can forge an address: that changes who receives the verdict, never the verdict. So request numbers
+// are random, and an ingress ignores a verdict on another key than the one it asked for.
 type Address struct {
-	Partition int32  // of the verdicts topic
+	Partition int32  // partition of the verdicts topic
 	Ingress   uint64 // random number of the ingress process; 0: no address
 	Request   uint64 // random number of its in-flight request
 }
@@ -18,8 +17,8 @@ type Address struct {
 // IsSet reports whether this is an address, not the zero value.
 func (a Address) IsSet() bool { return a.Ingress != 0 }
 
-// names reports whether two addresses are of one request. The partition may differ: an
-// ingress changes it with the number of partitions.
+// names reports whether a and b name the same request. Their partitions may differ: an ingress changes the
+// partition when the topic gets more.
 func (a Address) names(b Address) bool { return a.Ingress == b.Ingress && a.Request == b.Request }
 
 // AddressTextBytes is the length of an address as text.
@@ -62,7 +61,7 @@ func ParseAddress(text []byte) (Address, bool) {
 	return a, a.Partition >= 0 && a.IsSet()
 }
 
-// Append appends the address as in rows and envelopes, AddressBytesMax at most:
+// Append appends the address as it is encoded in rows and envelopes, in at most AddressBytesMax bytes:
 // partition uvarint | ingress 8 | request 8.
 func (a Address) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(uint32(a.Partition)))
@@ -70,5 +69,5 @@ func (a Address) Append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, a.Request)
 }
 
-// AddressBytesMax is the longest address that Append makes.
+// AddressBytesMax is the length of the longest address that Append makes, in bytes.
 const AddressBytesMax = binary.MaxVarintLen32 + 8 + 8

@@ -1,47 +1,48 @@
-// Package dedup decides on events. It has the rows of keys, their windows, the
-// rules of claims, claim tokens and key counters. It is pure: no I/O, no clock, no
-// goroutine, no logging. Time is an argument, so equal input has equal output on
-// every machine. It imports only the standard library; package rules derives the
-// keys.
+// Package dedup decides on events: whether an event is emitted or is a duplicate. It owns the rows of keys,
+// their windows, the rules of claims, claim tokens and key counters. The package is pure: no I/O, no clock,
+// no goroutine, no logging. The caller passes the time, so equal input has equal output on every machine. It
+// imports only the standard library; package rules derives the keys.
 //
 // # Windows
 //
-// Window.Admit checks an event's time, and Decide returns the verdict. Stream time
-// is kept per namespace and task.
+// Window.Admit checks the time of an event, and Decide returns the verdict. A task keeps one stream time for
+// each namespace.
 //
-// Window.ChangeTo changes a window while its rows stay. What the former window has removed is
-// not known, so the longer window grows with event time until it is whole.
+// Window.ChangeTo changes a window while the rows stay. Nobody knows any more what the former, shorter window
+// has removed, so the new window grows with event time until it is whole.
 //
-// A key may have events that lie windows apart, in any order. Each window has a row, and the rows
-// of a key are linked (Row.Link). So of a key no two events come out within a window, and each
-// other one has one that came out within a window of it.
+// Events of one key may lie several windows apart and arrive in any order. Each window of a key has a row of
+// its own, and every row links to the row of the window before (Row.Link). Therefore no two emitted events of
+// a key are within one window of each other, and every event that is not emitted has an emitted one within a
+// window of it.
 //
 // # Claims
 //
-// DecideClaim decides on an event of claim mode, ApplyOutcome on an outcome. A
-// token names one attempt, so ApplyOutcome refuses an outcome of an earlier one.
+// DecideClaim decides on an event of claim mode, ApplyOutcome on an executor's outcome. A token names one
+// attempt, so ApplyOutcome refuses the outcome of an earlier attempt.
 //
 // # Invariants
 //
-//   - Eviction never changes a verdict: only a retained row decides, stored or not.
+//   - Eviction never changes a verdict: only a row within its retention decides, whether or not an older row
+//     is still stored.
 //   - A duplicate never moves the window of its row.
 //   - Attempts of a key only increase while its row is retained.
 //   - A status changes only as claimMoves allows.
-//   - The rows that a row's links lead to were first seen ever earlier. Of any two of them that
-//     one window made, the windows do not cover each other's first event.
-//   - Rows, claims and tokens start with a version. Their decoders refuse another
-//     version, an unknown flag and a value out of range.
+//   - Following the links of a row leads to rows that were first seen earlier and earlier. If one window made
+//     two of these rows, neither row covers the first event of the other.
+//   - Rows, claims and tokens start with a version. Their decoders refuse another version, an unknown flag
+//     and a value out of range.
 //
 // # Not a mistake
 //
-//   - Decide calls an event before the window of its row Late: the caller has the row of the
-//     window before, if there is one, and asks DecideBelow. Only where rows have no links is the
-//     event late: an older row may have been replaced.
-//   - A failure of a Bypassed claim does not free the key: the executor may have run
-//     the event that was forwarded unchecked.
-//   - A lease restarts with its task: an outcome that was produced while no task ran
-//     may be behind a duplicate.
-//   - A row agrees with every fingerprint whose lowest byte differs: the list of
-//     details of the route has changed.
+//   - Decide calls an event Late if it is before the window of its row, although the key may have a row of an
+//     earlier window: the caller then reads that row and asks DecideBelow. The event is finally late only
+//     where rows have no links, because there an older row may have been replaced.
+//   - A failure of a Bypassed claim does not free the key: the executor may have run the event that a worker
+//     forwarded unchecked.
+//   - Without LeaseEvidence a lease begins again with its task: an outcome that an executor produced while no
+//     task ran may come after a duplicate in the repartition topic.
+//   - A row agrees with every fingerprint whose lowest byte differs from its own: the route's list of details
+//     has changed, so the two cannot be compared.
 //   - KeyCounter may count a row for one bucket too long, never too short.
 package dedup

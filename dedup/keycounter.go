@@ -8,32 +8,33 @@ import (
 	"slices"
 )
 
-// KeyCounter counts the live rows of one namespace in one task. Like the rows, it
-// is a function of the log. It divides the retention into counterBuckets buckets
-// by first seen time, and removes a bucket when all its rows have expired. So a
-// row may count for one bucket too long, never too short. Make one with
-// NewKeyCounter.
+// KeyCounter counts the live rows of one namespace in one task. It depends only on the log, as the rows do.
+// It divides the retention into counterBuckets buckets by first seen time, and removes a bucket when all its
+// rows have expired. So it may count a row for one bucket too long, never too short: with a retention of 48
+// h, up to 45 min. Make a KeyCounter with NewKeyCounter.
 type KeyCounter struct {
-	width int64 // of a bucket, ms
+	width int64 // length of a bucket, in ms
 	live  uint64
-	// buckets are in order of number; none is empty.
+	// buckets are sorted by number; none is empty.
 	buckets []counterBucket
-	// last is the bucket of the last row, usually also that of the next one.
+	// last is the index of the bucket that got the last row: the next row most often goes into the same
+	// bucket.
 	last int
 	// nextEviction is the earliest stream time at which a bucket can expire.
 	nextEviction int64
-	// endedTo is the bucket up to which the windows of all rows have ended, and nextEnd the earliest
-	// stream time at which that of another bucket can; both are unknown before the first Advance.
+	// endedTo is a bucket number: the windows of all rows in buckets below it have ended. nextEnd is the
+	// earliest stream time at which the windows of a further bucket can end. Both are unknown before the
+	// first Advance.
 	endedTo, nextEnd int64
 }
 
 type counterBucket struct {
-	number int64 // first seen from number*width on
+	number int64 // it has the rows first seen from number*width on
 	rows   uint64
-	lowest int64 // earliest first seen time
+	lowest int64 // earliest first seen time of a row in it, ms
 }
 
-// counterBuckets is the number of buckets over the retention.
+// counterBuckets is the number of buckets into which the retention is divided.
 const counterBuckets = 64
 
 // NewKeyCounter returns an empty counter for rows of a window.
@@ -41,14 +42,14 @@ func NewKeyCounter(w Window) KeyCounter {
 	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime, nextEnd: NoStreamTime}
 }
 
-// Fits reports whether the buckets have the width for this window.
+// Fits reports whether the buckets have the width that NewKeyCounter chooses for this window.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
-// IsCoarse reports whether the buckets are wider than those for this window.
+// IsCoarse reports whether the buckets are wider than NewKeyCounter makes them for this window.
 func (c *KeyCounter) IsCoarse(w Window) bool { return c.width > NewKeyCounter(w).width }
 
-// MergeFor merges the buckets of a shorter window to those of w, as far as whole buckets fit.
-// All rows stay counted as they were.
+// MergeFor merges the buckets of a shorter window into the wider buckets of w, as far as whole buckets fit
+// into one. The counts of all rows stay.
 func (c *KeyCounter) MergeFor(w Window) {
 	n := NewKeyCounter(w).width / c.width
 	if n < 2 {
@@ -70,14 +71,14 @@ func (c *KeyCounter) MergeFor(w Window) {
 // Buckets returns the number of buckets with rows.
 func (c *KeyCounter) Buckets() int { return len(c.buckets) }
 
-// Each calls f with the number and the rows of each bucket, in order.
+// Each calls f with the number and the row count of each bucket, in ascending order.
 func (c *KeyCounter) Each(f func(number int64, rows uint64)) {
 	for _, b := range c.buckets {
 		f(b.number, b.rows)
 	}
 }
 
-// RemoveWhere removes the buckets whose number fits.
+// RemoveWhere removes the buckets for whose number fits returns true.
 func (c *KeyCounter) RemoveWhere(fits func(number int64) bool) {
 	c.buckets = slices.DeleteFunc(c.buckets, func(b counterBucket) bool {
 		if fits(b.number) {
@@ -91,8 +92,8 @@ func (c *KeyCounter) RemoveWhere(fits func(number int64) bool) {
 // Live returns the number of live rows.
 func (c *KeyCounter) Live() uint64 { return c.live }
 
-// Active returns how many live rows are within their window at a stream time. A
-// row may count for one bucket too long.
+// Active returns how many live rows are still within their window at a stream time. It may count a row for
+// one bucket too long.
 func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	if streamTime == NoStreamTime {
 		return c.live
@@ -105,7 +106,7 @@ func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	return active
 }
 
-// Add counts a row first seen at first, in ms.
+// Add counts a row that was first seen at first, in ms.
 func (c *KeyCounter) Add(first int64) {
 	i, found := c.find(first)
 	if !found {
@@ -120,8 +121,8 @@ func (c *KeyCounter) Add(first int64) {
 	}
 }
 
-// Oldest returns the first seen time of the oldest row; false without rows. The
-// time may be that of a removed row in the oldest bucket.
+// Oldest returns the first seen time of the oldest row, or false without rows. The row with that time may
+// already be removed while its bucket still has others.
 func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	if len(c.buckets) == 0 {
 		return 0, false
@@ -129,11 +130,11 @@ func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	return c.buckets[0].lowest, true
 }
 
-// Remove removes a row that Add counted with first.
+// Remove removes a row that Add counted with the same first seen time.
 func (c *KeyCounter) Remove(first int64) {
 	i, found := c.find(first)
 	if !found {
-		return // Advance removed its bucket
+		return // Advance has removed the bucket of this row
 	}
 	c.live--
 	if c.buckets[i].rows--; c.buckets[i].rows == 0 {
@@ -141,14 +142,14 @@ func (c *KeyCounter) Remove(first int64) {
 	}
 }
 
-// Ended counts rows that a stream time left behind.
+// Ended counts the rows whose window or retention ended when stream time advanced.
 type Ended struct {
-	Windows    uint64 // whose window is over
-	Retentions uint64 // whose retention is over, too
+	Windows    uint64 // rows whose window is over
+	Retentions uint64 // rows whose retention is over, too
 }
 
-// Advance removes the buckets that have expired at a stream time. It returns how many rows ended since
-// the stream time before, by whole buckets.
+// Advance removes the buckets that have expired at a stream time. It returns how many rows ended since the
+// stream time of the call before; a bucket's rows end together.
 func (c *KeyCounter) Advance(w Window, streamTime int64) (ended Ended) {
 	if streamTime == NoStreamTime {
 		return ended
@@ -162,15 +163,16 @@ func (c *KeyCounter) Advance(w Window, streamTime int64) (ended Ended) {
 	return ended
 }
 
-// GoOn says the stream time at which a decoded counter was, so that Advance goes on from there.
+// GoOn tells a decoded counter the stream time at which it was encoded, so that the next Advance counts only
+// the rows that end after it.
 func (c *KeyCounter) GoOn(w Window, streamTime int64) {
 	if streamTime != NoStreamTime {
 		c.endWindows(w, streamTime)
 	}
 }
 
-// endWindows returns the rows of the buckets whose windows ended since the stream time before. The
-// first stream time after a start only says where it goes on.
+// endWindows returns the number of rows whose windows ended since the call before, by whole buckets. The
+// first call after a start returns 0 and only remembers from where to count.
 func (c *KeyCounter) endWindows(w Window, streamTime int64) (rows uint64) {
 	bound := floorDiv(saturate(streamTime, -w.Size), c.width)
 	if c.nextEnd != NoStreamTime {
@@ -184,7 +186,7 @@ func (c *KeyCounter) endWindows(w Window, streamTime int64) (rows uint64) {
 	return rows
 }
 
-// evict removes the buckets that have expired at a stream time, and returns their rows.
+// evict removes the buckets that have expired at a stream time, and returns the number of their rows.
 func (c *KeyCounter) evict(w Window, streamTime int64) (rows uint64) {
 	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
 	n := 0
@@ -196,16 +198,17 @@ func (c *KeyCounter) evict(w Window, streamTime int64) (rows uint64) {
 	if n > 0 {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
-	// No other bucket expires before stream time enters the next one.
+	// No other bucket expires before stream time has moved on by one bucket.
 	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
 	return rows
 }
 
-// CopyTo copies c to to and reuses its memory.
+// CopyTo copies c into to and reuses the memory of to.
 func (c *KeyCounter) CopyTo(to *KeyCounter) {
 	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction, c.endedTo, c.nextEnd}
 }
 
+// find returns the index of the bucket for a first seen time, or the index at which to insert the bucket.
 func (c *KeyCounter) find(first int64) (int, bool) {
 	if i := c.last; i < len(c.buckets) {
 		if from := c.buckets[i].number * c.width; first >= from && first-from < c.width {
@@ -223,6 +226,7 @@ func (c *KeyCounter) find(first int64) (int, bool) {
 	})
 }
 
+// floorDiv divides and rounds down, for negative times too; b is positive.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -234,8 +238,8 @@ func floorDiv(a, b int64) int64 {
 // errKeyCounter is wrapped by the errors of DecodeKeyCounter.
 var errKeyCounter = errors.New("corrupt key counter")
 
-// Append appends the encoding: width and number of buckets; for each bucket its
-// number, its rows, and its lowest time relative to its start. All are varints.
+// Append appends the encoding: width and number of buckets; for each bucket its number, its row count, and
+// the distance of its lowest time from its start. All are varints.
 func (c *KeyCounter) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.width))
 	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))

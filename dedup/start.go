@@ -5,23 +5,23 @@ import (
 	"fmt"
 )
 
-// Asks reports whether the sender of the outcome gets an answer, granted or superseded:
-// an executor asks before it runs (start), or while it runs (renew).
+// Asks reports whether the sender of the outcome gets an answer, granted or superseded: an executor asks
+// before it runs (start) or while it runs (renew).
 func (k OutcomeKind) Asks() bool { return k == OutcomeStart || k == OutcomeRenew }
 
 // StartIDMax is the longest start id in bytes.
 const StartIDMax = 128
 
-// decideQuestion decides on a start or a renewal with the token of the current attempt.
-// Refused says why the attempt is superseded.
+// decideQuestion decides on a start or a renewal whose token names the current attempt. Refused says why the
+// attempt is superseded.
 //
-// A start is granted to one start id only, and again to the same one: the answer may be
-// lost. From then on no duplicate takes the claim over, because after any time the work may
-// have been done, and only its executor can know. The grant ends with the attempt: by an
-// outcome, or with the window.
+// A start is granted to one start id only. The same start id gets the grant again, because the answer may
+// have been lost. From the grant on no duplicate takes the claim over, however long the executor is silent:
+// it may have done the work, and nobody else can know. The grant ends with the attempt, by an outcome or with
+// the window.
 //
-// A renewal lets the lease begin again. A started claim has none, so its renewal only
-// confirms that the attempt is current.
+// A renewal restarts the lease. A started claim has no lease, so its renewal only confirms that the attempt
+// is current.
 func (s *OutcomeDecision) decideQuestion(o *Outcome) {
 	claim := &s.Claim
 	_, legal := s.Row.Status.move(outcomeSteps[o.Kind])
@@ -36,7 +36,7 @@ func (s *OutcomeDecision) decideQuestion(o *Outcome) {
 		if o.Kind == OutcomeStart {
 			claim.StartID = o.StartID
 		}
-		// A time far ahead is of a broker whose clock was set back since.
+		// A time far ahead is from a broker whose clock was set back since.
 		if o.ReceivedAt > claim.Since || claim.Since > o.ReceivedAt+clocksApartMax {
 			claim.Since = o.ReceivedAt
 		}

@@ -9,20 +9,20 @@ import (
 	"hash/crc32"
 )
 
-// A Token names one attempt at one claim. The executor sends it with the outcome.
-// The token of an older attempt, of an expired claim, or of another app is refused.
+// A Token names one attempt at one claim. The executor sends the token back with the outcome, and the task
+// refuses a token of an older attempt, of an expired claim, or of another app.
 type Token struct {
 	NamespaceID uint8
 	// App identifies the app that dispatched the attempt; 0 in a token of a build that
 	// did not name it.
 	App       uint64
-	Partition int32 // of the task
+	Partition int32 // partition of the task that made the claim
 	Digest    Digest
 	At        Position // of the event that made the claim
 	Attempt   uint32
 }
 
-// Versions of the text. Only the second one names the app.
+// Versions of the text. Only tokenVersionApp names the app.
 const tokenVersion, tokenVersionApp = 1, 2
 
 // ErrToken is wrapped by every error of ParseToken.
@@ -35,8 +35,8 @@ var tokenSum = crc32.MakeTable(crc32.Castagnoli)
 //	version 1 | namespace id 1 | [app 8] | digest 16 | partition uvarint |
 //	topic uvarint | partition uvarint | offset uvarint | attempt uvarint | CRC-32C 4
 //
-// A token without an app has version 1 and reads as in earlier builds.
-// The checksum finds texts that were cut or mistyped. It does not prevent forgery.
+// A token without an app has version 1, so that earlier builds can read it. The checksum detects a text that
+// was cut or mistyped. It does not prevent forgery.
 func (t *Token) Append(dst []byte) []byte {
 	raw := make([]byte, 0, tokenRawMax)
 	if t.App == 0 {
@@ -52,14 +52,14 @@ func (t *Token) Append(dst []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, raw)
 }
 
-// tokenRawMax is the longest token before base64.
+// tokenRawMax is the length of the longest token before base64, in bytes.
 const tokenRawMax = 2 + 8 + 16 + 5*binary.MaxVarintLen64 + 4
 
-// TokenBytesMax is the longest text of a token.
+// TokenBytesMax is the length of the longest text of a token, in bytes.
 var TokenBytesMax = base64.RawURLEncoding.EncodedLen(tokenRawMax)
 
-// ParseToken reads what Append wrote. Every token has one text only. The error
-// wraps ErrToken.
+// ParseToken reads what Append wrote, and refuses every other spelling of the same token. The error wraps
+// ErrToken.
 func ParseToken(text []byte) (t Token, err error) {
 	if len(text) == 0 || len(text) > TokenBytesMax {
 		return t, fmt.Errorf("%w: %d bytes", ErrToken, len(text))
@@ -87,20 +87,20 @@ func ParseToken(text []byte) (t Token, err error) {
 	if !c.Done() {
 		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
 	}
-	// The decoders also accept other texts of a token: base64 ignores line breaks,
-	// and a varint has longer forms.
+	// The decoders above also accept other spellings of a token: base64 ignores line breaks, and a varint has
+	// longer forms.
 	if !bytes.Equal(t.Append(nil), text) {
 		return Token{}, fmt.Errorf("%w: it has a line break, or is not written as oncebus writes it", ErrToken)
 	}
 	return t, nil
 }
 
-// TokenOf returns the token of a row's attempt.
+// TokenOf returns the token of the current attempt of a row, without an app.
 func TokenOf(r *Row, partition int32) Token {
 	return Token{NamespaceID: r.NamespaceID, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
 }
 
-// fits reports whether the token is of the row's attempt.
+// fits reports whether the token names the current attempt of the row.
 func (t *Token) fits(r Row) bool {
 	return t.Attempt == r.Attempt && t.At == r.At
 }

@@ -1,13 +1,13 @@
 package dedup
 
-// LeaseIsOver reports whether the lease of a claim in progress has ended for an event that
-// is judged at a broker time. Of ev it needs the times and the evidence.
+// LeaseIsOver reports whether the lease of a claim in progress has ended when a task judges ev. It reads only
+// the times and the evidence of ev.
 func (ev *ClaimEvent) LeaseIsOver(claim *Claim, rule ClaimRule) bool {
 	return ev.Evidence.over(ev, claim, &rule)
 }
 
-// LeasesBefore returns the broker time before which leases began that are over; false if
-// none is.
+// LeasesBefore returns a broker time such that every lease that began before it is over, except the leases of
+// started claims. It returns false if the evidence ends no lease.
 func (e *LeaseEvidence) LeasesBefore(rule *ClaimRule) (at int64, known bool) {
 	if e.OutcomesReadTo == NoStreamTime {
 		return 0, false
@@ -16,10 +16,10 @@ func (e *LeaseEvidence) LeasesBefore(rule *ClaimRule) (at int64, known bool) {
 	if rule.HasGroup {
 		at = min(at, e.ExecutorPassedTo)
 	}
-	return at, e.SteppedAt < at // leases begin again at a step
+	return at, e.SteppedAt < at // a step of broker time restarts every lease
 }
 
-// DropRequests removes the requests of a claim from it and from its row, and returns them.
+// DropRequests removes the waiting requests from a claim and from its row, and returns them.
 func (r *Row) DropRequests(c *Claim) []Request {
 	requests := c.Requests
 	c.Requests = nil

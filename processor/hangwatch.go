@@ -43,12 +43,13 @@ type hangWatch struct {
 	looks   map[hanging.Open]int
 	pending map[app.TaskID]pendingOffset   // group offsets that are part of a transaction, by task or input
 	sights  map[string]*hanging.GroupSight // the last look at each group, by stage
+	closed  map[string]bool                // stages whose workers' last transactions were closed because of pending offsets
 	shown   map[app.TaskID]bool
 	denied  map[string]bool // topics that the user has no right to read
 }
 
 func newHangWatch(s *shared, workers []*worker, conn app.Conn) *hangWatch {
-	return &hangWatch{shared: s, workers: workers, sights: map[string]*hanging.GroupSight{}, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
+	return &hangWatch{shared: s, workers: workers, sights: map[string]*hanging.GroupSight{}, closed: map[string]bool{}, closer: &hanging.Closer{Client: conn.Client, Admin: conn.Admin, Options: conn.Options, Log: s.log, Waits: func(string) {}}, looks: map[hanging.Open]int{}, pending: map[app.TaskID]pendingOffset{}, shown: map[app.TaskID]bool{}, denied: map[string]bool{}}
 }
 
 func (h *hangWatch) run(ctx context.Context) {
@@ -87,9 +88,9 @@ func (h *hangWatch) look(ctx context.Context) error {
 	pending, err := h.lookAtPending(ctx)
 	h.show(left, pending)
 	for id, partitions := range ours {
-		h.closeOf(ctx, id, partitions)
+		err = errors.Join(err, h.closeOf(ctx, id, partitions))
 	}
-	return errors.Join(err, h.closePending(ctx))
+	return errors.Join(err, h.closePending(ctx, h.closeWorkers))
 }
 
 // stableKey returns what identifies an open transaction even while its producer goes on to write.
@@ -108,7 +109,7 @@ func (h *hangWatch) count(staying []hanging.Open) {
 
 // closeOf closes the last transaction of a worker in these partitions, whichever process runs or ran the
 // worker.
-func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) {
+func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) error {
 	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
 	stage := app.StageOf(h.cfg.AppID, id)
@@ -117,6 +118,7 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 	if err != nil {
 		h.log.Warn("closing a transaction that hangs failed", "transactional_id", id, "error", err)
 	}
+	return err
 }
 
 // A pendingOffset is a group offset that is part of an open transaction. at is the committed offset before
@@ -189,8 +191,9 @@ func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[ap
 
 // closePending tries to close the transactions of offsets that have been pending for pendingLooks. Nothing
 // says to which transaction an offset belongs, so the watch closes the last transaction of every worker of
-// the stage whose coordinator has completed it.
-func (h *hangWatch) closePending(ctx context.Context) (failed error) {
+// the stage whose coordinator has completed it. It does so once: if that does not help, the offsets belong
+// to another producer. If a broker is away and the closing fails, the next look repeats it.
+func (h *hangWatch) closePending(ctx context.Context, closing func(ctx context.Context, stage string) error) (failed error) {
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0
 		for _, p := range h.pending {
@@ -198,8 +201,12 @@ func (h *hangWatch) closePending(ctx context.Context) (failed error) {
 				longest = max(longest, p.looks)
 			}
 		}
-		if longest == pendingLooks { // once only: if that does not help, the offsets belong to another producer
-			failed = errors.Join(failed, h.closeWorkers(ctx, stage))
+		switch {
+		case longest < pendingLooks:
+			delete(h.closed, stage)
+		case !h.closed[stage]:
+			err := closing(ctx, stage)
+			h.closed[stage], failed = err == nil, errors.Join(failed, err)
 		}
 	}
 	return failed
@@ -213,10 +220,10 @@ func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 	}
 	for _, id := range slices.Sorted(slices.Values(listed.TransactionalIDs())) {
 		if app.StageOf(h.cfg.AppID, id) == stage {
-			h.closeOf(ctx, id, nil)
+			err = errors.Join(err, h.closeOf(ctx, id, nil))
 		}
 	}
-	return nil
+	return err
 }
 
 // show publishes the hanging transactions that no process of the app closes.
