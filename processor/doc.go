@@ -153,7 +153,7 @@
 //	deadletter lists dead letters, and sends them back to their inputs
 //	ingress    the HTTP server
 //
-// CONTRIBUTING.md lists all packages of the module.
+// CONTRIBUTING.md lists further packages of the module.
 //
 // # Claims
 //
