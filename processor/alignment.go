@@ -8,22 +8,24 @@ import (
 	"oncebus/processor/app"
 )
 
-// alignment has how far the routing workers of a process are with their backlogs.
+// alignment tells the routing workers of a process how far each of them is with its backlogs, so that none
+// of them reads far ahead of another (see timeOrder).
 type alignment struct {
 	mu      sync.Mutex
 	workers map[alignedLane]*alignedWorker
-	// left are the partitions that a worker has released, and no other one has got.
+	// left are the partitions that a worker has released and no other worker has got yet.
 	left map[app.TaskID]leftPartition
 }
 
+// leftPartition is how far a released partition was read, and since when it has no worker.
 type leftPartition struct {
 	group uint16
 	at    int64
 	since time.Time
 }
 
-// leave notes that a worker gives up a partition with a backlog. Until another one has it, none
-// shall read far ahead of it.
+// leave notes that a worker gives up a partition with a backlog. Until another worker has it, no worker
+// reads far ahead of it.
 func (a *alignment) leave(id app.TaskID, group uint16, at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,19 +42,22 @@ func (a *alignment) taken(id app.TaskID) {
 	delete(a.left, id)
 }
 
+// alignedLane identifies the lane of one worker.
 type alignedLane struct {
 	group uint16
 	order *timeOrder
 }
 
+// alignedWorker is how far a worker is in one group of partitions.
 type alignedWorker struct {
-	at    int64     // least timestamp of its backlogs; math.MaxInt64 without
-	moved time.Time // when it last changed
+	at    int64     // least timestamp of the worker's backlogs; math.MaxInt64 without any
+	moved time.Time // when at last changed
 	needs int64     // the timestamp of the record that waits for others; math.MaxInt64 for none
 }
 
-// least returns the least time of the other workers in a group. If a record at a time has to wait for
-// it, the worker is woken as soon as it need not.
+// least returns the least time of the other workers in a group, without workers and released partitions
+// that have not moved for stuckAfter. If a record with the timestamp needs has to wait for others, the
+// caller is woken as soon as the record need not wait any more.
 func (a *alignment) least(group uint16, of *timeOrder, needs, room int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,8 +81,8 @@ func (a *alignment) least(group uint16, of *timeOrder, needs, room int64) int64 
 	return least
 }
 
-// set notes the least time of the backlogs of a worker in a group, math.MaxInt64 without any, and wakes
-// those that wait for it.
+// set notes the least time of the backlogs of a worker in a group, math.MaxInt64 without any, and wakes the
+// workers whose records waited for it.
 func (a *alignment) set(group uint16, of *timeOrder, at, room int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

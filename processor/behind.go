@@ -14,7 +14,7 @@ import (
 // InputState is a partition of an input that this process routes.
 type InputState struct {
 	Partition string `json:"partition"`   // topic/partition
-	Lag       int64  `json:"lag_records"` // that wait to be routed, also in a hold; -1 while not known
+	Lag       int64  `json:"lag_records"` // records that wait to be routed, even in a hold; -1 while not known
 
 	id app.TaskID
 }
@@ -34,8 +34,8 @@ func (b *board) setInputs(worker string, inputs []InputState) {
 	b.inputs[worker] = inputs
 }
 
-// allInputs returns the inputs of all workers, sorted by partition. While one moves between two
-// workers of the process, both may have it.
+// allInputs returns the inputs of all workers, sorted by partition. While a partition moves between two
+// workers of the process, both may have published it; allInputs returns it once.
 func (b *board) allInputs() (all []InputState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +46,8 @@ func (b *board) allInputs() (all []InputState) {
 	return slices.CompactFunc(all, func(a, b InputState) bool { return a.id == b.id })
 }
 
-// heldTimes returns, for each namespace, that of the task whose stream time is furthest behind.
+// heldTimes returns, for each namespace, how far stream time is behind in the task in which it is furthest
+// behind.
 func heldTimes(tasks []TaskState) (all []app.HeldTime) {
 	for _, t := range tasks {
 		for _, h := range t.held {
@@ -57,7 +58,7 @@ func heldTimes(tasks []TaskState) (all []app.HeldTime) {
 	return all
 }
 
-// shownHeldTimes returns those of which stream time is behind by more than the grace.
+// shownHeldTimes returns the namespaces whose stream time is behind by more than the grace.
 func shownHeldTimes(tasks []TaskState) []app.HeldTime {
 	return slices.DeleteFunc(heldTimes(tasks), func(h app.HeldTime) bool { return !h.Shows() })
 }

@@ -18,7 +18,7 @@ import (
 	"oncebus/state"
 )
 
-// State is the processor as /state shows it. Its field names are an interface.
+// State is the state of the processor as /state shows it. Its JSON field names are an interface.
 type State struct {
 	App      string    `json:"app"`
 	Instance string    `json:"instance"`
@@ -31,14 +31,13 @@ type State struct {
 	// Hold is the hold in force, as this process has read it; absent without one.
 	Hold    *app.Hold     `json:"hold,omitempty"`
 	Workers []WorkerState `json:"workers"`
-	// Keys sums the key counts of the tasks, by namespace and status. Of OldestMS it has the
-	// highest.
+	// Keys sums the key counts of the tasks, by namespace and status. OldestMS is the highest of theirs.
 	Keys  []app.KeyCount `json:"keys"`
 	Tasks []TaskState    `json:"tasks"`
 	// Standbys are the tasks of other processes that this one follows (ONCEBUS_STANDBY).
 	Standbys []restore.StandbyState `json:"standbys,omitempty"`
-	// TimeHeld are the namespaces whose stream time one of their inputs keeps back by more than the
-	// grace, in the task that is furthest behind.
+	// TimeHeld are the namespaces whose stream time an input keeps back by more than the grace, each as in
+	// the task that is furthest behind.
 	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
 	// Inputs are the partitions of the inputs that this process routes.
 	Inputs []InputState `json:"inputs,omitempty"`
@@ -46,16 +45,15 @@ type State struct {
 	SchemaWaits []SchemaWait `json:"schema_waits,omitempty"`
 }
 
-// SchemaWait is a partition that waits until the schema of a record is read. The process is
-// ready nevertheless: a registry that is away is not mended by another process, and all other
-// partitions go on.
+// SchemaWait is a partition that waits until the schema of a record is read. The process is ready
+// nevertheless: another process could not reach the registry either, and all other partitions go on.
 type SchemaWait struct {
 	Partition string `json:"partition"`
 	Reason    string `json:"reason"` // names the record and the schema
 }
 
-// Brief returns the state without the key counts of each task, which are most of it: their
-// number is that of the namespaces times that of the tasks.
+// Brief returns the state without the key counts of each task. They are most of the state, because their
+// number is the number of namespaces times the number of tasks.
 func (s State) Brief() State {
 	s.Tasks = slices.Clone(s.Tasks)
 	for i := range s.Tasks {
@@ -90,37 +88,38 @@ type WorkerState struct {
 	Joined bool   `json:"joined"`
 }
 
-// TaskState is one task, at most a second old while it is busy.
+// TaskState is the state of one task, at most a second old while the task is busy.
 type TaskState struct {
 	Task       string    `json:"task"`
 	Worker     string    `json:"worker"`
 	State      string    `json:"state"`
 	Reason     string    `json:"reason,omitempty"` // why it makes no progress; "" if it does
-	Since      time.Time `json:"since"`            // of the state, or of the last commit
-	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
+	Since      time.Time `json:"since"`            // time of the last change of state, or of the last commit
+	NextOffset int64     `json:"next_offset"`      // offset in the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
-	// LagSeconds is how long the oldest record of the lag has waited, in broker time: at most
-	// since the record before it. 0 without lag, -1 while not known.
+	// LagSeconds is how long the oldest record of the lag has waited, in broker time; it may be measured
+	// from the record before that one. 0 without lag, -1 while not known.
 	LagSeconds float64 `json:"lag_seconds"`
 	// Keys counts the task's keys, by namespace and status; absent in a brief state, and
 	// while the task restores.
 	Keys []app.KeyCount `json:"keys,omitempty"`
 	// Store is the local state; absent while the task restores.
 	Store *state.Stats `json:"store,omitempty"`
-	// Senders has the duplicates by sender, for the metrics.
+	// Senders holds the duplicates by sender, for the metrics.
 	Senders []wire.RouteSenders `json:"-"`
-	// Tenants has the sums of the tenants of each route, for the metrics.
+	// Tenants holds the sums of the tenants of each route, for the metrics.
 	Tenants []app.TenantSums `json:"-"`
-	// Shadows has the counts of the shadows in force, for the metrics.
+	// Shadows holds the counts of the shadows in force, for the metrics.
 	Shadows []wire.ShadowCounts `json:"-"`
 
-	held   []app.HeldTime // by namespace, also of those that are up to date
+	held   []app.HeldTime // by namespace, including namespaces that are up to date
 	id     app.TaskID
-	unread bool // it waits for a schema
+	unread bool // the task waits for a schema
 	clock  *lagClock
-	floor  int64 // of the changelog, in the committed checkpoint
+	floor  int64 // the changelog's floor in the committed checkpoint
 }
 
+// describe returns the state of the task for the board.
 func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID, clock: t.lagClock}
 	switch {
@@ -141,7 +140,7 @@ func (t *task) describe(worker string) TaskState {
 	return d
 }
 
-// board has what the workers publish. Ready, State and the metrics of keys read it.
+// board holds what the workers publish about themselves. Ready, State and the metrics read it.
 type board struct {
 	brokerUp  atomic.Bool
 	responded atomic.Int64 // Unix nanoseconds of the last response to any client of the process
@@ -149,21 +148,22 @@ type board struct {
 	mu      sync.Mutex
 	members []*membership           // one for each worker
 	tasks   map[string][]TaskState  // by worker
-	inputs  map[string][]InputState // by worker of the routing stage
+	inputs  map[string][]InputState // by name of a worker of the routing stage
 	stuck   reasons                 // why a task or a routed partition makes no progress
 	unread  reasons                 // for which schema a partition waits
-	// hanging names the transactions that hang and that no process of the app can close; "" for none.
+	// hanging names the hanging transactions that no process of the app can close; "" for none.
 	hanging string
 	// notTaken says why the newest route set is not taken; "" if it is.
 	notTaken string
-	// setup is why topics and manifest are not set up, so that no worker is; nil while that is not known.
+	// setup is the error because of which topics and manifest are not set up, so that there is no worker
+	// yet; nil while it is not known.
 	setup error
 }
 
-// reasons say why something of a task or partition waits.
+// reasons say, by task or partition, why it waits.
 type reasons map[app.TaskID]string
 
-// set stores why one waits; "" removes the reason.
+// set stores the reason why a task or partition waits; "" removes the reason.
 func (r reasons) set(id app.TaskID, why string) {
 	if why == "" {
 		delete(r, id)
@@ -200,7 +200,7 @@ func (b *board) setUpFails(err error) {
 	b.mu.Unlock()
 }
 
-// notSetUp says that topics and manifest are not set up yet, and why.
+// notSetUp returns an error that says that topics and manifest are not set up yet, and why.
 func (b *board) notSetUp() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,7 +243,7 @@ func (b *board) explain(id app.TaskID, why string) {
 	b.stuck.set(id, why)
 }
 
-// replace stores the reason "to" in place of "from", or of none. Another one stays.
+// replace stores the reason to if the present reason is from or none. Any other reason stays.
 func (b *board) replace(id app.TaskID, from, to string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -329,9 +329,9 @@ func (b *board) ready(paused error) error {
 	return unsettled(members)
 }
 
-// unsettled returns an error if a worker has no partition while another one of its stage and
-// process has several. The group gives it some as soon as the other one has given them up,
-// and the events of those tasks wait meanwhile.
+// unsettled returns an error if a worker has no partition while another worker of its stage and process has
+// several. The group gives it some as soon as the other worker has given them up, and the events of those
+// tasks wait meanwhile.
 func unsettled(members []*membership) error {
 	for _, m := range members {
 		if m.partitions() > 0 {
@@ -357,10 +357,10 @@ func runningTasks(all []TaskState) map[app.TaskID]bool {
 	return runs
 }
 
-// runs reports whether the process has done its part for a task.
+// runs reports whether the process has done its part for a task: the task runs, or waits only for a schema.
 func (s *TaskState) runs() bool { return s.State == running.String() || s.unread }
 
-// isReportedBefore orders the tasks that do not run: those with a reason, then by task.
+// isReportedBefore orders the tasks that do not run: tasks with a reason first, then by task.
 func (s *TaskState) isReportedBefore(other *TaskState) bool {
 	if (s.Reason == "") != (other.Reason == "") {
 		return s.Reason != ""
@@ -368,8 +368,8 @@ func (s *TaskState) isReportedBefore(other *TaskState) bool {
 	return s.Task < other.Task
 }
 
-// notRunning describes the first task that does not run, one with a reason if there is one,
-// and says how many there are if it is not the only one.
+// notRunning describes the first of the n tasks that do not run, and says how many there are if there are
+// several.
 func notRunning(all []TaskState, n int) error {
 	var first *TaskState
 	for i := range all {
@@ -388,16 +388,16 @@ func notRunning(all []TaskState, n int) error {
 	return errors.New(text)
 }
 
-// OnBrokerRead notes a response to a client of the process.
+// OnBrokerRead implements kgo.HookBrokerRead: it notes a response to a client of the process.
 func (b *board) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
 	if err == nil {
 		b.responded.Store(time.Now().UnixNano())
 	}
 }
 
-// brokerResponds reports whether a broker responds, after a ping that began at a time and
-// ended with an error, nil for a response. If another client of the process got a response
-// meanwhile, the brokers or this process are only busy. Refused credentials are a response.
+// brokerResponds reports whether a broker responds, after a ping that began at began and ended with an
+// error, nil for a response. If another client of the process has got a response since, the brokers or this
+// process are only busy, so a broker responds. Refused credentials never count as busy.
 func (b *board) brokerResponds(ping error, began time.Time) bool {
 	return ping == nil || !security.CredentialsRefused(ping) && b.responded.Load() >= began.UnixNano()
 }

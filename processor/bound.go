@@ -6,23 +6,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// timeoutShrink divides the records of a transaction that timed out. From 50,000 records
-// to one it takes eight timeouts.
+// timeoutShrink divides the bound after a transaction that timed out. From 50,000 records to one it takes
+// eight timeouts.
 const timeoutShrink = 4
 
-// boundProbe is after how many commits in a row without growth a bound grows by a quarter.
-// A transaction that takes long whatever its size would else stay at one record.
+// boundProbe is the number of commits in a row without growth after which a bound grows by a quarter.
+// Without such a probe a worker whose transactions take long whatever their size would stay at one record.
 const boundProbe = 10
 
-// A transactionBound is the most input records of a worker's next transaction. The broker
-// aborts a transaction that takes longer than its timeout, because of a slow broker, a
-// slow disk or a large poll. Repeated at the same size it would time out for ever. So a
-// timeout makes the next one smaller, down to one record. Commits let it grow back. The
-// bound limits polls: a poll is always processed whole (A5).
+// A transactionBound is the most input records of a worker's next transaction. The broker aborts a
+// transaction that takes longer than its timeout, because of a slow broker, a slow disk or a large poll.
+// Repeated at the same size, the transaction would time out for ever. So a timeout makes the next
+// transaction smaller, down to one record, and commits let the bound grow back. The bound limits polls,
+// because a poll is always processed whole (A5).
 type transactionBound struct {
 	records int
 	timeout time.Duration
-	steady  int // commits since the bound changed
+	steady  int // commits since the bound last changed
 	gauge   prometheus.Gauge
 }
 
@@ -37,9 +37,9 @@ func (b *transactionBound) set(records int) {
 	b.gauge.Set(float64(records))
 }
 
-// failed changes the bound after a transaction of n records that did not commit, and
-// reports whether it timed out. The machine's clock may run slower than the broker's, so
-// three quarters of the timeout count as a timeout.
+// failed changes the bound after a transaction of n records that did not commit, and reports whether that
+// transaction timed out. A transaction that took three quarters of the timeout counts as timed out: this
+// machine's clock may run slower than the broker's.
 func (b *transactionBound) failed(n int, took time.Duration) (timedOut bool) {
 	if n == 0 || took < b.timeout*3/4 {
 		return false
@@ -48,8 +48,8 @@ func (b *transactionBound) failed(n int, took time.Duration) (timedOut bool) {
 	return true
 }
 
-// committed changes the bound after a commit. It grows to at most twice, and to a size
-// that takes three quarters of the timeout if time is proportional to records.
+// committed changes the bound after a commit that took this time. The bound at most doubles, and grows only
+// to a size that would take three quarters of the timeout if time is proportional to records.
 func (b *transactionBound) committed(took time.Duration) {
 	if b.records == transactionRecordsMax {
 		return

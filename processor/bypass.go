@@ -10,14 +10,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A task whose store cannot be used bypasses it, if one of its routes says
-// on_state_failure: fail_open. It starts at its last checkpoint, forwards the events
-// of such routes unchecked, in transactions, and skips all other events. next stays.
-// The checkpoint says up to which offset the events of each namespace were
-// forwarded, and which of them became dead letters. After a restore the task starts
-// at next, stores what it forwarded, and judges what it skipped.
+// A task whose store cannot be used bypasses the store, if one of its routes says on_state_failure:
+// fail_open. It starts at its last checkpoint, forwards the events of such routes unchecked, in
+// transactions, and skips all other events. Its checkpoints do not move the next offset. Instead they say
+// up to which offset the events of each namespace were forwarded, and which of these became dead letters.
+// After a restore the task starts at the next offset, stores the events that it forwarded, and judges the
+// events that it skipped.
 
-// stopBypass ends the look-up of the offset at which the bypass would start.
+// stopBypass ends the look-up of the offset at which a bypass would start, if it is in progress.
 func (t *task) stopBypass() {
 	if t.bypass != nil {
 		t.bypass.Stop()
@@ -36,7 +36,7 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 		}
 		switch {
 		case t.state == running && full:
-			// The restore waits for disk space. After that it has nothing to read.
+			// The restore waits for disk space, and then has nothing to read.
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
@@ -53,7 +53,7 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 	return changed
 }
 
-// takeBypass moves a task to bypassing, if the offset at which it starts is known.
+// takeBypass moves a task to bypassing and reports true, if the offset at which the bypass starts is known.
 func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	d := t.bypass
 	switch {
@@ -89,8 +89,8 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	return true
 }
 
-// endBypass starts a second restore with the usable store. It reads what the task wrote
-// to the changelog during the bypass.
+// endBypass ends a bypass once the restore has made the store usable. It starts a second restore, which
+// reads what the task wrote to the changelog during the bypass.
 func (s *taskSet) endBypass(client *kgo.Client, t *task) error {
 	t.stopBypass()
 	r := t.restore

@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// options are those of a worker's client, for a cluster with this version of the
-// transaction protocol.
+// options returns the options of a worker's client, for a cluster with this version of the transaction
+// protocol (transaction.version).
 func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
 	batchMax := cfg.BatchBytesMax()
@@ -37,8 +37,8 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	}
 	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
-		// Begins with the client id of the process, so that brokers' logs and
-		// quotas show the worker and its process.
+		// The name begins with the client id of the process, so that brokers' logs and quotas show the
+		// worker and its process.
 		kgo.ClientID(w.name),
 		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
@@ -47,12 +47,12 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.Balancers(w.balancers()...),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// A broker serves one fetch of a client at a time. Partitions resumed after
-		// a restore, or by a pacer, wait for the fetch in progress, which takes this
-		// long if all its partitions are idle.
+		// A broker serves one fetch of a client at a time. A partition that is resumed after a restore, or
+		// by a pacer, waits for the fetch in progress, which takes this long if all its partitions are
+		// idle.
 		kgo.FetchMaxWait(fetchWait),
-		// No offset reset is silent (invariant 8). adjustOffsets resolves a start
-		// without a commit; any other offset out of range stops the process.
+		// No offset reset is silent (invariant 8). adjustOffsets resolves the start of a partition without
+		// a committed offset; any other offset out of range stops the partition.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.SessionTimeout(cfg.SessionTimeout),
@@ -64,9 +64,9 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onLost(gone) }),
 
 		kafka.TransactionTimeout(cfg.TransactionTimeout),
-		// No RecordDeliveryTimeout: franz-go counts it from the record's timestamp,
-		// which is the original's. An undeliverable record waits for the broker,
-		// which then refuses it, because the transaction has timed out.
+		// There is no RecordDeliveryTimeout: franz-go counts it from the record's timestamp, which is the
+		// timestamp of the original record and may be days old. A record that cannot be delivered waits for
+		// the broker. Once the transaction has timed out, the broker refuses the record.
 		kgo.RecordPartitioner(app.NewPartitioner(rt.InternalTopics())),
 		kgo.ProducerBatchMaxBytesFn(rt.BatchBytes),
 		kgo.MaxBufferedRecords(4*transactionRecordsMax),
@@ -79,15 +79,16 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	)
 }
 
-// endOption makes late requests of a transaction harmless (C2). If every transaction has
-// an epoch of its own, the broker refuses them, and the client may retry. A cluster that
-// was downgraded since could accept them, so the client then sends no EndTxn of an older
-// version: End fails, and the worker connects again.
+// endOption makes late requests of a transaction harmless (C2). If every transaction has an epoch of its
+// own, the broker refuses a late request of an earlier transaction, so the client may retry. The cluster
+// may have been downgraded since the client asked for its version, and such brokers could accept a late
+// request. Therefore the client sends no EndTxn of an older version: End fails, and the worker connects
+// again.
 //
-// Otherwise the client sends each EndTxn and each TxnOffsetCommit once. A request without
-// a response may be late. If the client sent it again and continued, the first one would
-// end the next transaction, or take its offsets back. End fails instead, and the next
-// client registers the transactional id. That raises the epoch and fences the request.
+// Without such epochs the client sends each EndTxn and each TxnOffsetCommit once. A request without a
+// response may arrive late. If the client sent it again and went on, the first one would end the next
+// transaction, or take its offsets back. So End fails instead, and the next client registers the
+// transactional id, which raises the epoch and fences the late request.
 func (w *worker) endOption(transactionVersion int16) kgo.Opt {
 	if transactionVersion >= app.EpochPerTransaction {
 		var oldest kversion.Versions
@@ -106,35 +107,35 @@ func (w *worker) endOption(transactionVersion int16) kgo.Opt {
 }
 
 const (
-	// endTxnWithEpoch is the first version of EndTxn after which the broker raises the
+	// endTxnWithEpoch is the first version of the EndTxn request after which the broker raises the
 	// producer's epoch.
 	endTxnWithEpoch = 5
-	// requestRetryMax is franz-go's default for how long it retries a request.
+	// requestRetryMax is how long the client retries a request: franz-go's default.
 	requestRetryMax = 30 * time.Second
 )
 
-// lingerFor returns the producer linger: a part of the commit interval. The records
-// wait for the commit anyway, and Flush ends the linger. Few large batches cost broker
-// and client less than many small ones. But changelog rows are packed, so a longer linger
-// than 5 ms only keeps finished batches from the broker. The linger is at least
-// markerTime. A broker that still writes the control records of the last transaction
-// delays the first batch of the next one by 20 ms
-// (add.partitions.to.txn.retry.backoff.ms).
+// lingerFor returns the producer linger, which is a part of the commit interval. The linger delays no
+// event: records wait for the commit anyway, and Flush ends the linger. Few large batches cost broker and
+// client less than many small ones. But changelog rows are packed, so a linger of more than 5 ms only keeps
+// finished batches from the broker. The linger is at least markerTime, unless the commit interval is
+// shorter. While a broker still writes the control records of the last transaction, it delays the first
+// batch of the next transaction by 20 ms (add.partitions.to.txn.retry.backoff.ms).
 func lingerFor(commitInterval time.Duration) time.Duration {
 	return min(max(commitInterval/4, markerTime), commitInterval, 5*time.Millisecond)
 }
 
-// markerTime is about how long a broker takes to write a transaction's control records.
-// At a commit interval of 5 ms and 1,000 requests a second this linger halves the time to
-// a verdict: p50 16 ms, without it 33 (benchmarks/ingress, 2026-11-21). The flush at the end
-// of a transaction sends its records without a linger, so the next one is due no earlier.
-// With 3 ms p99 was 11 to 14 ms there, with 4 ms 13 to 16, and with 2 ms 19 to 27, because
-// the broker then delays batches now and then (2026-11-25).
+// markerTime is about how long a broker takes to write a transaction's control records. At a commit
+// interval of 5 ms and 1,000 requests a second this linger halves the time to a verdict: p50 is 16 ms with
+// it, and 33 ms without (benchmarks/ingress, 2026-11-21). The flush at the end of a transaction sends its
+// records without a linger, so the next transaction is due no earlier than markerTime after the end of the
+// last one (setDue). There, p99 was 11 to 14 ms with 3 ms and 13 to 16 ms with 4 ms. With 2 ms it was 19 to
+// 27 ms, because the broker then delays batches now and then (2026-11-25).
 const markerTime = 3 * time.Millisecond
 
-// synced takes the assignment of a sync response. A join tells the client that the broker has removed
-// its member, and it joins as another one: franz-go then calls no callback, and goes on with the same
-// partitions. An error makes it give them up (A8). The client gets what synced returns.
+// synced takes the assignment of a sync response, and returns the part that the client gets. It also
+// notices that the broker has removed the member (A8): a join then tells the client so, and the client
+// joins as another member. franz-go calls no callback in this case, and goes on with the same partitions.
+// The error makes franz-go give them up.
 func (w *worker) synced(partitions map[string][]int32) (map[string][]int32, error) {
 	if got := w.member.gotAs(); got != "" {
 		if id, _ := w.txns.client.GroupMetadata(); id != got {
@@ -148,14 +149,15 @@ func (w *worker) synced(partitions map[string][]int32) (map[string][]int32, erro
 		if w.txns.order != nil && len(partitions) == 0 {
 			w.txns.order.joined()
 		}
-	default: // others wait for it a little longer
+	default: // other workers wait for this one a little longer
 	}
 	return partitions, nil
 }
 
-// balancers returns those that the worker offers to its group, the preferred one first. All
-// are cooperative. The routing stage has no local state, and the previous build offers only
-// cooperative-sticky.
+// balancers returns the balancers that the worker offers to its group, the preferred one first. All of them
+// are cooperative. The routing stage has no local state and offers only cooperative-sticky. The dedup stage
+// prefers the balancer of package assign, and also offers cooperative-sticky because the previous build
+// offers nothing else: the members of a group need one in common.
 func (w *worker) balancers() []kgo.GroupBalancer {
 	sticky := watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.join, w.synced}
 	if w.stage == app.StageRoute {
@@ -167,16 +169,17 @@ func (w *worker) balancers() []kgo.GroupBalancer {
 	return []kgo.GroupBalancer{watchedBalancer{warm, w.member.join, w.synced}, sticky}
 }
 
-// watchedBalancer is a balancer that reports when this member asks to join a generation of its group,
-// and its assignment there. franz-go's callbacks get differences, and its transaction session drops
-// some of them (A8). The response to a sync has the whole assignment.
+// watchedBalancer is a balancer that reports when this member asks to join a generation of its group, and
+// which partitions it gets in that generation. franz-go's callbacks get only the differences between two
+// assignments, and its transaction session drops some of them (A8). The response to a sync has the whole
+// assignment.
 type watchedBalancer struct {
 	kgo.GroupBalancer
 	joins  func()
 	synced func(map[string][]int32) (map[string][]int32, error)
 }
 
-// JoinGroupMetadata calls joins: the client asks for the metadata when it makes a request to join.
+// JoinGroupMetadata calls joins: franz-go asks for the metadata when it makes a request to join.
 func (b watchedBalancer) JoinGroupMetadata(interests []string, current map[string][]int32, generation int32) []byte {
 	b.joins()
 	return b.GroupBalancer.JoinGroupMetadata(interests, current, generation)
@@ -191,14 +194,14 @@ func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]in
 	return b.synced(partitions)
 }
 
-// onLost runs when the broker removed this member.
+// onLost runs when the broker has removed this member from the group.
 func (w *worker) onLost(gone map[string][]int32) {
 	w.member.end()
 	w.onGone(gone)
 }
 
-// A lossHook tells a worker of each end of its membership. franz-go's session calls onLost only once
-// until a transaction ends, and the worker may have got partitions since (A8).
+// A lossHook tells a worker of every end of its membership. franz-go's session calls onLost only once until
+// a transaction ends, and the worker may have got and lost partitions again since (A8).
 type lossHook struct{ *worker }
 
 // OnGroupManageError implements kgo.HookGroupManageError. The client calls it after onLost, while it
@@ -209,7 +212,8 @@ func (h lossHook) OnGroupManageError(error) {
 	}
 }
 
-// onGone runs before the group assigns the partitions to other members.
+// onGone runs when partitions are revoked or lost, before the group assigns them to other members. It
+// closes their tasks, or forgets them as inputs.
 func (w *worker) onGone(gone map[string][]int32) {
 	w.member.setRebalanced()
 	for topic, ps := range gone {
@@ -220,7 +224,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	select {
 	case <-w.ready:
 	default:
-		return // without an assignment there are no tasks
+		return // the client has no assignment before ready, so there are no tasks
 	}
 	w.txns.schemas.drop(gone)
 	if w.txns.tasks != nil {
@@ -231,10 +235,10 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.wake()
 }
 
-// adjustOffsets runs with the offsets of newly assigned partitions, after the group's
-// stable offset fetch and before the first fetch of records. It pauses the partitions
-// of tasks until their restores end (A9). It resolves an offset that the group does not
-// have to a number (A10), because "the start" may be another offset after an abort.
+// adjustOffsets runs with the group's offsets of newly assigned partitions, after the stable offset fetch
+// and before the first fetch of records. It pauses the partitions of tasks until their restores end (A9).
+// If the group has no offset of a partition, it chooses a number (A10): the client's own reset "to the
+// start" could mean another offset after an abort.
 func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-w.ready:
@@ -246,7 +250,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	var uncommitted, waiting map[app.TaskID]bool
 	var err error
 	if w.txns.router != nil {
-		former := kafka.Partitions(offsets) // lost without a callback (A8), and assigned again
+		former := kafka.Partitions(offsets) // partitions that were lost without a callback (A8), and are assigned again
 		w.txns.schemas.drop(former)
 		w.txns.pacer.drop(former)
 		w.txns.order.drop(former)
@@ -259,11 +263,11 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // the group rebalances again
+			return nil, ctx.Err() // the group rebalances again, and the client asks again
 		}
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		if errors.As(err, new(*wire.UnreadableError)) {
-			err = errors.New(err.Error()) // it stops no process: an operator replaces the row
+			err = errors.New(err.Error()) // without its type the error stops no process: an operator replaces the row
 		}
 		return nil, err
 	}
@@ -290,14 +294,14 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	return offsets, nil
 }
 
-// placeKnown marks the partitions whose offset is known, and pauses the others. One whose
-// offset is known may be paused since this worker had it before.
+// placeKnown notes the partitions whose offset is known, and pauses the others. It resumes a known
+// partition, because an earlier assignment to this worker may have left it paused.
 func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map[app.TaskID]bool) {
 	for topic, partitions := range offsets {
 		for partition := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			if waiting[id] {
-				partitions[partition] = kgo.NewOffset().At(0) // paused, see takeDecided
+				partitions[partition] = kgo.NewOffset().At(0) // not read: the partition is paused, see takeDecided
 				w.txns.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
 				continue
 			}
@@ -312,11 +316,10 @@ func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map
 	}
 }
 
-// resolveStarts sets the offset of every partition for which the group has none, and
-// returns these partitions. It is the start that the manifest pinned, also if the partition
-// has lost the record there: the restore compares it with the input. A partition added to
-// a topic later starts at its beginning, so that events before its discovery are
-// processed too.
+// resolveStarts sets the offset of every partition for which the group has none, and returns these
+// partitions. It is the start that the manifest pinned, even if the topic has lost the record there: the
+// restore compares the start with the input. A partition that was added to a topic later starts at its
+// beginning, so that events from before its discovery are processed too.
 func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[app.TaskID]bool, err error) {
 	uncommitted = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {

@@ -14,37 +14,39 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the
-// wire, and a client cannot tell. So nothing is skipped for it unasked (G5). Its partition is
-// paused, and all others go on. It is read twice more, a pause apart and by two clients, so by two
-// connections. If both bring the same bytes, and nothing committed is before them, the partition
-// waits for an operator. Else the client fetches it again. After a decision the batch is read
-// again in the same way: what is right by then is processed, and else one dead letter has its
-// offsets. In an internal topic it has none, as only oncebus writes there.
+// A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the wire, and
+// a client cannot tell which. So oncebus skips nothing for it unasked (G5). The worker pauses the
+// partition, and all other partitions go on. It reads the batch twice more, a pause apart and with two
+// clients, and so on two connections. If both bring the same bytes, and no committed record lies between
+// the partition's committed offset and the batch, the partition waits for an operator. Otherwise the client
+// fetches the batch again. After the operator's decision the batch is read again in the same way: if it is
+// right by then, its records are processed, and otherwise one dead letter gets its offsets. A batch of an
+// internal topic gets no dead letter, because only oncebus writes there.
 
-// corruptTries is how often the reads of such a batch may differ before that is shown.
+// corruptTries is how often the two reads of such a batch may differ before the board shows it.
 const corruptTries = 5
 
-// corruptReads has the partitions of one client that wait until such a batch was read again.
+// corruptReads holds the partitions of one client that wait until a batch with a wrong checksum has been
+// read again.
 type corruptReads struct {
 	ctx     context.Context //nolint:containedctx // that of the client
 	wake    func()
 	reading sync.WaitGroup
 
 	mu sync.Mutex
-	// parts has what is known of each such partition, until the client fetches records of it.
+	// parts holds what is known about each such partition, until the client fetches records of it.
 	parts map[app.TaskID]*corruptPart
-	// read are the partitions that the client fetches again.
+	// read are the partitions that have been read again, and that the client fetches next.
 	read []app.TaskID
 }
 
-// corruptPart is a partition that the client has paused at a wrong checksum.
+// corruptPart is a partition that the client has paused at a batch with a wrong checksum.
 type corruptPart struct {
 	reading bool
-	from    int64                    // what was committed when it was read again
-	batch   *kafka.CorruptBatchError // nil if it was not the same each time
-	tries   int                      // how often the reads from there differed
-	why     string                   // why it waits, as the last read found; "" for no reason
+	from    int64                    // the committed offset when the partition was read again
+	batch   *kafka.CorruptBatchError // the batch; nil if the two reads differed
+	tries   int                      // how often the two reads from that offset differed
+	why     string                   // why it waits, according to the last read; "" for no reason
 	shown   string                   // what the board says of it; "" for nothing
 }
 
@@ -52,8 +54,9 @@ func newCorruptReads(ctx context.Context, wake func()) *corruptReads {
 	return &corruptReads{ctx: ctx, wake: wake, parts: map[app.TaskID]*corruptPart{}}
 }
 
-// findCorrupt takes the batches with a wrong checksum out of a poll, and leaves those that were read
-// again with the same bytes. Records before such a batch go first: the client comes back to it.
+// findCorrupt takes the batches with a wrong checksum out of a poll, except for those that were read again
+// with the same bytes. If a poll has records before such a batch, the records go first: the client comes
+// back to the batch.
 func (x *transactions) findCorrupt(fetches kgo.Fetches) kgo.Fetches {
 	for i := range fetches {
 		for j := range fetches[i].Topics {
@@ -74,8 +77,9 @@ func (x *transactions) findCorrupt(fetches kgo.Fetches) kgo.Fetches {
 	return fetches
 }
 
-// readAgain pauses a partition at a batch with a wrong checksum, and reads the batch again. It
-// returns the batch if that was done, and nothing of the partition was committed since.
+// readAgain pauses a partition at a batch with a wrong checksum, and starts to read the batch again. If
+// that has been done already, and nothing of the partition was committed since, readAgain returns the batch
+// as an error.
 func (x *transactions) readAgain(id app.TaskID, err error) error {
 	x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	from, c := x.readFrom(id), x.corrupt
@@ -115,7 +119,8 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 	return nil
 }
 
-// wasRead stores what two reads of a partition found. Without a batch, records that are not committed yet come first.
+// wasRead stores what the two reads of a partition have found. If they found no such batch, records that
+// the worker has not committed yet come before it.
 func (p *corruptPart) wasRead(id app.TaskID, batch *kafka.CorruptBatchError, same bool, err error) {
 	switch {
 	case err != nil:
@@ -129,8 +134,8 @@ func (p *corruptPart) wasRead(id app.TaskID, batch *kafka.CorruptBatchError, sam
 	}
 }
 
-// showCorrupt lets the board say why a partition waits that was read again. If it was revoked meanwhile and has
-// come back, it may wait for another reason, which stays.
+// showCorrupt makes the board say why a partition waits that was read again. If the partition was revoked
+// meanwhile and has come back, it may wait for another reason; that reason stays on the board.
 func (x *transactions) showCorrupt(id app.TaskID) {
 	x.corrupt.mu.Lock()
 	defer x.corrupt.mu.Unlock()
@@ -145,7 +150,8 @@ func (x *transactions) showCorrupt(id app.TaskID) {
 	part.shown = part.why
 }
 
-// close waits until no partition is read again. The board then says nothing of them: the next client may read them well.
+// close waits until no partition is being read again, and removes their reasons from the board: the next
+// client may read the partitions well.
 func (c *corruptReads) close(b *board) {
 	c.reading.Wait()
 	for id, part := range c.parts {
@@ -163,7 +169,7 @@ func (c *corruptReads) has(id app.TaskID) bool {
 	return c.parts[id] != nil
 }
 
-// passCorrupt forgets a partition whose records came, or that is not read here any more.
+// passCorrupt forgets a partition whose records have come, or that this client reads no more.
 func (x *transactions) passCorrupt(id app.TaskID) {
 	x.corrupt.mu.Lock()
 	defer x.corrupt.mu.Unlock()
@@ -175,7 +181,7 @@ func (x *transactions) passCorrupt(id app.TaskID) {
 	x.board.replace(id, part.shown, "")
 }
 
-// readFrom returns the offset after what is committed of a partition; -1 if it is not read.
+// readFrom returns the committed offset of a partition; -1 if the worker does not read it.
 func (x *transactions) readFrom(id app.TaskID) int64 {
 	if x.router != nil {
 		at, _ := x.marks.Of(id)
@@ -187,8 +193,8 @@ func (x *transactions) readFrom(id app.TaskID) int64 {
 	return -1
 }
 
-// fetchRead lets the client fetch the partitions again that were read again. One that waits for a
-// decision, or restores, is resumed at the end of that.
+// fetchRead lets the client fetch the partitions that have been read again. A partition that waits for a
+// decision, or restores, is left out: the end of that wait resumes it.
 func (x *transactions) fetchRead() {
 	x.corrupt.mu.Lock()
 	read, all := x.corrupt.read, slices.Collect(maps.Keys(x.corrupt.parts))
@@ -205,14 +211,15 @@ func (x *transactions) fetchRead() {
 	}
 }
 
-// fetchAgain lets the client fetch a partition that it has paused at a wrong checksum, unless enough of it waits.
+// fetchAgain resumes a partition that the worker has paused at a wrong checksum, unless the worker has
+// another reason to pause it.
 func (x *transactions) fetchAgain(id app.TaskID) {
 	if !x.schemas.waits(id) && (x.router == nil || !x.pacer.isPaused(id) && !x.order.isFull(id)) {
 		x.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	}
 }
 
-// unreadable returns the error about a polled batch with a wrong checksum; nil for another one.
+// unreadable returns the error about a polled batch with a wrong checksum; nil if there is no such batch.
 func unreadable(batch *kafka.CorruptBatchError) *wire.UnreadableError {
 	if batch == nil {
 		return nil

@@ -1,41 +1,139 @@
-// Package processor runs the two stages of one process: clients, groups,
-// transactions and tasks. Package dedup decides, package state stores. This page
-// is the architecture; read it before you change anything here.
+// Package processor runs the two stages of one oncebus process: their Kafka clients, consumer groups,
+// transactions and tasks. Package dedup decides what becomes of an event, package state stores the rows
+// by which it decides. This page is the architecture. Read it before you change anything here.
 //
-// # The path of a record
+// # One record, from its poll to the commit of its verdict
 //
-//	raw topics                                prepartitioned topics
-//	    |  judge.Router                            |
-//	    |  dedup key -> partition                  |
-//	    v                                          |
-//	<app>-repartition                              |
-//	    |                                          |
-//	    +-----------------+------------------------+
-//	                      v
+// Say that route "orders" reads the topic orders.raw, that the field order_id is its dedup key, and that
+// its window is an hour. A producer writes order A-17 to orders.raw/3 at offset 41. It misses the
+// acknowledgement, writes the order again, and this copy gets into orders.raw/0. The first record shall
+// come out once, the copy not at all.
+//
+//	orders.raw/3, offset 41                                a prepartitioned topic
+//	    |  ROUTING STAGE                                       |
+//	    |  worker.poll, transactions.run                       |
+//	    |  judge.Router: dedup key -> partition                |
+//	    |  transactions.end: flush, offset 42, EndTxn          |
+//	    v                                                      |
+//	<app>-repartition/5, offset 900                            |
+//	    |                                                      |
+//	    +--------------------------+---------------------------+
+//	                               |  DEDUP STAGE
+//	                               |  worker.poll, transactions.run, taskSet.process
+//	                               v
 //	               judge.Judge    one partition, strictly in offset order
 //	                 Admit        late? from the future?              (dedup)
 //	                 store.Get    recent rows, runs                   (state)
 //	                 Decide       unique, duplicate, after its window (dedup)
 //	                 emit         output | duplicates | dead letter
 //	                 put          row -> store, changelog, key counts
-//	                      |
-//	           transactions.end   checkpoint rows, flush, offsets, EndTxn
-//	                      |
-//	         committed    |    not committed, or outcome unknown
-//	      store.Apply <---+---> store.Discard, restore from the changelog
+//	                               |
+//	           transactions.end   checkpoint rows, flush, offset 901, EndTxn
+//	                               |
+//	         committed             |    not committed, or outcome unknown
+//	      store.Apply <------------+---> store.Discard, restore from the changelog
 //
-// Eight files process a record from poll to commit, in both stages. worker.go polls,
-// transaction.go begins and ends transactions, tasks.go finds the task.
-// judge/router.go derives the key. judge/judge.go reaches the verdict, and
-// judge/claim.go that of claim mode. judge/emit.go applies the policy of a verdict
-// and builds the records, judge/state.go stores rows and checkpoints. Below them are
-// the packages wire, dedup and state.
+// Poll (worker.go, routepoll.go). A worker of the routing stage polls its client. With a backlog,
+// pacer.go delays the poll while the tasks are far behind, and timeorder.go lets the record wait until
+// older records of other partitions have gone. corrupt.go takes out batches with a wrong checksum, and
+// oversize.go skips batches that are too large. From a poll that returned something until the end of the
+// transaction, the worker holds the client's rebalance lock: no partition is taken away meanwhile.
 //
-// Other files: membership.go has the assignment of a worker, client.go the callbacks
-// that change it. routestart.go decides where routed partitions start, timeorder.go in
-// which order backlogs go, bypass.go handles tasks without a store, oversize.go batches that are too large. Workers publish to the
-// board (board.go), which Ready and State read. They share the values of shared.go and have
-// no way back to the Processor.
+// Transaction (transaction.go). transactions.run begins a transaction. It processes this poll and
+// further ones, each of them whole, until the commit interval is over (due.go) or the transaction has
+// enough records (bound.go).
+//
+// Route (judge/keys.go, judge/router.go). Keys derives the dedup key of the order. Router produces the
+// record to the repartition topic. A hash of the dedup key, keyed with a secret of the app, chooses the
+// partition, so both copies get to <app>-repartition/5. Value and headers stay as they are, but foreign
+// oncebus headers are dropped. The record key becomes an envelope (wire/envelope.go) with the dedup key,
+// the event time, the original record key and timestamp, and the source position orders.raw/3/41. A
+// record without a dedup key goes no further: its route's policy forwards, drops or dead-letters it
+// here.
+//
+// Produce (produced.go, endings.go). produced gives the record to the client, and collects the first
+// produce error. It keeps records back while the last transaction of this worker is not known to be
+// closed in each of its partitions.
+//
+// Commit of the routing stage (transaction.go, app/marks.go). transactions.end adds progress records
+// (see Stream time) and marks, which say in the manifest topic how far each input was routed. It waits
+// until the brokers have acknowledged all records. session.End then sends the offset 42 of orders.raw/3,
+// which guard has checked, and ends the transaction. Only now does the dedup stage see offset 900,
+// because its client reads with read_committed.
+//
+// Find the task (tasks.go, task.go). A worker of the dedup stage, perhaps of another process, polls
+// offset 900 in the same way. Each partition of the repartition topic, and of a prepartitioned topic, is
+// a task. taskSet.process gives the record to its task, which must be running or bypassing.
+//
+// Judge (judge/judge.go; judge/claim.go in claim mode). Judge reads the envelope. Admit compares the
+// event time with stream time and with broker time, Get finds no row of the key, and Decide returns
+// unique. judge/emit.go builds the output record with the key, value and timestamp that the producer
+// wrote. It applies the policies for all other verdicts, too. judge/state.go puts the row of A-17 into
+// the store, where it is open until the commit, and produces it to <app>-repartition-changelog/5, alone
+// or packed with other rows (judge/pack.go). When the copy comes, Get finds this row, Decide returns
+// duplicate, and the route's policy drops the copy or sends it to a topic of duplicates.
+//
+// Commit of the verdict (transaction.go, tasks.go, judge/checkpoint.go). transactions.end lets each task
+// in the transaction write its checkpoint, its last row of the transaction: the next offset 901, the
+// stream times, the key counts. It flushes and calls session.End. guard replaces the offsets of the
+// session by those of the checkpoints (taskSet.setOffsets). EndTxn commits output, row, checkpoint and
+// offset in one step. taskSet.applyCommitted then lets State.Commit apply the rows and the changelog
+// position to the store, also in one step. The worker releases the rebalance lock and polls again.
+//
+// If anything fails before EndTxn, the transaction is aborted: the store discards the open rows, and the
+// task restores from its changelog. If the outcome of EndTxn is unknown, the worker replaces its client
+// and with it all its tasks, and their restores read from the changelog whether the transaction was
+// committed.
+//
+// # Invariants
+//
+// Comments and tests cite these numbers. HAZARDS.md lists what threatens them, and the test for each
+// hazard.
+//
+//  1. A store holds every committed row below its changelog position and nothing uncommitted. Put adds
+//     open rows; Apply follows the commit, Discard an abort. Example: the transaction with A-17 aborts.
+//     If its row were in the store, A-17 would be a duplicate of an event that nobody got.
+//  2. Emitted records, changelog rows, checkpoints and offsets commit together or not at all. produced
+//     stores the first produce error; end aborts on it. Example: the output topic accepts A-17, and the
+//     changelog refuses its row. The session alone would commit the output, and the next owner of the
+//     task would emit the copy.
+//  3. Only End() == (true, nil) is a commit. After (false, nil) the tasks discard and restore, and the
+//     router reads the group's offsets; an error replaces the client, and with it every task. Example:
+//     the broker commits, and the connection breaks before its response. The restore finds the row of
+//     A-17 in the changelog, and the copy is a duplicate.
+//  4. A restore ends at the high watermark taken after the stable offset fetch, reads read_committed,
+//     and counts by position. Example: the former owner has written the changelog offsets 100 to 102,
+//     and its transaction is still open. A restore that ended at the last stable offset, 100, would
+//     miss these rows when the transaction commits. The commit marker then has offset 103: no record
+//     arrives there, so a restore that waited for a record at the end would never finish.
+//  5. No transaction without offsets: taskSet.setOffsets writes one for every task that has a
+//     checkpoint in it, and guard refuses an empty request. Example: a worker that lost its task writes
+//     only a chunk of a sweep. The group fences the worker by its offset commit, and without one the
+//     chunk would be in the changelog behind rows of the new owner.
+//  6. Input below the checkpoint was processed before: skipped, not a duplicate. Example: somebody
+//     resets the group's offset from 901 to 850. Judged again, A-17 at offset 900 would be a duplicate
+//     of itself.
+//  7. A verdict is a function of the record and the task's state, and of what the topics accept.
+//     Example: an event time is too far in the future by the broker time in the repartition topic. A
+//     restart that judges the record an hour later reads the same broker time, and reaches the same
+//     verdict.
+//  8. No offset reset is silent: out of range stops the partition. Example: retention has deleted the
+//     records of orders.raw/3 below offset 60, and the group is at 42. The partition waits until an
+//     operator accepts the loss of 18 offsets; the client does not go on at 60 by itself.
+//  9. Hash, partition counts, key rules and encodings are pinned in <app>-manifest; a start with other
+//     ones refuses. Example: somebody adds partitions to the repartition topic. The copy of A-17 could
+//     get to another partition than its row.
+//  10. A worker uses only tasks that it owns. restore.Stores leases a task's directory to one owner at a
+//     time; taskSet.closeUnassigned closes other tasks. Example: task 5 moves to another worker of the
+//     process. That worker's restore waits until the former owner has closed the store.
+//
+// # Other files
+//
+// membership.go has the assignment of a worker, client.go the callbacks of the client that change it.
+// routestart.go decides at which offsets routed partitions start. unknown.go finds out whether a routing
+// transaction was committed. bypass.go handles tasks whose store cannot be used. Workers publish their
+// state on the board (board.go), which Processor.Ready and Processor.State read. All workers of a
+// process share the values in shared.go, and have no reference to the Processor.
 //
 // # Packages
 //
@@ -46,227 +144,205 @@
 //	judge      judges and routes records; no client, no goroutine
 //	assign     which worker gets which task: a former owner first
 //	restore    a process's stores, and their restores from the changelog
+//	progress   observes how far inputs, outcomes and executors are
+//	hanging    finds transactions that hang, and ends them
+//	registry   the schemas of record values
 //	move       moves the keys of an app to other partitions
 //	switchover the phases of such a move, pure
 //	front      submits events and waits; looks keys up, requests their erasure
 //	deadletter lists dead letters, and sends them back to their inputs
 //	ingress    the HTTP server
 //
+// CONTRIBUTING.md lists further packages of the module.
+//
 // # Claims
 //
-// In claim mode outcomes arrive on a raw topic of their own. The router reads the
-// task's partition from the claim token and sends the outcome through the
-// repartition topic. So the events and outcomes of a key have one order.
+// In claim mode an executor reports the outcome of each event on a raw topic of outcomes. The router
+// reads the partition of the event's task from the claim token, and sends the outcome there through the
+// repartition topic. So the events and the outcomes of a key have one order.
 //
-// An executor may ask before it runs: an outcome start or renew is a question, and its
-// answer is a record of the transaction that stores the grant. A started claim has no lease.
+// An executor may ask before it runs: an outcome "start" or "renew" is a question, and its answer is a
+// record of the transaction that stores the grant. A started claim has no lease.
 //
-// A lease runs in broker time from dispatch to the duplicate's append, without
-// backlog. It restarts with the task: outcomes that arrived while no task judged
-// may be behind a duplicate. The requests that wait for an outcome are part of
-// the row. The transaction that stores the outcome responds to them.
+// A lease runs in broker time from the dispatch of the event to the append of the duplicate, so the time
+// that records wait in a backlog is not part of it. The lease restarts with the task: outcomes that
+// arrived while no task judged may be behind a duplicate. The row of a key also holds the requests that
+// wait for its outcome. The transaction that stores the outcome responds to them.
 //
 // # Verdicts by HTTP
 //
-// front.IngressClient submits an event for a sender that waits. It derives the
-// key as the router would and writes the event to its task, in an envelope with
-// the address of the request. Emitter.conclude produces every verdict in the same
-// transaction, to the client's partition of <app>-verdicts. A duplicate that waits
-// for an outcome adds its address to the claim. With answer: outcome the first event does
-// too. A sender that asks later is a query: a record behind the event, whose task answers it
-// from the row and changes nothing. The client stores nothing and
-// decides nothing. The sender may retry an event with a key that has no verdict: the retry
+// front.IngressClient submits an event for a sender that waits. It derives the key as the router would
+// and writes the event to its task, in an envelope with the address of the request. Emitter.conclude
+// produces the verdict of every such event, in the transaction that decides the event, to the client's
+// partition of <app>-verdicts. A duplicate that waits for an outcome adds its address to the claim. With
+// the setting "answer: outcome" the first event does so, too. A sender that asks later sends a query: a
+// record behind the event, which the task answers from the row, without a change. The client stores
+// nothing and decides nothing. The sender may retry an event with a key that got no verdict: the retry
 // is a duplicate, unless the route may forward events unchecked.
 //
 // # Ownership
 //
-// A worker owns one client, one static group member, one transactional id and
-// one goroutine. A process runs ONCEBUS_WORKERS of them per stage. Only its
-// worker's goroutine uses a task, so records need no locks. While a task restores,
-// the restore owns its store.
+// A worker owns one client, one static group member, one transactional id and one goroutine. A process
+// runs ONCEBUS_WORKERS of them per stage. Only the goroutine of its worker uses a task, so records need
+// no locks. While a task restores, the restore owns its store.
 //
-// The client runs with BlockRebalanceOnPoll. From a poll that returned something
-// until AllowRebalance, no rebalance callback runs: the worker holds the rebalance
-// lock. The worker and the callbacks use tasks only under this lock. The one
-// exception is taskSet.inbox, which has a lock of its own: the group's goroutine
-// adds the offsets of new partitions at any time.
+// The client runs with BlockRebalanceOnPoll. From a poll that returned something until AllowRebalance,
+// no rebalance callback runs: the worker holds the rebalance lock. The worker and the callbacks use
+// tasks only under this lock. The one exception is taskSet.inbox, which has a lock of its own: the
+// group's goroutine adds the offsets of new partitions at any time.
 //
-// The balancer of the dedup stage prefers the process that has a task's rows
-// (package assign). With ONCEBUS_STANDBY ownerWatch computes from the description of the
-// group which tasks this process follows (restore.Standbys): every process computes the
-// same, and no restore relies on it.
+// The balancer of the dedup stage prefers the process that has a task's rows (package assign). With
+// ONCEBUS_STANDBY followedTasks (standbys.go) computes from the description of the group which tasks of
+// other processes this process follows (restore.Standbys). Every process computes the same result, and
+// no restore relies on it.
 //
 // # States of a task
 //
-//	created --> restoring <--> running --> waiting
-//	   \         ^    |           |           |
-//	    \        |    v           |           |
-//	     \      bypassing         |           |
-//	      \__________|____________|___________|____> closed
+//	created   -> restoring
+//	restoring -> running, or bypassing
+//	running   -> restoring, or waiting
+//	bypassing -> restoring
+//	waiting   -> restoring
+//	any state -> closed
 //
-// Start, rebalance, abort, unknown commit outcome and damage all lead through
-// restoring. It reads the changelog from the store's position to the high
-// watermark, which is few requests if nothing is missing. The restores of a process share
-// these requests (kafka.Joint).
+// A start, a rebalance, an abort, an unknown commit outcome and a damaged store all lead through
+// restoring. A restore reads the changelog from the store's position to the high watermark, which takes
+// few requests if nothing is missing. The restores of a process share these requests (kafka.Joint).
 //
-// A task bypasses while its store cannot be used and a route of its topic says
-// on_state_failure: fail_open. It starts at the last checkpoint in the changelog,
-// forwards the events of such routes unchecked and skips all others. Its checkpoints
-// have next, unchanged, and the offset up to which the events of each namespace were
-// forwarded. After a restore the task starts at next, stores what it
-// forwarded, and decides the rest.
+// A task bypasses while its store cannot be used and a route of its topic says "on_state_failure:
+// fail_open". It starts at the last checkpoint in the changelog, forwards the events of such routes
+// unchecked and skips all others. Its checkpoints leave the next offset where it was, and say for each
+// namespace up to which offset its events were forwarded. After a restore the task starts at the next
+// offset, stores the events that it forwarded, and judges the rest.
 //
-// A task is waiting at a record of a route that its process does not know, as in a
-// rolling update that adds a route (task.go). It leaves this state by a restart or in
-// another process.
+// A task waits, for example, before a record of a route that its process does not know, as in a rolling
+// update that adds a route, or before a record whose schema was not read (taskwaits.go). It also waits
+// with a checkpoint of a newer route set (setfollower.go), and once it is closed for a move
+// (closing.go). When the reason is gone, the task restores and goes on, here or in another process.
 //
 // # Erasures
 //
-// The command forget writes a request to the manifest topic. manifestWatch reads it in every
-// process. The task that owns the partition frees the rows in its next transaction
-// (erasures.go), the last step before the checkpoint, also without input. After the commit
-// its process removes the request. So a request survives any crash, and may be applied
-// twice: it names the event and the attempt of each row, so a second time it finds none. A
-// task without a store leaves it for later. Earlier builds ignore it.
+// The command forget writes a request to the manifest topic. manifestWatch reads it in every process.
+// The task that owns the partition frees the rows in its next transaction (erasures.go), after all
+// judging and before the sweep and the checkpoint, also without input. After the commit its process
+// removes the request. A request therefore survives any crash, and may be applied twice: it names the
+// event and the attempt of each row, so the second time it finds none. A task without a store leaves the
+// request for later. Earlier builds ignore it.
 //
-// The tasks of a prepartitioned topic read an input that anybody may write, and the tasks of
-// the repartition topic one that no prepartitioned route needs. The manifest topic serves
-// both, and only operators and the app may write it.
+// Requests are in the manifest topic because it serves all tasks, and only operators and the app may
+// write it. Anybody may write the input of a prepartitioned topic, and an app with only prepartitioned
+// routes needs no repartition topic.
 //
 // # Holds
 //
-// The command hold writes a row to the manifest topic. manifestWatch reads it in every
-// process (hold.go). The routing stage, and the tasks of prepartitioned topics, then commit
-// their transaction and pause in the group. With it commits a held row for each partition,
-// with the offset: so its writer still owned the partition. A later owner reads the manifest
-// topic before it fetches, and finds the hold. So a partition with a held row is read no
-// further until the release, whichever process has it. The ingress refuses events.
+// The command hold writes a row to the manifest topic. manifestWatch reads it in every process
+// (hold.go). The routing stage, and the tasks of prepartitioned topics, then commit their transaction
+// and pause, without leaving the group. In a last transaction they commit for each partition a held row
+// together with its offset, which proves that the writer of the row still owned the partition. A later
+// owner reads the manifest topic before it fetches, and finds the hold. So no process reads a partition
+// with a held row further until the release. The ingress refuses events meanwhile.
 //
 // # Moves
 //
-// The command move (package move) puts another generation of partitions in force: a repartition
-// topic with its changelog. Package switchover has the phases. While the input is held each old
-// task writes a closed checkpoint and judges no more (closing.go). The act rewrites the
-// manifest, and every process goes over to an edition with the new topics. The old
-// repartition topic becomes an input of the routing stage, from the closed checkpoints on: the
-// router forwards its records as they are (judge/forward.go). A process that has not read of
-// the act routes nothing (app.Holds.For). The tasks of a prepartitioned topic that becomes
-// routed close as well, and the router reads the topic from their closed checkpoints on. A
-// prepartitioned topic that has got partitions is paused until then (worker.grownTopics).
+// The command move (package move) puts another generation of partitions in force: a repartition topic
+// with its changelog. Package switchover has the phases. While the input is held each old task writes a
+// closed checkpoint and judges no more (closing.go). The act rewrites the manifest, and every process
+// goes over to an edition with the new topics (edition.go). The old repartition topic becomes an input
+// of the routing stage, from the closed checkpoints on: the router forwards its records as they are
+// (judge/forward.go). A process that has not read of the act routes nothing (app.Holds.For). The tasks
+// of a prepartitioned topic that becomes routed close as well, and the router reads the topic from their
+// closed checkpoints on. A prepartitioned topic that has got partitions is paused until then
+// (worker.grownTopics).
 //
 // # Stream time
 //
-// The partitions of the inputs are read at different speeds. So a task of the repartition topic
-// keeps for each source how far it has come (wire.Sources): the highest time of its events, and
-// what all sources had come to at the broker time up to which it was read. The least of them is
-// the stream time (judge/sources.go). The routing stage observes up to where it has read its
-// inputs (progress/inputs.go), and writes it with the highest event times to all partitions of
-// the repartition topic, in a transaction behind the records of which it speaks
-// (Router.WriteProgress, app.Marks). It also says when it counted the partitions. A count holds for a
-// minute of the task's log (wire.Sources.AreCounted), so stream time does not pass one that was added.
-// Without events, time goes on between these records, by their broker time (wire.Sources.TakeSample).
-// No clock of a process is in it: a dead, paused or slow router says nothing, and stream time waits.
+// The partitions of the inputs are read at different speeds. So a task of the repartition topic keeps
+// for each source how far it has come (wire.Sources): the highest time of its events, and what all
+// sources had come to at the broker time up to which the source was read. The least of them is the
+// stream time (judge/sources.go). For example, orders.raw/0 was read to 12:00 and orders.raw/3 to 11:30:
+// stream time is 11:30, and no event of orders.raw/3 is late because of the other partition.
+//
+// The routing stage observes up to where it has read its inputs (progress/inputs.go). It writes this,
+// with the highest event times, to all partitions of the repartition topic, in a transaction behind the
+// records of which it speaks (Router.WriteProgress, app.Marks). Such a progress record also says when
+// the routing stage counted the partitions. A count holds for a minute of the task's log
+// (wire.Sources.AreCounted), so stream time does not pass a partition that was added. Without events,
+// time goes on between these records, by their broker time (wire.Sources.TakeSample). No clock of a
+// process is in it: a dead, paused or slow router says nothing, and stream time waits.
 //
 // # Life of a changelog
 //
-// A whole checkpoint has the stream times, sources and key counts of all namespaces. Most
-// transactions write a partial one: what it changed since the checkpoint before. Readers
-// fold them (wire.Fold). Partial ones have keys of their own, numbered since the whole
-// one, so compaction leaves the newest whole one and all after it. A new floor comes with
-// a whole one, so trimming leaves it too. A task's first checkpoint is whole.
+// A full checkpoint has the stream times, sources and key counts of all namespaces. Most transactions
+// write a partial checkpoint: what the transaction changed since the checkpoint before. Readers fold
+// them (wire.Fold). A partial checkpoint has a record key with its number since the full one. Compaction
+// therefore keeps the newest full checkpoint and every partial one after it. A new floor comes with a
+// full checkpoint, so trimming leaves that one, too. The first checkpoint that a task writes is full.
+// The code calls a full checkpoint "whole".
 //
-// Nothing is deleted from a changelog by age: a stop may be longer than any retention.
-// The checkpoint has fences. A fence is a changelog offset with the latest first seen
-// time of each namespace id below it. When all of these lie below their horizons no row
-// below the offset decides an event, and the next checkpoint states it as the floor. After
-// its commit the purger deletes the records below. So rows leave a changelog only below a
-// floor that the changelog itself states, and a restore can tell a trimmed changelog from
-// one that lost rows (restore.decide).
+// Nothing is deleted from a changelog by age: a stop may be longer than any retention. Instead the
+// checkpoint has fences. A fence is a changelog offset with the latest first seen time of each namespace
+// id below it. When all of these times lie below their horizons, no row below the offset decides an
+// event, and the next checkpoint states the offset as the floor. After the commit of that checkpoint the
+// purger deletes the records below. So rows leave a changelog only below a floor that the changelog
+// itself states, and a restore can tell a trimmed changelog from one that lost rows (restore.decide).
 //
-// Stream time stands in most namespaces without events, and their fences with it. When the
-// changelog becomes long, its task sweeps: it writes all live rows again, a chunk in each
-// transaction, and the offset at which it began becomes the floor. A task that relies on
-// its local store because the changelog lost rows sweeps too.
-//
-// # Invariants
-//
-// Each has tests named after it; HAZARDS.md lists what threatens them.
-//
-//  1. A store holds every committed row below its changelog position and
-//     nothing uncommitted. Put adds open rows; Apply follows the commit, Discard an abort.
-//  2. Emitted records, changelog rows, checkpoints and offsets commit together
-//     or not at all. produced stores the first produce error; end aborts on it.
-//  3. Only End() == (true, nil) is a commit. (false, nil) discards and restores;
-//     an error replaces the client, and with it every task.
-//  4. A restore ends at the high watermark taken after the stable offset fetch,
-//     reads read_committed, and counts by position.
-//  5. No transaction without offsets: taskSet.setOffsets writes one for every task
-//     that has a checkpoint in it, and guard refuses an empty request.
-//  6. Input below the checkpoint was processed before: skipped, not a duplicate.
-//  7. A verdict is a function of the record and the task's state, and of what the
-//     topics accept.
-//  8. No offset reset is silent: out of range stops the partition.
-//  9. Hash, partition counts, key rules and encodings are pinned in
-//     <app>-manifest; a start with other ones refuses.
-//  10. A worker uses only tasks that it owns. restore.Stores leases a task's
-//     directory to one owner at a time; taskSet.closeUnassigned closes other tasks.
+// Stream time stands in most namespaces without events, and their fences with it. When the changelog
+// becomes long, its task sweeps: it writes all live rows again, a chunk in each transaction, and the
+// offset at which it began becomes the floor. A task that relies on its local store because the
+// changelog lost rows sweeps too.
 //
 // # Non-obvious
 //
 // These look wrong or superfluous, and each prevents a defect.
 //
-//   - The offset commit is rewritten from the checkpoints (taskSet.setOffsets). The
-//     session would commit what was polled. The two differ when a task skips
-//     records below its checkpoint.
-//   - A transaction that only skipped records is committed. An abort would rewind
-//     to the same records for ever.
-//   - resetSession ends a session outside of any transaction. After a revocation
-//     the session drops the next one until End is called. Without the reset a
-//     worker can keep a task that another process runs.
-//   - rebalanceLock.endContext cancels End after endBlockedMax. Else they deadlock:
-//     End waits for onLost, onLost for the rebalance lock.
-//   - Records polled before resetSession are dropped: its End rewinds the client
-//     to the committed offsets, so the records are fetched again.
-//   - After a refusal the records of that topic are produced one at a time, for as many
-//     input records as the aborted transaction had. franz-go fails all records of the
-//     partition with the error of a batch. Refused records stay known until the commit of
-//     their events; a new client begins without them, and gets the same refusals.
-//   - The store's position after a commit is the checkpoint row's offset plus
-//     one. The checkpoint row is the last row of a task in a transaction, and a
+//   - The offset commit is rewritten from the checkpoints (taskSet.setOffsets). The session would commit
+//     what was polled. The two differ when a task skips records below its checkpoint.
+//   - A transaction that only skipped records is committed. An abort would rewind to the same records
+//     for ever.
+//   - resetSession ends a session outside of any transaction. After a revocation the session reports no
+//     further one until End is called. Without the reset a worker can keep a task that another process
+//     runs.
+//   - rebalanceLock.endContext cancels End after endBlockedMax. Otherwise End and a callback deadlock:
+//     End waits for onLost, and onLost for the rebalance lock.
+//   - Records polled before resetSession are dropped: its End rewinds the client to the committed
+//     offsets, so the client fetches them again.
+//   - After a refusal the records of that topic are produced one at a time, for as many input records as
+//     the aborted transaction had. franz-go fails all records of the partition with the error of a
+//     batch, so only a single record shows which one the broker refuses. Refused records stay known
+//     until the commit of their events; a new client begins without them, and gets the same refusals.
+//   - The store's position after a commit is the checkpoint row's offset plus two: the row itself and
+//     the commit marker behind it. The checkpoint row is the last row of a task in a transaction, and a
 //     partition keeps produce order.
-//   - Arenas are reset after every transaction, not before the next one. franz-go
-//     may read a record until its promise has been called. After Flush or an
-//     abort all promises have been.
-//   - A worker without transactions releases its arenas. The last one of a process
-//     returns the process's free memory (idleMemory): Go would keep both.
-//   - No RecordDeliveryTimeout is set: it would fail every record whose original
-//     timestamp is older than it.
-//   - The repartition topic has LogAppendTime; the original timestamp is in the
-//     envelope. That broker time decides whether an event is from the future. It is
-//     in the log, so a replay reads the same one.
-//   - Stream time is by namespace, not by partition. Otherwise one route's
-//     backlog would make every other route's events late.
-//   - An event is late by the front of its own source, too, though its row may be there: so
-//     that verdict is the same at any speed of the other sources.
-//   - A progress record says up to which broker time a partition was read, and not that it
-//     is at its end. Such a fact stays true, whichever worker writes it and however late.
-//   - The client announces a batch that decompresses to too many bytes once, and
-//     then fetches no further. An abort may or may not resume it. So the open
-//     transaction skips the batch, or the worker replaces the client (oversize.go).
-//   - The router and the tasks drop what their derivers have of the last record after
-//     each transaction. Else a worker without events keeps a whole batch in memory, and
-//     in the budget of decompressed batches.
-//   - While the disk fills the dedup stage pauses and the routing stage does not.
-//     The router writes no local state, and its records may go to the tasks of
-//     other processes.
-//   - Local state has no tombstones: rows expire by stream time, in the store and
-//     in every fold of the changelog. So a store may have any age (T1) if its position
-//     is still in the changelog.
-//   - The floor needs no margin of broker time. The skew bounds how far one event moves
-//     stream time, and a store evicts rows by the same stream time.
-//   - A limit on live keys has no policy that waits: only new events advance stream
-//     time, which frees keys.
-//   - A row is kept for two windows and the grace period. An event may be judged
-//     one window and the grace period behind stream time, and its first event may
-//     be one window older.
+//   - Arenas are reset after every transaction, not before the next one. franz-go may read a record
+//     until its promise has been called. After Flush or an abort all promises have been.
+//   - A worker without transactions releases its arenas. The last worker of a process to do so returns
+//     the process's free memory to the system (idleMemory): Go would keep both.
+//   - No RecordDeliveryTimeout is set: it would fail every record whose original timestamp is older than
+//     the timeout.
+//   - The repartition topic has LogAppendTime; the original timestamp is in the envelope. That broker
+//     time decides whether an event is from the future. It is in the log, so a replay reads the same
+//     time.
+//   - Stream time is by namespace, not by partition. Otherwise one route's backlog would make every
+//     other route's events late.
+//   - An event is late by the front of its own source, too, though its row may still be there: so the
+//     verdict is the same at any speed of the other sources.
+//   - A progress record says up to which broker time a partition was read, and not that the partition is
+//     read to its end. The first fact stays true, whichever worker writes it and however late.
+//   - The client announces a batch that decompresses to too many bytes once, and then fetches no
+//     further. An abort may or may not resume it. So the open transaction skips the batch, or the worker
+//     replaces the client (oversize.go).
+//   - After each transaction the router and the tasks drop what their derivers hold of the last record.
+//     Otherwise a worker without events keeps a whole batch in memory, and in the budget of decompressed
+//     batches.
+//   - While the disk fills the dedup stage pauses and the routing stage does not. The router writes no
+//     local state, and its records may go to the tasks of other processes.
+//   - Local state has no tombstones: rows expire by stream time, in the store and in every fold of the
+//     changelog. So a store may have any age (T1) if its position is still in the changelog.
+//   - The floor needs no margin of broker time. The skew bounds how far one event moves stream time, and
+//     a store evicts rows by the same stream time.
+//   - A limit on live keys has no policy that waits: only new events advance stream time, which frees
+//     keys.
+//   - A row is kept for two windows and the grace period. An event may be judged one window and the
+//     grace period behind stream time, and its first event may be one window older. With a window of an
+//     hour and a grace of ten minutes, that is 2 h 10 min.
 package processor

@@ -10,20 +10,20 @@ import (
 	"oncebus/processor/restore"
 )
 
-// An edition is what a process runs: the routes in force, and the app's topics and numbers
-// with them. It never changes. A change of the app while it runs makes a new edition, and
-// every worker goes over to it between two transactions, with a new client.
+// An edition is the version of the app that a process runs: the routes in force, and the topics and numbers
+// that go with them. It never changes. If the app changes while the process runs, the process makes a new
+// edition, and every worker goes over to it between two transactions, with a new client.
 type edition struct {
 	rt     *app.App
-	source *restore.Source // of all restores
+	source *restore.Source // what all restores read from
 	// superseded is closed once there is a newer edition.
 	superseded chan struct{}
 }
 
-// newest returns the newest edition. Nil before the setup.
+// newest returns the newest edition; nil before the setup.
 func (s *shared) newest() *edition { return s.current.Load() }
 
-// adopt makes the workers go over to a new edition, one after the other. Only one goroutine
+// adopt makes e the newest edition, and the workers go over to it, one after the other. Only one goroutine
 // of a process calls it.
 func (s *shared) adopt(e *edition) {
 	before := s.current.Swap(e)
@@ -35,8 +35,8 @@ func (s *shared) adopt(e *edition) {
 // errSuperseded ends a client whose edition is not the newest.
 var errSuperseded = errors.New("the app has changed")
 
-// renewMax bounds how long the other workers of a process wait for one that has gone over
-// to a new edition, until its tasks run again.
+// renewMax bounds how long the other workers of a process wait until the tasks of a worker that has gone
+// over to a new edition run again.
 const renewMax = 10 * time.Second
 
 // subscribe takes the topics of the worker's edition.
@@ -44,8 +44,8 @@ func (w *worker) subscribe() {
 	w.member.subscribe(w.rt.Topology.StageTopics(w.stage))
 }
 
-// takeEdition takes the newest edition for the next client, and waits for one in which
-// the worker has topics to read. It returns false once ctx is done.
+// takeEdition takes the newest edition for the next client. If the worker has no topics to read in it,
+// takeEdition waits for an edition in which it has. It returns false once ctx is done.
 func (w *worker) takeEdition(ctx context.Context) bool {
 	for {
 		before, changed := w.member.subscribed(), w.edition != w.newest()
@@ -54,9 +54,9 @@ func (w *worker) takeEdition(ctx context.Context) bool {
 		w.takes()
 		if len(w.member.subscribed()) > 0 {
 			if changed {
-				w.targets = progressTargets{} // the repartition topic may be another one
+				w.targets = progressTargets{} // the new edition may have another repartition topic
 				if !slices.Equal(before, w.member.subscribed()) {
-					w.rejoin.Store(true) // a coordinator does not compare the topics of a static member
+					w.rejoin.Store(true) // the coordinator ignores that a static member subscribes to other topics
 				}
 			}
 			return true
@@ -70,8 +70,8 @@ func (w *worker) takeEdition(ctx context.Context) bool {
 	}
 }
 
-// mayRenew reports whether the client has to end because of a newer edition. The workers of
-// a process go over one after the other, so that most tasks run meanwhile.
+// mayRenew reports whether the client has to end now because of a newer edition. The workers of a process
+// go over one after the other, so that most tasks run meanwhile.
 func (w *worker) mayRenew() bool {
 	select {
 	case <-w.superseded:
@@ -79,7 +79,7 @@ func (w *worker) mayRenew() bool {
 		return false
 	}
 	if w.newest().rt.Topology.Generation > w.rt.Topology.Generation {
-		return true // no task of the worker judges any more
+		return true // the tasks of the worker are closed anyway, so there is no reason to wait for others
 	}
 	if w.renewsSince.IsZero() {
 		select {
@@ -92,7 +92,7 @@ func (w *worker) mayRenew() bool {
 	return true
 }
 
-// endRenewalIfRunning lets the next worker go over once this one's tasks run.
+// endRenewalIfRunning lets the next worker go over once the tasks of this one run, or after renewMax.
 func (w *worker) endRenewalIfRunning() {
 	if w.renewsSince.IsZero() {
 		return
@@ -108,15 +108,16 @@ func (w *worker) endRenewalIfRunning() {
 	w.endRenewal()
 }
 
+// endRenewal lets the next worker go over to the new edition.
 func (w *worker) endRenewal() {
 	if !w.renewsSince.IsZero() {
 		w.renewsSince = time.Time{}
 		<-w.renewing
-		w.wakeAll() // the next one goes over
+		w.wakeAll() // the next worker sees that it may go over
 	}
 }
 
-// restoring reports whether a task is not judging yet.
+// restoring reports whether a task does not judge yet, because it restores or is not made yet.
 func (s *taskSet) restoring() bool {
 	for _, t := range s.tasks {
 		if t.state == created || t.state == restoring {

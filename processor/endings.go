@@ -12,17 +12,17 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// An ending is the last transaction of a worker, from its end until each of its partitions is
-// known to be closed. The worker judges events meanwhile, and keeps back what they write: if
-// the coordinator dropped a marker, the first marker of the next transaction would decide about
-// the records of both (C4).
+// An ending watches the last transaction of a worker, from its end until it is known to be closed in each
+// of its partitions. Meanwhile the worker already judges the events of the next transaction, but keeps back
+// what they write. If the coordinator dropped a marker of the last transaction, the first marker of the
+// next one would otherwise decide about the records of both (C4).
 type ending struct {
 	done   chan struct{} // closed once err is set
-	err    error         // why it is not known to be closed
+	err    error         // why the transaction is not known to be closed; nil if it is
 	cancel context.CancelFunc
 }
 
-// isOver reports whether the transaction is closed, or cannot be.
+// isOver reports whether the watch has ended: the transaction is closed, or this client cannot close it.
 func (e *ending) isOver() bool {
 	select {
 	case <-e.done:
@@ -32,8 +32,8 @@ func (e *ending) isOver() bool {
 	}
 }
 
-// await returns nil once the transaction is closed. Any error needs a new client, which closes it
-// before it begins another one.
+// await returns nil once the transaction is closed. Any error requires a new client, which closes the
+// transaction before it begins another one.
 func (e *ending) await(ctx context.Context) error {
 	select {
 	case <-e.done:
@@ -46,7 +46,7 @@ func (e *ending) await(ctx context.Context) error {
 	}
 }
 
-// end stops to look.
+// end stops the watch, and waits until it has ended.
 func (e *ending) end() {
 	if e != nil {
 		e.cancel()
@@ -54,7 +54,7 @@ func (e *ending) end() {
 	}
 }
 
-// closer returns what closes the transactions of a worker.
+// closer returns a Closer for the transactions of this worker.
 func (w *worker) closer() *hanging.Closer {
 	return &hanging.Closer{Client: w.source.Client, Admin: w.admin, Options: w.baseOptions, Log: w.log, Waits: w.waits}
 }
@@ -67,9 +67,10 @@ func (w *worker) waits(reason string) {
 	}
 }
 
-// closeLast closes what the last transaction under the worker's transactional id left open, also that
-// of a process before. The registration of the id makes the coordinator forget how it ended. It
-// returns false with the error that an operator has to resolve, or once ctx is done.
+// closeLast closes what the last transaction under the worker's transactional id left open, even if a
+// former process ran it. This must come before the registration of the id, which makes the coordinator
+// forget how that transaction ended. closeLast returns false with the error that an operator has to
+// resolve, or once ctx is done.
 func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	for ctx.Err() == nil {
 		last, err := w.anyLast(ctx)
@@ -90,7 +91,8 @@ func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// noteForeign notes offsets that stay pending of other producers. Only their partitions wait, see hangWatch.
+// noteForeign notes the partitions whose group offsets stay pending in transactions of other producers.
+// Only these partitions wait, see hangWatch.
 func (w *worker) noteForeign(offsets map[string][]int32) {
 	w.foreign = offsets
 	if len(offsets) > 0 {
@@ -98,8 +100,9 @@ func (w *worker) noteForeign(offsets map[string][]int32) {
 	}
 }
 
-// register registers the transactional id, which aborts an open transaction of the process before.
-// Else readers would wait for its timeout. The marker of that abort may be dropped, too.
+// register registers the transactional id, which aborts an open transaction of a former process: otherwise
+// readers would wait until its timeout. The marker of that abort may be dropped too, so register watches it
+// as an ending.
 func (w *worker) register(ctx context.Context) error {
 	id, _, err := w.txns.client.ProducerID(ctx)
 	if err != nil {
@@ -114,7 +117,8 @@ func (w *worker) register(ctx context.Context) error {
 	return err
 }
 
-// anyLast returns all that a transaction of the worker may have written to.
+// anyLast returns the last transaction of the worker if it is not known what it wrote: all partitions to
+// which a transaction of this worker may have written.
 func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 	t := w.rt.Topology
 	partitions, err := app.PartitionsOf(ctx, w.admin, t.Written()...)
@@ -124,12 +128,13 @@ func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 	return w.last(partitions, t.Numbers(w.member.subscribed())), nil
 }
 
-// last returns a transaction of the worker that wrote to partitions and committed offsets.
+// last returns the last transaction of the worker, which wrote to partitions and committed offsets.
 func (w *worker) last(partitions kadm.TopicsSet, offsets map[string][]int32) *hanging.Last {
 	return &hanging.Last{ID: w.txnID, Partitions: partitions, TakesOver: true, Group: app.GroupName(w.cfg.AppID, w.stage), Offsets: offsets}
 }
 
-// follow looks until the last transaction is closed. The records of the next one wait for that.
+// follow watches the last transaction until it is closed. The records of the next transaction wait for
+// that.
 func (w *worker) follow(last *hanging.Last) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &ending{done: make(chan struct{}), cancel: cancel}
@@ -138,15 +143,15 @@ func (w *worker) follow(last *hanging.Last) {
 		e.err = closer.AwaitClosed(ctx, last, producer, denied)
 		close(e.done)
 		if e.err != nil && ctx.Err() == nil {
-			w.wake() // mustReplaceClient finds it
+			w.wake() // mustReplaceClient finds the error
 		}
 	}()
 	w.txns.produced.last = e
 }
 
-// endStop ends a clean stop: with the marks of the routing stage, and when the last transaction is
-// closed, so that no reader waits for the next start. A partition without a leader keeps it for
-// no longer than markMax.
+// endStop ends a clean stop. It writes the marks of the routing stage, and waits until the last transaction
+// is closed, so that no reader has to wait for the next start. It waits for markMax at most, for example if
+// a partition has no leader.
 func (w *worker) endStop(ctx context.Context) {
 	if w.txns.router != nil {
 		w.markStop(ctx)
@@ -162,7 +167,7 @@ func (w *worker) endStop(ctx context.Context) {
 	}
 }
 
-// followEnd follows the end of a transaction that has written something.
+// followEnd watches a transaction that has ended, if it has written something.
 func (x *transactions) followEnd() {
 	written, offsets := x.produced.written.take(), x.offsets
 	x.offsets = nil
@@ -171,15 +176,15 @@ func (x *transactions) followEnd() {
 	}
 }
 
-// noteProducer notes the producer id of the open transaction. Another one may follow after its
-// end, when its epochs are used up.
+// noteProducer notes the producer id of the open transaction, before its end: the client may get another id
+// afterwards, when the epochs of this one are used up.
 func (x *transactions) noteProducer(ctx context.Context) {
 	if id, _, err := x.client.ProducerID(ctx); err == nil {
 		x.producer = id
 	}
 }
 
-// noteOffsets notes which offsets a transaction commits.
+// noteOffsets notes the partitions whose offsets a transaction commits.
 func (x *transactions) noteOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	x.offsets = map[string][]int32{}
 	for i := range req.Topics {
@@ -189,14 +194,15 @@ func (x *transactions) noteOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	}
 }
 
-// written are the partitions to which the records of a transaction went, by topic.
+// written holds the partitions to which the records of a transaction went: by topic, a bool for each
+// partition.
 type written map[string][]bool
 
 // add notes a partition.
 func (w written) add(topic string, partition int32) {
 	noted := w[topic]
 	if int(partition) < len(noted) {
-		noted[partition] = true // most are noted
+		noted[partition] = true // the common case
 		return
 	}
 	grown := make([]bool, partition+1)
@@ -205,7 +211,7 @@ func (w written) add(topic string, partition int32) {
 	w[topic] = grown
 }
 
-// take returns the partitions and forgets them.
+// take returns the partitions, and forgets them.
 func (w written) take() kadm.TopicsSet {
 	all := kadm.TopicsSet{}
 	for topic, noted := range w {

@@ -15,19 +15,19 @@ import (
 // erasuresMax bounds the requests that one transaction applies to a task.
 const erasuresMax = 8
 
-// erasures has the requests of the command forget that no task has applied, as the manifest
-// topic has them. A request that a process removed, or its successor, is applied again
-// without effect.
+// erasures holds the requests of the command forget that no task has applied yet, as the manifest topic has
+// them. If a process dies between the commit of an erasure and the removal of its request, the request is
+// applied again, without effect.
 type erasures struct {
 	mu      sync.Mutex
-	pending map[app.TaskID][]*app.ErasureRequest // in the order of the topic
-	applied []string                             // names to remove from the topic
-	count   atomic.Int64                         // of pending, so that a task without requests takes no lock
+	pending map[app.TaskID][]*app.ErasureRequest // in the order of the manifest topic
+	applied []string                             // names of requests to remove from the manifest topic
+	count   atomic.Int64                         // number of pending requests, so that a worker without any takes no lock
 }
 
 func newErasures() *erasures { return &erasures{pending: map[app.TaskID][]*app.ErasureRequest{}} }
 
-// of returns the next requests for a task.
+// of returns the requests for a task that its next transaction applies, at most erasuresMax.
 func (e *erasures) of(id app.TaskID) []*app.ErasureRequest {
 	if e.count.Load() == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (e *erasures) drop(r *app.ErasureRequest) {
 	}
 }
 
-// committed notes requests whose transaction has committed. The next reading removes them
-// from the topic.
+// committed moves requests whose transaction has committed from pending to applied. After its next reading
+// the manifest watch removes them from the topic.
 func (e *erasures) committed(requests []*app.ErasureRequest) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *erasures) takeApplied() []string {
 	return names
 }
 
-// clear drops the requests before the topic is read from its start.
+// clear drops all requests before the manifest topic is read from its start again.
 func (e *erasures) clear() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,8 +89,8 @@ func (e *erasures) clear() {
 	e.count.Store(0)
 }
 
-// erasureFollower takes the requests of the command forget from the manifest topic, and
-// removes the applied ones.
+// erasureFollower reads the requests of the command forget in the manifest topic, and removes those that
+// were applied.
 type erasureFollower struct {
 	*shared
 
@@ -99,7 +99,7 @@ type erasureFollower struct {
 
 func (w *erasureFollower) clear() { w.erasures.clear() }
 
-// take notes a record and reports whether it is a request.
+// take takes a record of the manifest topic, and reports whether it is a request that a task has to apply.
 func (w *erasureFollower) take(rec *kgo.Record) bool {
 	r, is, removed, err := app.ReadErasure(rec)
 	switch {
@@ -112,7 +112,7 @@ func (w *erasureFollower) take(rec *kgo.Record) bool {
 		w.erasures.remove(r)
 		return false
 	case !slices.ContainsFunc(w.newest().rt.Routes, func(route *app.Route) bool { return route.NamespaceID == r.NamespaceID }):
-		return false // another process has the route, or this one after its restart
+		return false // the namespace's route is in another process, or in this one after its restart
 	}
 	w.erasures.add(r)
 	return true
@@ -145,14 +145,15 @@ func (s *taskSet) erasing() bool {
 	return false
 }
 
-// joinErasures applies the requested erasures in the open transaction, also to idle tasks.
+// joinErasures applies the requested erasures in the open transaction, and adds idle tasks to it if they
+// have any.
 func (s *taskSet) joinErasures() error {
 	if s.erasures.count.Load() == 0 {
 		return nil
 	}
 	for _, t := range s.sorted() {
 		if !t.judges() {
-			continue // it applies them after its restore
+			continue // the task applies them after its restore
 		}
 		t.erased = s.erasures.of(t.ID)
 		for _, r := range t.erased {
@@ -167,7 +168,7 @@ func (s *taskSet) joinErasures() error {
 	return nil
 }
 
-// erasuresCommitted follows the commit of a transaction with erasures of a task.
+// erasuresCommitted runs after the commit of a transaction in which a task has applied erasures.
 func (s *taskSet) erasuresCommitted(t *task) {
 	if len(t.erased) == 0 {
 		return
@@ -182,5 +183,5 @@ func (s *taskSet) erasuresCommitted(t *task) {
 	t.dropErasures()
 }
 
-// dropErasures forgets the erasures of a transaction that has ended.
+// dropErasures forgets which erasures the open transaction has, after its end.
 func (t *task) dropErasures() { t.erased, t.erasedRows = nil, 0 }

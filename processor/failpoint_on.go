@@ -9,8 +9,8 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// failpointHooks see the response to an offset commit. After it the client itself sends
-// EndTxn.
+// failpointHooks returns a hook that sees the response to an offset commit. After that response the client
+// itself sends EndTxn.
 func failpointHooks() []kgo.Hook { return []kgo.Hook{offsetsHook{}} }
 
 type offsetsHook struct{}

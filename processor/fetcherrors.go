@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// fetchErr returns the first error of a poll without records.
+// fetchErr returns the first error in a poll without records.
 func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
@@ -24,9 +24,10 @@ func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	return failed
 }
 
-// lossIn returns what a poll says about a partition that has lost records; nil if none has. The client
-// puts that behind the records of the same poll, and these may be from where it has gone back to:
-// a worker that aborts because of them would not learn why they came, as the client says it once.
+// lossIn returns the first partition of a poll that reports lost records; nil if no partition does. process
+// looks for it before it processes anything. The client puts the loss behind the records of the same poll,
+// and those may already come from the offset to which the client has gone back. If the worker aborted
+// because of them first, it would never learn the cause: the client reports the loss only once.
 func lossIn(fetches kgo.Fetches) (lost *kgo.FetchTopicPartition) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if lost == nil && isLoss(p.Err) {
@@ -36,14 +37,15 @@ func lossIn(fetches kgo.Fetches) (lost *kgo.FetchTopicPartition) {
 	return lost
 }
 
+// isLoss reports whether a fetch error says that the partition lost records.
 func isLoss(err error) bool {
 	_, replaced := errors.AsType[*kgo.ErrDataLoss](err)
 	return replaced || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
-// stopLost stops a polled partition that has lost records: unread ones, or some that
-// were processed. An operator decides how it goes on (invariant 8). The transaction must
-// abort: the client may have gone on behind the gap.
+// stopLost stops a polled partition that has lost records, whether they were processed or not. An operator
+// decides how the partition goes on (invariant 8). The transaction must abort, because the client may have
+// gone on behind the gap.
 func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
 	if x.tasks != nil {
@@ -58,7 +60,7 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 			divergence = lost.ResetTo
 		}
 		if err := x.starts.lose(ctx, id, divergence, x.marks); err != nil {
-			return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which lost records: %w", id, err)) // a new client examines it
+			return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which lost records: %w", id, err)) // a new client examines the partition
 		}
 	}
 	return fmt.Errorf("%w: %v lost records: %w", kafka.ErrMustAbort, id, p.Err)
@@ -68,26 +70,27 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 func (x *transactions) stopInput(id app.TaskID) {
 	stopped := map[string][]int32{id.Topic: {id.Partition}}
 	x.client.PauseFetchPartitions(stopped)
-	x.pacer.drop(stopped) // or it would resume it
+	x.pacer.drop(stopped) // otherwise the pacer would resume the partition
 	x.order.drop(stopped)
 	x.schemas.drop(stopped)
 }
 
-// stopUnreadable stops an input partition, the repartition topic of an earlier generation, at a
-// record that cannot be read. The transaction must abort: it commits all that was polled.
+// stopUnreadable stops an input partition at a record that cannot be read; the input is the repartition
+// topic of an earlier generation. The transaction must abort, because it would commit the offsets of all
+// that was polled.
 func (x *transactions) stopUnreadable(id app.TaskID, unreadable *wire.UnreadableError) error {
 	x.stopInput(id)
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
 	if err := x.starts.refuseRecord(ctx, id, unreadable, x.marks); err != nil {
-		return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which has an unreadable record: %w", id, err)) // a new client meets it again
+		return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which has an unreadable record: %w", id, err)) // a new client meets the record again
 	}
 	return fmt.Errorf("%w: %w", kafka.ErrMustAbort, unreadable)
 }
 
-// fencedErr returns the error of a poll after another process joined the group under the
-// name of this worker. The worker checks it first: the client would join again at once
-// and fence the other process.
+// fencedErr returns the error of a poll after another process has joined the group under this worker's
+// name; nil for none. The worker checks it before anything else: the client would otherwise join again at
+// once, and fence the other process.
 func fencedErr(fetches kgo.Fetches) error {
 	var fenced error
 	fetches.EachError(func(_ string, _ int32, err error) {
@@ -98,8 +101,9 @@ func fencedErr(fetches kgo.Fetches) error {
 	return fenced
 }
 
-// partitionErr classifies the error of a polled partition. The end of the poll's context
-// is no error, nor is a batch that waits for memory: the client fetches it again.
+// partitionErr returns an error of a polled partition with the action that it requires. It returns nil if
+// the poll's context has ended, or if a batch waits for memory, because the client fetches that batch
+// again.
 func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded), errors.Is(p.Err, kafka.ErrBudgetExhausted):
@@ -109,16 +113,16 @@ func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	case isLoss(p.Err):
 		return x.stopLost(p)
 	}
-	if p.Topic == "" { // the client reports errors of the group so
+	if p.Topic == "" { // this is how the client reports errors of the group
 		group := app.GroupName(x.cfg.AppID, x.member.stage)
 		return fmt.Errorf("join group %s: %w", group, kafka.Denied(p.Err, "Read", kafka.ResourceGroup, group))
 	}
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 
-// inputLost restores a task whose input has lost records. The restore compares the input
-// with the checkpoint, and waits for a decision. A task in the open transaction restores
-// when the transaction has been aborted.
+// inputLost restores a task whose input has lost records. The restore compares the input with the
+// checkpoint, and waits for a decision. A task in the open transaction restores anyway once the transaction
+// has been aborted.
 func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
 	if t := s.tasks[id]; t != nil && t.state == running && !t.InTransaction {
 		s.restoreAgain(client, t)

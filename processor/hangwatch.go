@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// hangInterval is the time between two looks for transactions that hang. What is open in two
-	// of them, and completed for its coordinator, hangs.
+	// hangInterval is the time between two looks for hanging transactions. A transaction hangs if it is
+	// open in a partition in two looks, and its coordinator has completed it.
 	hangInterval = 5 * time.Second
-	// closeMax bounds how long a watch tries to close the transaction of a worker.
+	// closeMax bounds how long a watch tries to close one transaction of a worker.
 	closeMax = 20 * time.Second
-	// unownedLooks is in how many looks a transaction is open of which no coordinator says
-	// anything, until it counts as hanging: for the default of transaction.max.timeout.ms.
+	// unownedLooks is the number of looks after which an open transaction counts as hanging if no
+	// coordinator knows anything about it. They take as long as the default of transaction.max.timeout.ms.
 	unownedLooks = int(15 * time.Minute / hangInterval)
-	// pendingLooks is in how many looks the offset of a partition is part of a transaction until
-	// the watch closes it.
+	// pendingLooks is the number of looks with the same pending group offset of a partition after which the
+	// watch closes the transactions to which it may belong.
 	pendingLooks = 3
 )
 
-// A hangWatch looks for transactions that hang in the topics that the app reads or writes. It closes
-// those of its workers, of which the process may be dead for good, and reports the
-// others. Every process of the app has one; it is harmless if several close the same one.
+// A hangWatch looks for hanging transactions in the topics that the app reads or writes. It closes those of
+// the app's workers, whose process may be dead for good, and reports the others. Every process of the app
+// has a hangWatch; it is harmless if several close the same transaction.
 type hangWatch struct {
 	*shared
 
 	workers []*worker
 	closer  *hanging.Closer
-	open    []hanging.Open // in the last look
+	open    []hanging.Open // open transactions in the last look
 	looks   map[hanging.Open]int
-	pending map[app.TaskID]pendingOffset   // by task or input
-	sights  map[string]*hanging.GroupSight // the last ones, by stage
-	closed  map[string]bool                // stages whose workers' transactions were closed for what is pending
+	pending map[app.TaskID]pendingOffset   // group offsets that are part of a transaction, by task or input
+	sights  map[string]*hanging.GroupSight // the last look at each group, by stage
+	closed  map[string]bool                // stages whose workers' last transactions were closed because of pending offsets
 	shown   map[app.TaskID]bool
 	denied  map[string]bool // topics that the user has no right to read
 }
@@ -60,7 +60,7 @@ func (h *hangWatch) run(ctx context.Context) {
 	}
 }
 
-// look looks once.
+// look looks for hanging transactions once, and closes or shows what it finds.
 func (h *hangWatch) look(ctx context.Context) error {
 	t := h.newest().rt.Topology
 	sight := hanging.Look(ctx, h.closer.Client, t.Partitions(append(t.Written(), t.Inputs()...)), h.denied)
@@ -93,12 +93,12 @@ func (h *hangWatch) look(ctx context.Context) error {
 	return errors.Join(err, h.closePending(ctx, h.closeWorkers))
 }
 
-// stableKey is what identifies an open transaction while its producer goes on to write.
+// stableKey returns what identifies an open transaction even while its producer goes on to write.
 func stableKey(o hanging.Open) hanging.Open {
 	return hanging.Open{Partition: o.Partition, Producer: o.Producer, From: o.From}
 }
 
-// count counts the looks in which transactions are open.
+// count counts in how many looks each of the staying transactions was open.
 func (h *hangWatch) count(staying []hanging.Open) {
 	looks := map[hanging.Open]int{}
 	for _, o := range staying {
@@ -107,7 +107,8 @@ func (h *hangWatch) count(staying []hanging.Open) {
 	h.looks = looks
 }
 
-// closeOf closes the last transaction of a worker in partitions, whichever process has or had it.
+// closeOf closes the last transaction of a worker in these partitions, whichever process runs or ran the
+// worker.
 func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.TopicsSet) error {
 	ctx, cancel := context.WithTimeout(ctx, closeMax)
 	defer cancel()
@@ -120,7 +121,8 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 	return err
 }
 
-// A pendingOffset is part of a transaction: the offset before it, and in how many looks neither moved.
+// A pendingOffset is a group offset that is part of an open transaction. at is the committed offset before
+// it, and looks is the number of looks in which neither has moved.
 type pendingOffset struct {
 	stage string
 	at    int64
@@ -128,8 +130,8 @@ type pendingOffset struct {
 	hangs *hanging.Pending // nil until that is known
 }
 
-// lookAtPending looks at the offsets of the app's groups that stay part of a transaction. If no
-// coordinator ends it, the workers keep the partitions back.
+// lookAtPending looks at the offsets of the app's groups that stay part of a transaction. If no coordinator
+// ends that transaction, the workers keep the partitions back (membership.keepBack).
 func (h *hangWatch) lookAtPending(ctx context.Context) (hang []*hanging.Pending, err error) {
 	before := h.pending
 	h.pending = map[app.TaskID]pendingOffset{}
@@ -153,7 +155,8 @@ func (h *hangWatch) lookAtPending(ctx context.Context) (hang []*hanging.Pending,
 	return hang, err
 }
 
-// lookAtStage adds the pending offsets of a stage. If it cannot look, it keeps those that hang.
+// lookAtStage adds the pending offsets of a stage's group. If it cannot read them, it keeps those that were
+// found to hang before.
 func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[app.TaskID]pendingOffset) error {
 	group := app.OffsetsOf(h.cfg.AppID, stage, h.newest().rt.Topology)
 	sight, err := hanging.LookAtGroup(ctx, h.closer.Client, h.admin, group)
@@ -186,10 +189,10 @@ func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[ap
 	return err
 }
 
-// closePending closes offsets of the app's groups that stay part of a transaction. Nothing says
-// of which transaction, so the watch closes the last one of every worker whose coordinator has
-// completed it. It does so once: if that does not help, the offsets are those of another producer.
-// Where a broker is away and the closing fails, the next look repeats it.
+// closePending tries to close the transactions of offsets that have been pending for pendingLooks. Nothing
+// says to which transaction an offset belongs, so the watch closes the last transaction of every worker of
+// the stage whose coordinator has completed it. It does so once: if that does not help, the offsets belong
+// to another producer. If a broker is away and the closing fails, the next look repeats it.
 func (h *hangWatch) closePending(ctx context.Context, closing func(ctx context.Context, stage string) error) (failed error) {
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0
@@ -223,7 +226,7 @@ func (h *hangWatch) closeWorkers(ctx context.Context, stage string) error {
 	return err
 }
 
-// show publishes the transactions that no process closes.
+// show publishes the hanging transactions that no process of the app closes.
 func (h *hangWatch) show(left []hanging.Hang, pending []*hanging.Pending) {
 	shown := map[app.TaskID]bool{}
 	var texts []string

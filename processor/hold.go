@@ -13,12 +13,12 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// While a hold is in force the routing stage routes nothing, and the tasks of prepartitioned
-// topics judge nothing. Each partition gets a row in the manifest topic, in a transaction
-// with its offset: so its writer still owned the partition. A later owner reads the
-// manifest topic before it fetches, and finds the hold. Workers stay in the group.
+// While a hold is in force the routing stage routes nothing, and the tasks of prepartitioned topics judge
+// nothing. Each partition gets a held row in the manifest topic, in a transaction with the partition's
+// offset: if that transaction commits, its writer still owned the partition. A later owner reads the
+// manifest topic before it fetches, and finds the hold. The workers stay in their groups.
 
-// holdFollower takes the hold from the manifest topic, and ends one whose limit has passed.
+// holdFollower reads the hold in the manifest topic, and ends a hold whose limit has passed.
 type holdFollower struct {
 	*shared
 
@@ -38,7 +38,8 @@ func (f *holdFollower) take(rec *kgo.Record) bool {
 	return changed
 }
 
-// caughtUp releases a hold whose limit has passed.
+// caughtUp releases a hold whose limit has passed, and ends a promotion once all workers of the process
+// have its route set.
 func (f *holdFollower) caughtUp(ctx context.Context) error {
 	hold := f.holds.InForce()
 	f.metrics.observeHold(hold, f.clock.Now())
@@ -63,23 +64,23 @@ func (f *holdFollower) caughtUp(ctx context.Context) error {
 	return err
 }
 
-// pauses has the topics that a worker's client does not fetch. The worker and the group's
-// goroutine change them.
+// pauses holds the topics that a worker's client does not fetch. The worker and the group's goroutine
+// change them.
 type pauses struct {
 	mu     sync.Mutex
 	topics []string
-	hold   string   // id of the hold in force, for the log
-	grown  []string // prepartitioned topics that have got partitions, for the log
+	hold   string   // id of the hold that was logged last
+	grown  []string // prepartitioned topics with added partitions that were logged
 }
 
-// reset begins the pauses of a new client.
+// reset forgets the pauses, for a new client.
 func (p *pauses) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.topics = nil
 }
 
-// set pauses the client's fetching of these topics, and resumes that of all others.
+// set pauses the client's fetching of these topics, and resumes all other topics that were paused.
 func (p *pauses) set(client *kgo.Client, topics []string) {
 	pause := without(topics, p.topics)
 	resume := without(p.topics, topics)
@@ -92,7 +93,8 @@ func (p *pauses) set(client *kgo.Client, topics []string) {
 	p.topics = topics
 }
 
-// see notes on a task that the fetching of its topic is paused: then polls without records say nothing of its lag.
+// see notes in a task that the fetching of its topic is paused: polls without records then say nothing
+// about its lag.
 func (p *pauses) see(t *task) {
 	if p == nil {
 		return
@@ -104,13 +106,13 @@ func (p *pauses) see(t *task) {
 	}
 }
 
-// without returns the elements of a that b does not have.
+// without returns the elements of a that are not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
-// pauseFetching pauses the fetching of tasks while the disk is filling, and that of the
-// inputs while a hold is in force. The member stays in the group, because the worker
+// pauseFetching pauses the topics of tasks while the disk is filling, the inputs while a hold is in force,
+// and prepartitioned topics with added partitions. The member stays in the group, because the worker
 // continues to poll.
 func (w *worker) pauseFetching() {
 	w.pauses.mu.Lock()
@@ -142,9 +144,9 @@ func (w *worker) pauseFetching() {
 	w.pauses.grown = grown
 }
 
-// grownTopics returns the prepartitioned topics with partitions that were added since the app
-// began. A key may have its row in one partition and its next event in another one, so none of
-// their records may be judged. The client's metadata says so, in every process.
+// grownTopics returns the prepartitioned topics that have got partitions since the app began. A key may now
+// have its row in one partition and its next event in another, so none of their records may be judged. The
+// metadata of the client shows the added partitions, in every process.
 func (w *worker) grownTopics() (grown []string) {
 	if w.stage != app.StageDedup {
 		return nil
@@ -157,7 +159,7 @@ func (w *worker) grownTopics() (grown []string) {
 	return grown
 }
 
-// hasPartition reports whether a topic has a partition, as far as the client's metadata says.
+// hasPartition reports whether a topic has this partition, according to the client's metadata.
 func hasPartition(client *kgo.Client, topic string, partition int32) bool {
 	leader, _, err := client.PartitionLeader(topic, partition)
 	return leader >= 0 && err == nil
@@ -179,7 +181,7 @@ func (w *worker) heldTopics() []string {
 	return w.rt.Topology.Routed
 }
 
-// logHold logs that a hold begins or ends.
+// logHold logs when a hold begins and when it ends.
 func (w *worker) logHold(hold *app.Hold) {
 	before := w.pauses.hold
 	w.pauses.hold = ""
@@ -195,9 +197,9 @@ func (w *worker) logHold(hold *app.Hold) {
 	}
 }
 
-// holdAssigned pauses newly assigned inputs if a hold is in force. The routing stage has read
-// the manifest topic already; a task with an input reads it here, and so does one that may get
-// records of a rule before a promotion.
+// holdAssigned pauses newly assigned inputs if a hold is in force. The routing stage has already read the
+// manifest topic at this point. A worker of the dedup stage reads it here, if it gets a prepartitioned
+// topic, or may get records under the key rule of a route before its promotion.
 func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
 	for topic := range offsets {
 		if w.stage == app.StageDedup && (slices.Contains(w.rt.Topology.Prepartitioned, topic) || w.rt.HasPromoted()) {
@@ -211,17 +213,17 @@ func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]
 	return nil
 }
 
-// hold runs the last transactions of the routing stage under a hold: one with what was
-// polled before the pause, if there was something, and one with the rows of partitions that
-// have none.
+// hold runs the last transactions of the routing stage under a hold: if records were polled before the
+// pause, a transaction with these records, and a transaction with the held rows of partitions that have
+// none yet.
 func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 	if len(w.txns.oversized.batches) > 0 {
 		return nil // a new client begins paused
 	}
-	if w.holds.InForce() == nil { // the next generation of partitions is in force
+	if w.holds.InForce() == nil { // the next generation of partitions is in force, and this worker has not gone over yet
 		w.readManifestNow()
 		if fetches.NumRecords() > 0 {
-			return kafka.AsCommitUnknown(errNextGeneration) // only a new client fetches them again
+			return kafka.AsCommitUnknown(errNextGeneration) // only a new client fetches the polled records again
 		}
 		return w.txns.fetchErr(fetches)
 	}
@@ -236,11 +238,12 @@ func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 	return err
 }
 
-// errNextGeneration ends a client that has polled input which only the next generation of
-// partitions may get.
+// errNextGeneration ends a client that has polled input which must be routed to the next generation of
+// partitions.
 var errNextGeneration = errors.New("the partitions of the app have changed")
 
-// refuses reports whether a partition is held, so that none of its records may be processed.
+// refuses reports whether a partition is held, so that the open transaction may process none of its
+// records.
 func (x *transactions) refuses(id app.TaskID) bool {
 	if x.router != nil {
 		hold := x.holds.For(x.rt.Topology.Generation)
@@ -254,34 +257,34 @@ func (x *transactions) refuses(id app.TaskID) bool {
 	return t != nil && t.refusesHold == hold.ID
 }
 
-// holding is what a task of a prepartitioned topic knows of holds, by their ids.
+// holding is what a task of a prepartitioned topic knows about holds. All values are ids of holds.
 type holding struct {
-	// held is the hold of which the row is committed, pendingHeld one in the open
-	// transaction. refusesHold is the hold under which no record may be judged.
+	// held is the hold whose held row is committed for the partition; pendingHeld is the hold whose row is
+	// in the open transaction. Under the hold refusesHold the task may judge no record.
 	held, pendingHeld, refusesHold string
 }
 
-// refuseHeld makes a new task of a prepartitioned topic judge nothing under a hold in force.
-// Its owner before may have written the row.
+// refuseHeld makes a new task of a prepartitioned topic judge nothing under a hold in force, because the
+// former owner may have committed the held row already.
 func (t *task) refuseHeld(hold *app.Hold) {
 	if hold != nil && !t.Repartitioned {
 		t.refusesHold = hold.ID
 	}
 }
 
-// heldCommitted follows the commit of a transaction of the task.
+// heldCommitted runs after the commit of a transaction with this task.
 func (t *task) heldCommitted() {
 	if t.pendingHeld != "" {
 		t.held, t.refusesHold, t.pendingHeld = t.pendingHeld, t.pendingHeld, ""
 	}
 }
 
-// unheld reports whether a task has to write its row for a hold.
+// unheld reports whether a task still has to write its held row for a hold.
 func (t *task) unheld(hold *app.Hold) bool {
 	return !t.Repartitioned && t.judges() && t.held != hold.ID
 }
 
-// holding reports whether a task has to write its row for the hold in force.
+// holding reports whether any task has to write its held row for the hold in force.
 func (s *taskSet) holding() bool {
 	hold := s.holds.InForce()
 	if hold == nil || len(s.rt.Topology.Prepartitioned) == 0 {
@@ -295,8 +298,9 @@ func (s *taskSet) holding() bool {
 	return false
 }
 
-// joinHold adds the tasks of prepartitioned topics to the open transaction, with their rows
-// for a hold, nil for none. It is their last transaction with input until the release.
+// joinHold adds the tasks of prepartitioned topics to the open transaction, with their held rows for a
+// hold; nil means that there is none. For these tasks it is the last transaction with input until the
+// release.
 func (s *taskSet) joinHold(send func(*kgo.Record), hold *app.Hold) {
 	if hold == nil || len(s.rt.Topology.Prepartitioned) == 0 {
 		return

@@ -10,21 +10,22 @@ import (
 	"oncebus/processor/app"
 )
 
-// A partition of an input that has no leader when a worker gets it waits, and the others of the
-// worker go on. Where it starts is decided once its offsets can be listed. All partitions wait while
-// the row of the hold cannot be read: a hold may be in force.
+// If a partition of an input has no leader when a worker gets it, the partition waits, and the worker's
+// other partitions go on. Its start is decided once its offsets can be listed. If the row of the hold
+// cannot be read, all partitions wait, because a hold may be in force.
 
-// unlistedPartition is a partition whose bounds were not listed, since one assignment of it.
+// unlistedPartition is a partition whose bounds could not be listed. Each assignment of it makes a new
+// value.
 type unlistedPartition struct {
-	at kgo.Offset // of the group
+	at kgo.Offset // the group's offset
 }
 
-// awaitLeader lets a partition wait until its bounds can be listed.
+// awaitLeader makes a partition wait until its bounds can be listed.
 func (r *routeStarts) awaitLeader(id app.TaskID, at kgo.Offset, why error) {
 	r.awaitListing(id, at, fmt.Sprintf("partition %v has no leader: %v", id, why))
 }
 
-// awaitListing lets a partition wait until it is known where it starts. All others go on.
+// awaitListing makes a partition wait until its start is known. All other partitions go on.
 func (r *routeStarts) awaitListing(id app.TaskID, at kgo.Offset, why string) {
 	r.log.Warn("partition waits, the others go on", "partition", id.String(), "reason", why)
 	r.board.explain(id, why)
@@ -33,7 +34,7 @@ func (r *routeStarts) awaitListing(id app.TaskID, at kgo.Offset, why string) {
 	r.mu.Unlock()
 }
 
-// awaitHold lets all partitions wait until it can be read whether the input is held.
+// awaitHold makes all partitions wait until the worker can read whether the input is held.
 func (r *routeStarts) awaitHold(offsets map[string]map[int32]kgo.Offset, why error) map[app.TaskID]bool {
 	waiting := map[app.TaskID]bool{}
 	for topic, partitions := range offsets {
@@ -46,8 +47,8 @@ func (r *routeStarts) awaitHold(offsets map[string]map[int32]kgo.Offset, why err
 	return waiting
 }
 
-// lookAgain lists the bounds of the partitions that wait for a leader, and decides where those that
-// have one go on. It reports whether there are any.
+// lookAgain lists the bounds of the partitions that wait for a leader, and decides where those go on that
+// have one. It reports whether any partition goes on.
 func (r *routeStarts) lookAgain(ctx context.Context, decisions *app.Decisions) (some bool) {
 	offsets := map[string]map[int32]kgo.Offset{}
 	r.mu.Lock()
@@ -72,8 +73,8 @@ func (r *routeStarts) lookAgain(ctx context.Context, decisions *app.Decisions) (
 	return some
 }
 
-// returned decides where a partition that has a leader again goes on, unless it was revoked
-// meanwhile: by now its next owner may have routed more. It reports whether it did.
+// returned decides where a partition goes on that has a leader again, unless it was revoked meanwhile: its
+// next owner may have routed more by now. It reports whether the partition goes on.
 func (r *routeStarts) returned(ctx context.Context, id app.TaskID, f *routeFacts, u *unlistedPartition, decisions *app.Decisions) bool {
 	at, refused := r.startOf(ctx, id, f, decisions)
 	if refused != nil {

@@ -14,9 +14,11 @@ import (
 // manifestInterval is the time between two readings of the manifest topic.
 const manifestInterval = time.Second
 
-// A manifestFollower follows the rows of one kind in the manifest topic.
+// A manifestFollower follows the rows of one kind in the manifest topic, for example the hold or requests
+// to erase rows.
 type manifestFollower interface {
-	// take notes a record, and reports whether the workers have to act on it.
+	// take takes a record of the topic, and reports whether the workers have to act on it. It ignores rows
+	// of other kinds.
 	take(rec *kgo.Record) (act bool)
 	// clear drops all records taken, before the topic is read from its start again.
 	clear()
@@ -60,8 +62,8 @@ func pauseUntilDue(ctx context.Context, d time.Duration, due <-chan struct{}) {
 	}
 }
 
-// interval returns the time until the next reading. A switch that holds the input goes on as
-// fast as the processes read of it.
+// interval returns the time until the next reading. It is shorter while a switch holds the input, because
+// the switch goes on only as fast as the processes read about it.
 func (w *manifestWatch) interval() time.Duration {
 	if w.holds.Switch().Phase.Holds() {
 		return w.manifestInterval / 10
@@ -69,8 +71,8 @@ func (w *manifestWatch) interval() time.Duration {
 	return w.manifestInterval
 }
 
-// readManifestNow makes the manifest watch read at once, for a task that met something that its
-// process does not know.
+// readManifestNow makes the manifest watch read at once, for example because a task has met something that
+// its process does not know.
 func (s *shared) readManifestNow() {
 	select {
 	case s.manifestDue <- struct{}{}:
@@ -85,7 +87,7 @@ func (w *manifestWatch) read(ctx context.Context) error {
 		return err
 	}
 	if start > w.position && w.position > 0 {
-		w.clear() // somebody deleted records: what was taken may be gone
+		w.clear() // somebody deleted records, perhaps some that the followers have taken
 	}
 	act := false
 	err = w.reader.Read(ctx, max(start, w.position), end, func(records []*kgo.Record, position int64) error {

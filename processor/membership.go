@@ -14,36 +14,37 @@ import (
 	"oncebus/processor/app"
 )
 
-// A membership is a worker's assignment in its group. The client's callbacks change it.
-// The worker and the board read it.
+// A membership is what a worker knows about its membership in the consumer group, most of all its
+// assignment. The client's callbacks change it; the worker and the board read it.
 type membership struct {
 	name, stage string
 
 	mu     sync.Mutex
 	topics []string // that the worker reads
-	// rebalanced reports a revocation since the last End. The session then refuses
-	// to commit, and calls no callback for a further revocation (A8).
+	// rebalanced reports that partitions were revoked or lost since the last End. Until the next End
+	// franz-go's session then refuses to commit, and calls no callback for a further revocation (A8).
 	rebalanced bool
-	// assignment is that of the last sync response; nil before the first one and
-	// after the broker removed the member. placed has its partitions with a known
-	// offset.
+	// assignment is the whole assignment in the last sync response; nil before the first response and after
+	// the broker removed the member. placed are those of its partitions whose offset is known.
 	assignment, placed map[app.TaskID]bool
-	// joining says that the member has asked to join a generation of the group whose assignment it
-	// does not have yet.
+	// joining reports that the member has asked to join a generation of the group and does not have its
+	// assignment in that generation yet.
 	joining bool
-	// id is that of the member in the group when it last got partitions; "" without an assignment.
+	// id is the id that the member had in the group when it last got partitions; "" without an assignment.
 	id string
-	// waits is what the worker waits for before it joins the group; "" if it does not wait.
+	// waits says what the worker waits for before it joins the group; "" if it does not wait.
 	waits string
-	// hangs are the partitions whose offset is part of a transaction that no coordinator ends, with
-	// the reason. kept are those of them that the group assigned, and since when they are kept back. The client
-	// would wait for their offsets before it fetches any other partition that it gets with them.
+	// hangs are the partitions whose group offset is part of a transaction that no coordinator ends, with a
+	// text that says so. kept are the hanging partitions that the group assigned to this member, each with
+	// the time since when the worker keeps it back from its client. Otherwise the client would wait for the
+	// offset of such a partition before it fetched any other partition of the same assignment.
 	hangs map[app.TaskID]string
 	kept  map[app.TaskID]time.Time
-	// asked says that a change of hangs needs another assignment.
+	// asked reports that the worker was asked to join again because hangs has changed, and has not got the
+	// new assignment yet.
 	asked bool
-	// removed is a topic in the sync response that the worker does not read; "" for
-	// none. The assignment does not have it.
+	// removed is a topic that the sync response assigned although the worker does not read it; "" for none.
+	// assignment leaves out such a topic.
 	removed string
 }
 
@@ -83,8 +84,8 @@ func (m *membership) subscribed() []string {
 	return m.topics
 }
 
-// assign stores the whole assignment of a sync response, without topics that the worker
-// does not read: the client skips them.
+// assign stores the whole assignment of a sync response, without topics that the worker does not read: the
+// client skips these, too.
 func (m *membership) assign(partitions map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,8 +102,8 @@ func (m *membership) assign(partitions map[string][]int32) {
 	maps.DeleteFunc(m.placed, func(id app.TaskID, _ bool) bool { return !m.assignment[id] })
 }
 
-// keepBack takes the partitions out of an assignment whose offset hangs. One that the worker has
-// already goes on.
+// keepBack takes the partitions whose offset hangs out of an assignment, and returns the rest. A partition
+// that the worker reads already stays in: its offset is known.
 func (m *membership) keepBack(partitions map[string][]int32) map[string][]int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,8 +126,9 @@ func (m *membership) keepBack(partitions map[string][]int32) map[string][]int32 
 	return left
 }
 
-// setHangs sets the partitions whose offset hangs, and reports whether the member has to join its
-// group again: it waits for the offset of one, or one that is kept back no longer hangs.
+// setHangs stores the partitions whose offset hangs. It reports whether the member has to join its group
+// again to get another assignment: because the client waits for the offset of a hanging partition, or
+// because a partition that was kept back no longer hangs.
 func (m *membership) setHangs(hangs map[app.TaskID]string) (joins bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +147,7 @@ func (m *membership) setHangs(hangs map[app.TaskID]string) (joins bool) {
 	return joins
 }
 
-// waitingTasks returns the tasks that are kept back of a worker of the dedup stage.
+// waitingTasks returns, for a worker of the dedup stage, a state of each task whose partition is kept back.
 func (m *membership) waitingTasks() (all []TaskState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,46 +160,47 @@ func (m *membership) waitingTasks() (all []TaskState) {
 	return all
 }
 
-// join marks that the member asks to join the next generation of its group.
+// join notes that the member asks to join the next generation of its group.
 func (m *membership) join() {
 	m.mu.Lock()
 	m.joining = true
 	m.mu.Unlock()
 }
 
-// joins reports whether the group may wait for this member: it has asked to join a generation, and
-// has no assignment of it. If such a member stops without leaving the group, and leads it, then no
-// member assigns the partitions of that generation. All other members wait until the rebalance timeout,
-// and their transactions cannot commit offsets meanwhile.
+// joins reports whether the group may be waiting for this member, because the member has asked to join a
+// generation and does not have its assignment there yet (A23). If such a member leads the group and stops
+// without leaving it, then no member assigns the partitions of that generation. All other members wait
+// until the rebalance timeout, and their transactions cannot commit offsets meanwhile.
 func (m *membership) joins() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.joining
 }
 
-// end drops the assignment: the client leaves its group, or the broker removed it.
+// end drops the assignment, because the client leaves its group or the broker removed the member.
 func (m *membership) end() {
 	m.mu.Lock()
 	m.assignment, m.kept, m.id = nil, nil, ""
 	m.mu.Unlock()
 }
 
-// got notes the member that gets partitions.
+// got stores the id of the member that gets partitions.
 func (m *membership) got(id string) {
 	m.mu.Lock()
 	m.id = id
 	m.mu.Unlock()
 }
 
-// gotAs returns the id of the member that got the partitions; "" for none. The broker removes a member
-// and gives another id to the same client, whose partitions others may have had meanwhile.
+// gotAs returns the id of the member that got the partitions; "" for none. The id shows that the broker
+// removed the member and took the same client back under another id: other members may have had the
+// partitions meanwhile.
 func (m *membership) gotAs() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.id
 }
 
-// place marks a partition whose offset is known.
+// place notes that the offset of a partition is known.
 func (m *membership) place(id app.TaskID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +209,7 @@ func (m *membership) place(id app.TaskID) {
 	}
 }
 
-// assigned returns the assignment; nil without one.
+// assigned returns a copy of the assignment; nil if the member has none.
 func (m *membership) assigned() map[app.TaskID]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,9 +243,9 @@ func (m *membership) unplaced() (app.TaskID, bool) {
 	return app.TaskID{}, false
 }
 
-// leave removes a member from its group, so that the group assigns its partitions at once.
-// kgo sends no such request for a static member. The request has the id that the broker gave
-// the member: it does not remove another process that joined under the same name.
+// leave removes a member from its group, so that the group assigns its partitions to others at once.
+// franz-go sends no such request for a static member. The request has the member id from the broker, not
+// only the static name: so it does not remove another process that has joined under the same name since.
 func (m *membership) leave(ctx context.Context, client *kgo.Client, group, memberID string) error {
 	if memberID == "" {
 		return nil // it never joined
@@ -267,7 +270,7 @@ func (m *membership) leave(ctx context.Context, client *kgo.Client, group, membe
 	return nil
 }
 
-// setRebalanced marks a revocation or a loss of partitions.
+// setRebalanced notes that partitions were revoked or lost.
 func (m *membership) setRebalanced() {
 	m.mu.Lock()
 	m.rebalanced = true
@@ -283,26 +286,25 @@ func (m *membership) takeRebalanced() bool {
 	return rebalanced
 }
 
-// endBlockedMax is how long End may take while a rebalance callback waits for the lock.
-// Without a deadlock it takes milliseconds.
+// endBlockedMax is how long End may take while a rebalance callback waits for the rebalance lock. Without a
+// deadlock End takes milliseconds.
 const endBlockedMax = 2 * time.Second
 
-// A rebalanceLock observes the rebalance lock of a client. The worker holds it from a
-// poll that returned something to AllowRebalance, and rebalance callbacks wait for it.
+// A rebalanceLock observes the rebalance lock of a client, which franz-go does not expose. The worker holds
+// that lock from a poll that returned something until AllowRebalance, and rebalance callbacks wait for it.
 type rebalanceLock struct {
 	mu sync.Mutex
-	// blocked says that a rebalance callback waits for the lock. onBlocked is
-	// called then, while an End runs.
+	// blocked reports that a rebalance callback waits for the lock. While an End runs, onBlocked is set,
+	// and is called when a callback begins to wait.
 	blocked   bool
 	onBlocked func()
 }
 
-// endContext returns the context of an End that tries to commit, and a function that
-// releases it. End waits for a heartbeat, or for the callback onLost. After the broker
-// removed this member there is no heartbeat, and onLost waits for the rebalance lock,
-// which the worker holds. So if a callback waits for longer than endBlockedMax during
-// End, the context is cancelled. The worker then replaces the client, as it must after
-// a removal.
+// endContext returns the context for an End that tries to commit, and a function that releases it. The
+// context prevents a deadlock (A15). End waits for a heartbeat, or for the callback onLost. After the
+// broker removed this member there is no heartbeat, and onLost waits for the rebalance lock, which the
+// worker holds during End. So if a callback waits for longer than endBlockedMax during End, the context is
+// cancelled. The worker then replaces the client, as it must after a removal anyway.
 func (l *rebalanceLock) endContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.mu.Lock()
@@ -329,7 +331,8 @@ func (l *rebalanceLock) callbackBlocked() {
 	}
 }
 
-// released resets blocked. The worker calls it before AllowRebalance, and for a new client.
+// released notes that no callback waits for the lock any more. The worker calls it before AllowRebalance,
+// and for a new client.
 func (l *rebalanceLock) released() {
 	l.mu.Lock()
 	l.blocked = false

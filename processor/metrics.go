@@ -9,21 +9,21 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Outcomes of a transaction: label values.
+// Outcomes of a transaction: values of the label outcome.
 const (
 	outcomeCommitted = "committed"
 	outcomeAborted   = "aborted"
 	outcomeUnknown   = "unknown"
 )
 
-// metrics has the series of the processor. Series with labels known at the start begin
-// there with 0. A closing task deletes its own series.
+// metrics holds the series of the processor. Series whose labels are known at the start begin there with 0.
+// A task deletes its own series when it closes.
 type metrics struct {
 	transactions *prometheus.CounterVec
 	commit       *prometheus.HistogramVec
 	lag          *prometheus.GaugeVec
 	tasks        *prometheus.GaugeVec
-	// unknownRoutes has no series until a task waits: the routes are not known.
+	// unknownRoutes has no series until a task waits, because the routes are not known before.
 	unknownRoutes *prometheus.GaugeVec
 	rebuilt       *prometheus.CounterVec
 	fenced        *prometheus.CounterVec
@@ -38,11 +38,11 @@ type metrics struct {
 	backlogs      prometheus.Gauge
 	held          prometheus.Gauge
 	schemaWaits   prometheus.Gauge
-	// hanging has no series of a partition without such a transaction.
+	// hanging has a series only for a partition with a hanging transaction.
 	hanging *prometheus.GaugeVec
 }
 
-// observeHold publishes for how long a hold, nil for none, is in force at a broker time.
+// observeHold publishes for how long a hold has been in force at a broker time; hold is nil without one.
 func (m *metrics) observeHold(hold *app.Hold, now int64) {
 	if hold == nil {
 		m.held.Set(0)
@@ -184,8 +184,8 @@ func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// lagTimes exports how long the lag of each task has waited, as of the scrape: a task that
-// makes no progress publishes nothing.
+// lagTimes exports how long the lag of each task has waited, measured at the scrape: a task that makes no
+// progress publishes nothing.
 type lagTimes struct {
 	board *board
 	clock *app.BrokerClock
@@ -201,8 +201,8 @@ func newLagTimes(b *board, clock *app.BrokerClock) *lagTimes {
 // Describe implements prometheus.Collector.
 func (l *lagTimes) Describe(to chan<- *prometheus.Desc) { to <- l.desc }
 
-// Collect implements prometheus.Collector. While a partition moves between two workers of
-// the process, both may publish its task.
+// Collect implements prometheus.Collector. It exports a task once: while its partition moves between two
+// workers of the process, both may publish it.
 func (l *lagTimes) Collect(to chan<- prometheus.Metric) {
 	now, seen := l.clock.Now(), map[app.TaskID]bool{}
 	for _, t := range l.board.unsortedTasks() {

@@ -11,22 +11,22 @@ import (
 	"oncebus/processor/app"
 )
 
-// orderedPartition is a partition with what waits in its queue.
+// orderedPartition is a partition of a timeOrder, with the queue of its polled records.
 type orderedPartition struct {
 	id     app.TaskID
-	behind bool // it has a backlog, and is handed out in the order of time
-	// next is the offset after the last polled record, end that of the log, as far as it is known.
+	behind bool // it has a backlog, and its records go in the order of time
+	// next is the offset after the last polled record; end is the end of the log, as far as it is known.
 	next, end int64
 	time      int64 // highest timestamp that was handed out, in ms
 	queue     []kgo.FetchPartition
 	topicID   [16]byte
 	bytes     int64
-	ahead     bool          // something has waited, so that the client may be ahead of the marks
+	ahead     bool          // records were queued, so the client may be ahead of the marks
 	full      bool          // the client does not fetch it
-	waited    time.Duration // how long it has moved no further
+	waited    time.Duration // for how long it has not moved
 }
 
-// empty drops what waits, and returns an error that was among it.
+// empty drops the queue, and returns an error that was in it.
 func (p *orderedPartition) empty() (err error) {
 	for i := range p.queue {
 		err = cmp.Or(err, p.queue[i].Err)
@@ -38,14 +38,14 @@ func (p *orderedPartition) empty() (err error) {
 	return err
 }
 
-// isThrough makes a partition live that has been handed out to the end of its log.
+// isThrough makes a partition live if its records were handed out to the end of its log.
 func (p *orderedPartition) isThrough() {
 	if len(p.queue) == 0 && p.end-p.next <= newestMax {
 		p.behind = false
 	}
 }
 
-// head returns the timestamp of the record that is next; an error has no timestamp.
+// head returns the timestamp of the first queued record; the least time if the queue has only an error.
 func (p *orderedPartition) head(now int64) int64 {
 	for i := range p.queue {
 		if len(p.queue[i].Records) > 0 {
@@ -55,7 +55,7 @@ func (p *orderedPartition) head(now int64) int64 {
 	return dedup.NoStreamTime
 }
 
-// least returns the least timestamp of what is to be handed out, as far as it is known.
+// least returns the least timestamp that the next record may have, as far as is known.
 func (p *orderedPartition) least(now int64) int64 {
 	if len(p.queue) == 0 {
 		return p.time
@@ -63,8 +63,8 @@ func (p *orderedPartition) least(now int64) int64 {
 	return p.head(now)
 }
 
-// handOut appends records of a partition up to a timestamp, at most n, and an error that follows them.
-// It returns how many.
+// handOut appends at most n records of a partition up to a timestamp to out, with an error that follows
+// them. It returns how many it has appended.
 func (p *orderedPartition) handOut(out *kgo.Fetch, until, now int64, n int) (taken int) {
 	for len(p.queue) > 0 && taken < n {
 		polled := &p.queue[0]
@@ -109,7 +109,8 @@ func (p *orderedPartition) append(out *kgo.Fetch, part kgo.FetchPartition) {
 
 func bytesOf(r *kgo.Record) int64 { return int64(len(r.Key)+len(r.Value)) + queuedRecord }
 
-// timeOf returns the timestamp of a record in ms. One of after now says nothing, and goes at once.
+// timeOf returns the timestamp of a record in ms. A timestamp in the future says nothing, so it counts as
+// the least time, and the record goes at once.
 func timeOf(r *kgo.Record, now int64) int64 {
 	if at := r.Timestamp.UnixMilli(); at <= now {
 		return at

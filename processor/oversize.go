@@ -16,37 +16,36 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by
-// accident or as a bomb, is never decompressed (G5), and one that is damaged cannot be. The client stops at it and
-// announces it once. The worker then skips exactly that batch. One transaction
-// emits a dead letter with the batch's offsets and commits the offset after it.
-// The batch itself stays in its topic. A bypassing task skips it at once; its
-// checkpoint says so when the task reads the batch again.
+// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a bomb, is
+// never decompressed (G5), and a damaged batch cannot be. The client stops before such a batch and
+// announces it once. The worker then skips exactly that batch: one transaction emits a dead letter with the
+// offsets of the batch, and commits the offset after it. The batch itself stays in its topic. A task that
+// bypasses its store skips the batch at once, and its checkpoint says so when the task reads the batch
+// again.
 //
-// The client does not repeat the announcement, not even after an abort, which may or
-// may not rewind it. So the open transaction skips an announced batch, or the worker
-// replaces the client. A poll may miss the announcement: SetOffsets drops all fetches
-// that were not polled yet (franz-go v1.22.3). The client also logs the announcement.
-// So the worker also replaces the client if a batch is in the log and in no poll.
-// Otherwise its partition would stall for ever.
+// The client does not repeat the announcement, not even after an abort, which may or may not rewind it. So
+// the open transaction skips an announced batch, or the worker replaces the client. A poll may miss the
+// announcement: SetOffsets drops all fetches that were not polled yet (franz-go v1.22.3). But the client
+// also logs it. So the worker also replaces the client if the log has announced a batch and no poll has
+// returned it. Otherwise the partition of the batch would stand still for ever.
 
 const (
-	// oversizeLog is the beginning of the client's log line.
+	// oversizeLog is the beginning of the log line by which the client announces a batch.
 	oversizeLog = "batch decompresses larger than MaxDecompressBatchBytes"
 	// announcedMax is how long after the log line a poll may return the batch.
 	announcedMax = 3 * time.Second
 )
 
-// errOversize marks a client that stopped at a batch that was not skipped.
+// errOversize says that a client stopped before a batch that was not skipped yet.
 var errOversize = errors.New("batch decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES and was not skipped yet")
 
-// oversizeLogger forwards a client's log and finds the announcements of oversize batches.
+// oversizeLogger forwards a client's log, and calls announced for each oversize batch in it.
 type oversizeLogger struct {
 	kgo.Logger
 	announced func(app.TaskID)
 }
 
-// Level is at least that of the announcements.
+// Level returns at least the level of the announcements, so that the client logs them.
 func (l oversizeLogger) Level() kgo.LogLevel { return max(l.Logger.Level(), kgo.LogLevelError) }
 
 // Log forwards a line.
@@ -72,17 +71,17 @@ func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	}
 }
 
-// oversized has the batches at which a client stopped.
+// oversized holds the batches before which a client has stopped.
 type oversized struct {
 	mu sync.Mutex
-	// announced has the batches that the client logged and no poll returned, with
-	// the time of the log line.
+	// announced holds the batches that the client has logged and no poll has returned, each with the time
+	// of its log line.
 	announced map[app.TaskID]time.Time
 
-	// batches has the polled batches that no committed transaction has skipped. Only
-	// the worker's goroutine uses it.
+	// batches holds the polled batches that no committed transaction has skipped yet. Only the worker's
+	// goroutine uses it.
 	batches map[app.TaskID]*kgo.ErrDecompressTooLarge
-	// corrupt are those of them with a wrong checksum.
+	// corrupt holds those batches that have a wrong checksum.
 	corrupt map[app.TaskID]*kafka.CorruptBatchError
 }
 
@@ -115,7 +114,7 @@ func (o *oversized) announcements() (n int, missed bool) {
 	return len(o.announced), missed
 }
 
-// add stores the batches at which a poll stopped.
+// add stores the batches before which the client stopped, according to a poll.
 func (o *oversized) add(fetches kgo.Fetches) {
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var tooLarge *kgo.ErrDecompressTooLarge
@@ -131,8 +130,8 @@ func (o *oversized) add(fetches kgo.Fetches) {
 	})
 }
 
-// addOffsets adds the skipped batches to an offset commit of the routing stage. Tasks
-// set theirs from their checkpoints.
+// addOffsets adds the offsets after the skipped batches to an offset commit of the routing stage. Tasks set
+// their offsets from their checkpoints.
 func (o *oversized) addOffsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]app.Topic) {
 	for id, batch := range o.batches {
 		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
@@ -154,9 +153,9 @@ func (o *oversized) addOffsets(req *kmsg.TxnOffsetCommitRequest, topics map[stri
 	}
 }
 
-// resume lets the client fetch after the batches of a committed transaction. If a poll
-// has yet to return another batch, SetOffsets would lose it. The worker then replaces
-// the client, and the new one starts at the committed offsets.
+// resume lets the client fetch after the batches that a committed transaction has skipped. It does nothing
+// if a poll has yet to return another announced batch, because SetOffsets would lose that one. The worker
+// then replaces the client, and the new client starts at the committed offsets.
 func (o *oversized) resume(client *kgo.Client) {
 	if n, _ := o.announcements(); n > 0 || len(o.batches) == 0 {
 		return
@@ -173,13 +172,15 @@ func (o *oversized) resume(client *kgo.Client) {
 	clear(o.corrupt)
 }
 
-// forget drops a batch at which its partition waits: the client fetches it again when that goes on.
+// forget drops a batch before which its partition waits: the client fetches the batch again when the
+// partition goes on.
 func (o *oversized) forget(id app.TaskID) {
 	delete(o.batches, id)
 	delete(o.corrupt, id)
 }
 
-// skipBatch emits one dead letter for a batch in the open transaction.
+// skipBatch emits one dead letter for a batch in the open transaction, or lets the partition wait for an
+// operator if the batch may not be skipped unasked.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	id := app.TaskID{Topic: batch.Topic, Partition: batch.Partition}
 	asks := unreadable(x.oversized.corrupt[id])

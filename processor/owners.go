@@ -12,26 +12,25 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ownersInterval is the time between two descriptions of the groups. A partition without
-// an owner in two of them is orphaned. Between the two halves of a cooperative rebalance
-// a partition has no owner only until its old owner joins again.
+// ownersInterval is the time between two descriptions of the groups. A partition without an owner in two
+// descriptions in a row is orphaned: between the two halves of a cooperative rebalance a partition has no
+// owner only until its old owner joins again.
 const ownersInterval = 5 * time.Second
 
-// An ownerWatch makes the workers join again if a partition has no owner. In the first half
-// of a cooperative rebalance a partition that moves is assigned to no member. Its
-// old owner then joins again, which begins the second half. If that member dies in
-// between and a new process takes its static name, the coordinator responds to
-// the new one with the present assignment, without a rebalance (KIP-345). The group is
-// stable, and no member reads the partition until one joins or leaves (B12).
+// An ownerWatch makes the workers join their group again if a partition has no owner. In the first half of
+// a cooperative rebalance a partition that moves is assigned to no member. Its old owner then joins again,
+// which begins the second half. But that member may die in between, and a new process may take its static
+// name. The coordinator then gives the new process the present assignment, without a rebalance (KIP-345).
+// The group is stable, and no member reads the partition until some member joins or leaves (B12).
 //
-// For the same reason a process that comes back without a route may still be assigned the
-// route's topics: the coordinator does not compare the subscriptions (B13). Its client
-// skips them, and no other member gets them. Its workers join again at once.
+// A process that comes back without a route has a similar problem: the group may still assign it the
+// route's topics, because the coordinator does not compare the subscriptions (B13). Its client skips these
+// topics, and no other member gets them. So its workers join again at once.
 type ownerWatch struct {
 	*shared
 
 	workers []*worker
-	orphans map[string]map[app.TaskID]bool // by stage, of the last check
+	orphans map[string]map[app.TaskID]bool // by stage: the partitions without an owner in the last check
 }
 
 func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
@@ -96,8 +95,8 @@ func (s *shared) describeGroup(ctx context.Context, stage string) (*kadm.Describ
 	return &group, nil
 }
 
-// rejoin makes all workers of a stage join their group again, because the leader may do so
-// at any time and others only with changed metadata (KIP-568).
+// rejoin makes all workers of a stage join their group again. All of them do, because the leader may cause
+// a rebalance at any time, and other members only with changed metadata (KIP-568).
 func (o *ownerWatch) rejoin(stage string) {
 	o.metrics.rejoined.WithLabelValues(stage).Inc()
 	o.orphans[stage] = nil // the next two checks begin after the rebalance
@@ -109,8 +108,7 @@ func (o *ownerWatch) rejoin(stage string) {
 	}
 }
 
-// returnRemoved makes a stage join again if the group assigned it a topic that it does
-// not read.
+// returnRemoved makes a stage join its group again if the group assigned it a topic that it does not read.
 func (o *ownerWatch) returnRemoved() {
 	removed := map[string]string{} // by stage
 	for _, w := range o.workers {

@@ -17,90 +17,93 @@ const (
 	// paceInterval is the time between two looks at the tasks, while a partition has a
 	// backlog or had one in the last paceFor.
 	paceInterval, paceFor = 50 * time.Millisecond, time.Second
-	// backlogMin is how many records are a backlog. A live partition has fewer after a
-	// poll: 100,000 events a second on four partitions are 2,500 in a commit interval.
+	// backlogMin is the number of unread records from which on a partition has a backlog. A live partition
+	// has fewer after a poll: 100,000 events a second on four partitions are 2,500 for each in a commit
+	// interval.
 	backlogMin = 5000
-	// leftMin is how many records the tasks judge in no time worth mentioning.
+	// leftMin is a number of records that the tasks judge in no time worth mentioning.
 	leftMin = 5000
-	// firstRoom is how many records of backlogs are routed until the rate of the tasks is
-	// known. Tasks that just started are slow.
+	// firstRoom is how many records of backlogs may be routed while the rate of the tasks is not known.
+	// Tasks that have just started are slow.
 	firstRoom = 10_000
 	// roomMax is more than any router routes between two looks.
 	roomMax = 1 << 30
-	// aheadMin is the least time by which the tasks may be behind the routing stage. Below
-	// two commit intervals the tasks wait for records: those of the open transactions of
-	// both stages count too. With half of this time a backlog took 6 to 9 % longer with two
-	// workers, because their rate varies (benchmarks/throughput, 2026-11-25). At pauseFactor
-	// of that time backlogs are paused.
+	// aheadMin is the least time by which the tasks may be behind the routing stage; otherwise it is
+	// aheadIntervals commit intervals. Below two commit intervals the tasks would wait for records, because
+	// the records of the open transactions of both stages count too. With half of this time a backlog took
+	// 6 to 9 % longer with two workers, because their rate varies (benchmarks/throughput, 2026-11-25). If
+	// the tasks are behind by pauseFactor times this time, the pacer pauses backlogs.
 	aheadMin, aheadIntervals, pauseFactor = 500 * time.Millisecond, 5, 2
-	// liveShare is the part of that time with live events in the process, which wait as
-	// long. The tasks then wait for records now and then.
+	// liveShare is the part of that time that remains while the process has live events, because live
+	// events wait as long as the tasks are behind. The tasks then sometimes wait for records.
 	liveShare = 0.175
-	// holdMax bounds how long a poll waits for room. Events that become live wait with it.
+	// holdMax bounds how long a poll waits for room. Events that become live meanwhile wait with it.
 	holdMax = 100 * time.Millisecond
-	// liveFor is how long a live partition counts after its last record.
+	// liveFor is how long after its last record a live partition still counts as live.
 	liveFor = time.Second
-	// routeFetchMax is about what a fetch response of the routing stage has: some 16,000
-	// events of 230 bytes, several times as many if they are compressed. Each partition has a
-	// share of it, routeFetchMin to routeFetchMost. So a response has most partitions, and a
-	// live one does not wait until those with a backlog have filled several. A share of 64 KiB
-	// with 4 partitions costs the broker 0.5 µs an event more.
+	// routeFetchMax is about how many bytes a fetch response of the routing stage has: some 16,000 events
+	// of 230 bytes, several times as many if they are compressed. Each partition has a share of it, between
+	// routeFetchMin and routeFetchMost. So a response contains most partitions, and a live partition does
+	// not wait until partitions with a backlog have filled several responses. A share of 64 KiB with 4
+	// partitions costs the broker 0.5 µs more for each event.
 	routeFetchMax, routeFetchMin, routeFetchMost = 1 << 20, 64 << 10, 256 << 10
-	// liveFetchMax takes the place of routeFetchMax, and liveFetchMin that of routeFetchMin,
-	// while there are live events and a backlog. A live event waits until the records of a
-	// response before it are routed and committed, and a pause drops a response. With a
-	// response of 36,000 events p99 was 500 ms, with one of 8,000 it was 280, and the backlog
-	// took 15 % longer (benchmarks/growth, 2026-11-24).
+	// While there are live events and a backlog, liveFetchMax takes the place of routeFetchMax, and
+	// liveFetchMin that of routeFetchMin. A live event waits until the records of the response before it
+	// are routed and committed, and a pause drops a response. With a response of 36,000 events p99 was 500
+	// ms. With a response of 8,000 events it was 280 ms, and the backlog took 15 % longer
+	// (benchmarks/growth, 2026-11-24).
 	liveFetchMax, liveFetchMin = 256 << 10, 16 << 10
 	// routeFetchWait bounds how long a resumed partition waits for the fetch in progress, if
 	// its partitions are idle.
 	routeFetchWait = 150 * time.Millisecond
-	// rateWindow is over what time the rate of the tasks is averaged.
+	// rateWindow is the time over which the rate of the tasks is averaged.
 	rateWindow = 500 * time.Millisecond
-	// boostUp and boostDown change a boost at a look, up to boostMax.
+	// boostUp and boostDown are the factors by which a look raises or lowers the boost of a taskPace, which
+	// is at most boostMax.
 	boostUp, boostDown, boostMax = 1.25, 0.99, 4
-	// stuckAfter is after what time a task without a commit no longer counts: one that
-	// restores, or waits for a route, must not keep events from all others.
+	// stuckAfter is the time after which a task without a commit no longer counts: a task that restores, or
+	// waits for a route, must not keep events from all other tasks.
 	stuckAfter = 2 * time.Second
 )
 
-// pacing is how a pacer decides. Tests set other values.
+// pacing holds the values by which a pacer decides. Tests set other values.
 type pacing struct {
 	backlog, room int64         // backlogMin, firstRoom
 	ahead         time.Duration // 0 for the value that the commit interval gives
 	interval      time.Duration // paceInterval
 }
 
-// A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a
-// route catches up, its backlog is routed faster than the tasks judge it. The live events
-// of all routes then wait in the repartition topic, behind the backlog. So the pacer grants
-// room for as many records of backlogs as the tasks judge in a time.
+// A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a route catches
+// up, the worker routes its backlog faster than the tasks judge it. The live events of all routes would
+// then wait in the repartition topic behind that backlog. So the pacer grants room for as many records of
+// backlogs as the tasks judge in a certain time.
 //
-// Without live records a poll waits for room, but not for long. With live records it must
-// not wait. Then the pacer pauses the fetching of partitions that have a backlog, which
-// costs more: the client drops what it has fetched of a paused partition, and fetches it
-// again. It does so also if the tasks are slow. Outcomes are never paused: a lease may depend
-// on them. A pause changes no offset. If the pacer cannot see the tasks, it holds up nothing.
+// Without live records a poll waits until there is room, but not for long. With live records a poll must
+// not wait. The pacer then pauses the fetching of partitions that have a backlog, which costs more: the
+// client drops what it has fetched of a paused partition, and fetches it again. The pacer also does so if
+// the tasks are slow. It never pauses outcomes, because a lease may depend on them. A pause changes no
+// offset. If the pacer cannot find out how far the tasks are, it delays nothing.
 //
-// It also bounds what a fetch has, because a live event waits for the response before it. A
-// new pacer expects both live events and a backlog.
+// The pacer also bounds the size of a fetch response, because a live event waits for the response before
+// it. A new pacer assumes that there are both live events and a backlog.
 type pacer struct {
 	*shared
 	*edition
 
-	client *kgo.Client // of the worker
+	client *kgo.Client // the worker's client
 	ahead  time.Duration
 
 	madeAt  time.Time
-	granted chan struct{} // has a value after a look that found room
+	granted chan struct{} // has a value after a look that has found room
 
 	mu        sync.Mutex
 	fetched   int       // partitions that the client fetches
 	behind    bool      // backlogs are paused
 	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
-	liveAt    time.Time // when this worker last polled records of one that has none
-	// backlogs had a backlog when they were last polled; true for one that is paused.
+	liveAt    time.Time // when this worker last polled records of a partition without a backlog
+	// backlogs holds the partitions that had a backlog when they were last polled; true if the pacer has
+	// paused the partition.
 	backlogs map[app.TaskID]bool
 }
 
@@ -114,7 +117,7 @@ func newPacer(s *shared, on *edition, client *kgo.Client) *pacer {
 	return &pacer{shared: s, edition: on, client: client, ahead: ahead, room: s.pacing.room, madeAt: now, backlogs: map[app.TaskID]bool{}, granted: make(chan struct{}, 1)}
 }
 
-// assigned takes the number of partitions that the client fetches from now on.
+// assigned sets the number of partitions that the client fetches from now on.
 func (p *pacer) assigned(partitions int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +125,7 @@ func (p *pacer) assigned(partitions int) {
 	p.boundFetches()
 }
 
-// boundFetches shares a fetch response out to the partitions. The caller holds p.mu.
+// boundFetches divides a fetch response among the partitions. The caller holds p.mu.
 func (p *pacer) boundFetches() {
 	most, least, all := int32(routeFetchMax), int32(routeFetchMin), int32(kafka.FetchMaxBytes)
 	if (time.Since(p.backlogAt) < paceFor || time.Since(p.madeAt) < paceFor) && p.anyLive() {
@@ -132,7 +135,7 @@ func (p *pacer) boundFetches() {
 	p.client.UpdateFetchMaxBytes(all, min(max(share, least), routeFetchMost))
 }
 
-// anyLive reports whether a worker of the process polled live records shortly before.
+// anyLive reports whether a worker of the process has polled live records within liveFor.
 func (p *pacer) anyLive() bool {
 	return time.Since(time.Unix(0, p.anyLiveAt.Load())) < liveFor
 }
@@ -153,15 +156,15 @@ func (p *pacer) await(ctx context.Context) {
 	}
 }
 
-// full reports whether there is no room for records of backlogs, and they are not paused.
+// full reports whether there is no room for records of backlogs, while the backlogs are not paused.
 func (p *pacer) full() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.room < 0 && !p.behind
 }
 
-// polled notes records of a partition. It pauses all backlogs if the tasks are behind, or if
-// there is no room for more while others have live records. The caller holds the rebalance
+// polled takes note of the polled records of a partition. It pauses all backlogs if the tasks are behind,
+// or if there is no room left while other partitions have live records. The caller holds the rebalance
 // lock.
 func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	id := app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}
@@ -172,7 +175,7 @@ func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	if !isBacklog {
 		p.liveAt = time.Now()
 		p.anyLiveAt.Store(p.liveAt.UnixNano())
-		if !p.backlogs[id] { // else another partition of this poll had it paused
+		if !p.backlogs[id] { // otherwise an earlier partition of this poll has caused its pause
 			delete(p.backlogs, id)
 		}
 		return
@@ -212,8 +215,8 @@ func (p *pacer) isPaused(id app.TaskID) bool {
 	return p.backlogs[id]
 }
 
-// drop forgets partitions that the worker no longer has. They stay paused in the client:
-// adjustOffsets resumes them if they come back.
+// drop forgets partitions that the worker no longer owns. They stay paused in the client; adjustOffsets
+// resumes them if they come back.
 func (p *pacer) drop(gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +235,7 @@ func (p *pacer) forget(id app.TaskID) {
 	delete(p.backlogs, id)
 }
 
-// run looks at the tasks until ctx is done.
+// run looks at the tasks every interval until ctx is done, and grants room.
 func (p *pacer) run(ctx context.Context) {
 	defer p.set(0, p.pacing.room)
 	var tasks taskPace
@@ -273,8 +276,8 @@ func (p *pacer) active() bool {
 	return false
 }
 
-// look reads the ends of the repartition topic, those of open transactions included, and
-// the offsets that the tasks of all processes have committed.
+// look reads the ends of the repartition topic, including open transactions, and the offsets that the tasks
+// of all processes have committed.
 func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.TransactionTimeout)
 	defer cancel()
@@ -308,9 +311,9 @@ func (p *pacer) roomTime() time.Duration {
 	return near
 }
 
-// limits returns by what time the tasks may be behind until backlogs are paused, and for what
-// time room is granted. All workers of the process have the same tasks, so live events of one
-// wait behind the backlogs of all. The caller holds p.mu.
+// limits returns most, the time by which the tasks may be behind before backlogs are paused, and near, the
+// time for which room is granted. All workers of the process have the same tasks, so the live events of one
+// worker wait behind the backlogs of all. The caller holds p.mu.
 func (p *pacer) limits() (most, near time.Duration) {
 	near = p.ahead
 	if p.anyLive() {
@@ -322,8 +325,8 @@ func (p *pacer) limits() (most, near time.Duration) {
 	return pauseFactor * near, near
 }
 
-// set takes new values for how long the tasks need for what was routed, and for how many
-// records there is room. It resumes what is paused once the time is short.
+// set takes new values: how long the tasks need for what was routed, and for how many records there is
+// room. It pauses backlogs if that time is too long, and resumes them once it is short.
 func (p *pacer) set(behind time.Duration, room int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -356,12 +359,12 @@ func (p *pacer) set(behind time.Duration, room int64) {
 // A taskPace measures how fast the tasks of all processes commit. The zero value has
 // measured nothing.
 type taskPace struct {
-	at        time.Time // of the last look
+	at        time.Time // time of the last look
 	committed map[int32]int64
 	moved     map[int32]time.Time // when the offset was last seen to move
-	left      int64               // records that are not committed, without tasks that stand
-	rate      float64             // records a second, of all partitions, while some were left
-	boost     float64             // by how much more the tasks could perhaps commit, at least 1
+	left      int64               // records that are not committed yet, without those of tasks that stand still
+	rate      float64             // records a second of all partitions, measured while records were left
+	boost     float64             // factor by which the tasks could perhaps commit more; at least 1
 	room      int64               // as granted last
 }
 
@@ -401,13 +404,13 @@ func (t *taskPace) look(now time.Time, ends, committed map[int32]int64) {
 	t.at, t.committed = now, committed
 }
 
-// capacity is the rate that the tasks can perhaps reach. Tasks that wait for records commit
-// what was routed, however fast they are. So each look that finds nothing left raises it, and
-// each other one lowers it a little.
+// capacity returns the rate that the tasks can perhaps reach. Tasks that wait for records commit only what
+// was routed, however fast they are. So each look that finds no records left raises the estimate, and each
+// other look lowers it a little.
 func (t *taskPace) capacity() float64 { return t.rate * t.boost }
 
-// behind returns how long the tasks take for the records that are left; the longest time
-// while their rate is unknown.
+// behind returns how long the tasks take for the records that are left; stalled while their rate is
+// unknown.
 func (t *taskPace) behind() time.Duration {
 	seconds := float64(t.left) / t.capacity()
 	switch {
@@ -419,9 +422,9 @@ func (t *taskPace) behind() time.Duration {
 	return stalled
 }
 
-// grant returns how many records of backlogs may be routed until the next look: what the
-// tasks take in the time ahead, without what is left. While nothing is left, their rate is
-// not known, and it is twice what it was before.
+// grant returns how many records of backlogs may be routed until the next look: what the tasks judge in the
+// time ahead, less the records that are left. While nothing is left, the rate of the tasks is not known,
+// and grant returns twice what it returned before.
 func (t *taskPace) grant(first int64, ahead time.Duration) int64 {
 	if t.left < leftMin {
 		t.room = min(max(first, 2*t.room), roomMax)
@@ -431,5 +434,5 @@ func (t *taskPace) grant(first int64, ahead time.Duration) int64 {
 	return t.room
 }
 
-// stalled is the longest time by which tasks are behind.
+// stalled is the longest time by which tasks count as behind.
 const stalled = time.Hour

@@ -34,19 +34,20 @@ const (
 	probeInterval = 2 * time.Second
 )
 
-// Processor runs the two stages of one process.
+// Processor runs the two stages of one process: it sets up the app, makes the workers, and runs them
+// together with the goroutines that watch the process, its groups and the manifest topic.
 type Processor struct {
 	shared
 
-	client  *kgo.Client // for everything that is not a worker's
+	client  *kgo.Client // for all requests that no worker's client sends
 	workers []*worker
-	routes  *rules.Routes // of the file
+	routes  *rules.Routes // of the routes file
 	redact  *security.Redactor
-	stops   chan error // what the probe stops the process for
+	stops   chan error // errors for which the probe stops the process
 }
 
-// New validates the settings and returns a processor. It opens no connection and
-// writes nothing. Every client gets extra after its own options.
+// New validates the settings and returns a processor. It opens no connection and writes nothing. Every
+// client gets the options in extra after its own options.
 func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*Processor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,9 +105,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 // Trace makes the processor export spans. Call it before Run.
 func (p *Processor) Trace(t *tracing.Tracer) { p.tracer = t }
 
-// Run processes until ctx is done. Then every worker ends its transaction and closes its
-// tasks. Run returns nil if they did so within StopTimeout. An operator has to resolve
-// any other error. Run can be called once.
+// Run processes until ctx is done. Then every worker ends its transaction and closes its tasks, and Run
+// returns nil if they did so within StopTimeout. Any other error is one that an operator has to resolve.
+// Run can be called once.
 func (p *Processor) Run(ctx context.Context) error {
 	return p.redact.Err(security.ExplainCredentials(p.run(ctx), p.cfg.SASL))
 }
@@ -117,7 +118,7 @@ func (p *Processor) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	// This client may write a record twice. An idempotent one would never write
+	// This client is not idempotent, so it may write a record twice. An idempotent client would never write
 	// again after its first InitProducerID had failed.
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.processOptions()...)...)
 	if err != nil {
@@ -149,8 +150,8 @@ func (p *Processor) run(ctx context.Context) error {
 	return p.explainCluster(ctx, p.work(ctx))
 }
 
-// explainCluster adds to the error that ends the process that its cluster was replaced: a worker may
-// have met topics of the other one before the probe did.
+// explainCluster adds to the error that ends the process the fact that its cluster was replaced, if it was:
+// a worker may have met topics of the other cluster before the probe noticed.
 func (p *Processor) explainCluster(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, kafka.ErrOtherCluster) {
 		return err
@@ -160,8 +161,8 @@ func (p *Processor) explainCluster(ctx context.Context, err error) error {
 	return errors.Join(kafka.CheckCluster(ctx, p.client, p.newest().rt.Topology.Cluster), err)
 }
 
-// work runs the workers until ctx is done or one of them returns an error. It bounds
-// the time that they may take to stop.
+// work runs the workers until ctx is done or one of them returns an error. It bounds the time in which they
+// have to stop.
 func (p *Processor) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -185,11 +186,11 @@ func (p *Processor) work(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	case err := <-p.stops:
-		// A worker gets this error too, unless it waits for the acknowledgement
-		// of a record.
+		// The workers meet the same error themselves, except for a worker that waits for the
+		// acknowledgement of a record.
 		cancel(err)
 	}
-	// The error that stops the process; nil if ctx is done.
+	// cause is the error that stops the process; nil if ctx is done.
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		cause = nil
@@ -229,7 +230,8 @@ func (p *Processor) setUp(ctx context.Context) error {
 	}
 }
 
-// setUpApp creates topics and manifest, if the brokers let workers work at all.
+// setUpApp creates the topics and the manifest, if the brokers allow workers to work at all: it first
+// checks the coordination of groups and transactions.
 func (p *Processor) setUpApp(ctx context.Context) (*app.App, error) {
 	if err := p.cfg.diagnosis(p.conn(), p.routes).CheckCoordination(ctx); err != nil {
 		return nil, err
@@ -237,25 +239,24 @@ func (p *Processor) setUpApp(ctx context.Context) (*app.App, error) {
 	return app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
 }
 
-// openingsMax returns how many stores may open at the same time: one fewer than goroutines
-// that run at the same time, and two with two processors. An opening writes into mapped
-// files. While the kernel finds pages for them, the goroutine keeps its processor, and the
-// runtime cannot take it away. With hundreds of openings none would be left for heartbeats.
-// With two processors that is so for milliseconds, and 1,000 stores open in 4.7 s instead of
-// 6.3 to 9.8 (benchmarks/growth -only starts, 2026-11-24).
+// openingsMax returns how many stores may open at the same time: one fewer than GOMAXPROCS, and two with
+// two processors. An opening writes into mapped files. While the kernel finds pages for them, the goroutine
+// keeps its processor, and the Go runtime cannot take it away. With hundreds of openings no processor would
+// be left for heartbeats. With two processors that state lasts only milliseconds, and 1,000 stores open in
+// 4.7 s instead of 6.3 to 9.8 s (benchmarks/growth -only starts, 2026-11-24).
 func openingsMax(processors int) int { return max(min(2, processors), processors-1) }
 
-// processOptions are those of every client that is not a worker's.
+// processOptions returns the options of every client that is not a worker's.
 func (p *Processor) processOptions() []kgo.Opt {
 	return append(slices.Clone(p.baseOptions), p.counted[security.ClientProcess])
 }
 
-// conn returns the clients as the setup needs them.
+// conn returns the process's clients in the form in which package app takes them.
 func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.processOptions(), Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
 
-// editionOf returns an edition with an app.
+// editionOf returns an edition that runs rt.
 func (p *Processor) editionOf(rt *app.App) *edition {
 	source := &restore.Source{Client: p.client, Leaders: kafka.NewLeaders(p.client), Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting, Instance: p.cfg.InstanceID}
 	return &edition{rt: rt, source: source, superseded: make(chan struct{})}
@@ -281,8 +282,8 @@ func (p *Processor) makeWorkers(rt *app.App) {
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
 }
 
-// partitionsSensible is how many partitions of tasks an app has without notable cost, and
-// partitionsMany from how many on a start warns (deployments/OPERATIONS.md, Scale).
+// partitionsSensible is how many task partitions an app may have without notable cost; with more than
+// partitionsMany a start logs a warning (deployments/OPERATIONS.md, Scale).
 const partitionsSensible, partitionsMany = 100, 400
 
 // warnOfPartitions logs that an app has many partitions with tasks.
@@ -359,11 +360,11 @@ func (p *Processor) stop(err error) {
 	}
 	select {
 	case p.stops <- err:
-	default: // it stops
+	default: // the process stops already
 	}
 }
 
-// setBrokerUp publishes whether a broker responds; err is that of the ping.
+// setBrokerUp publishes whether a broker responds. err is the error of the ping.
 func (p *Processor) setBrokerUp(up bool, err error) {
 	if up {
 		p.metrics.brokerUp.Set(1)
@@ -381,9 +382,9 @@ func (p *Processor) setBrokerUp(up bool, err error) {
 // diagnosisTimeout is how long a start waits for the facts of its diagnosis.
 const diagnosisTimeout = 30 * time.Second
 
-// Diagnose connects as a service with these settings would, and returns what it finds.
-// It writes nothing, neither to the cluster nor to the disk. It reads until ctx is done.
-// clock is this machine's.
+// Diagnose connects as a service with these settings would, and returns its findings. It writes nothing,
+// neither to the cluster nor to the disk. It reads until ctx is done. clock returns the time of this
+// machine.
 func Diagnose(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.Logger, clock func() time.Time, extra ...kgo.Opt) ([]app.Finding, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -417,8 +418,8 @@ func (c Config) diagnosis(conn app.Conn, routes *rules.Routes) app.Diagnosis {
 	return d
 }
 
-// disk returns the facts on the disk of the state directory. A start creates the
-// directory, so until then its nearest existing parent shows the disk.
+// disk returns the facts about the disk of the state directory. Only a start creates the directory; before
+// the first start its nearest existing parent shows the disk.
 func (c Config) disk() app.Disk {
 	if err := restore.CheckDir(c.StateDir, c.AppID); err != nil {
 		return app.Disk{Dir: c.StateDir, Refused: err}
@@ -441,8 +442,8 @@ func (c Config) disk() app.Disk {
 	return d
 }
 
-// logFindings logs what a diagnosis finds at the start, unless it is fine. The start does
-// not wait for it.
+// logFindings logs the findings of a diagnosis at the start, unless all is fine. The start does not wait
+// for it.
 func (p *Processor) logFindings(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, diagnosisTimeout)
 	defer cancel()

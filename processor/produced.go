@@ -19,52 +19,52 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// unackedBytesMax is how many bytes a worker produces that the brokers have not acknowledged.
-// franz-go encodes the records of a batch into memory of its own, and a batch of an internal
+// unackedBytesMax bounds the bytes of records that a worker has produced and the brokers have not
+// acknowledged. franz-go encodes the records of a batch into memory of its own, and a batch of an internal
 // topic may have 64 MiB.
 const unackedBytesMax = 8 << 20
 
-// produced sends the records of a worker's transactions and collects the first
-// error of the open one.
+// produced gives the records of a worker's transactions to the client, and collects the first produce error
+// of the open transaction.
 type produced struct {
 	client   *kgo.Client
 	topology *app.Topology
-	// unacked is the bytes of records without a promise yet, unackedMax the most of them
-	// without a flush. So no batch has more, unless it is a single record.
+	// unacked is the bytes of the records whose promise has not been called yet. At unackedMax bytes send
+	// flushes first. So no batch is larger, unless it has a single record.
 	unacked    atomic.Int64
 	unackedMax int64
 
-	// alone are the topics whose records are sent one at a time, and until when the
-	// worker waits for each. Only the worker uses both.
+	// alone are the topics whose records are sent one at a time; until is the time until which the worker
+	// waits for each of them. Only the worker uses both.
 	alone map[string]bool
 	until time.Time
-	// stuck says that a large record, or one before it, was not sent in time. Only the worker uses it.
+	// stuck reports that a large record, or a record before it, was not sent in time. Only the worker uses
+	// it.
 	stuck bool
-	// watching says that the records which the worker sends are watched.
+	// watching reports that the records which the worker sends now are added to watched.
 	watching bool
-	watches  atomic.Bool // watched is not empty
+	watches  atomic.Bool // whether watched has any records
 
 	mu        sync.Mutex
 	firstErr  error
-	refused   map[string]bool      // topics that refused a record for good
-	single    *kgo.Record          // sent alone
-	singleErr error                // for which its topic refused it for good
-	watched   map[*kgo.Record]bool // whether the broker has it
+	refused   map[string]bool      // topics that refused a record of the open transaction for good
+	single    *kgo.Record          // the record that is being sent alone
+	singleErr error                // why its topic refuses single for good; nil if it does not
+	watched   map[*kgo.Record]bool // the watched records, true once a broker has acknowledged the record
 
-	// last is the transaction before the open one, nil if that is closed. Its end is not known
-	// everywhere, so the records of the open one are kept until then.
+	// last is the transaction before the open one; nil once it is closed in every partition. While it is
+	// not known to be closed, kept holds the records of the open transaction back.
 	last      *ending
 	kept      []*kgo.Record
 	keptBytes int64
-	// written is where the records of the open transaction went. The promises add to it, one
-	// at a time, and the worker reads it when all are kept.
+	// written are the partitions to which the records of the open transaction went. The promises add to it,
+	// one at a time, and the worker reads it when all of them have been called.
 	written written
 
 	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
 
-// newProduced returns the records of a worker without any. The batches that it produces
-// decompress to batchMax bytes at most.
+// newProduced returns the produced of a new client. Its batches decompress to batchMax bytes at most.
 func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *produced {
 	p := &produced{client: client, topology: topology, refused: map[string]bool{}, watched: map[*kgo.Record]bool{}, written: written{}, unackedMax: int64(min(unackedBytesMax, batchMax/2))}
 	p.promise = func(r *kgo.Record, err error) {
@@ -94,17 +94,18 @@ func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *prod
 	return p
 }
 
-// isPlaced reports whether the client has chosen the partition of a record that it could not
-// produce. A record that fails before the client knows the partitions of its topic was sent
-// nowhere, and its Partition is still the number that the emitter wrote for the partitioner:
-// four bytes of a hash, which may be negative.
+// isPlaced reports whether the client has chosen the partition of a record that it could not produce. A
+// record that fails before the client knows the partitions of its topic was sent nowhere. Its Partition is
+// then still the number that the emitter wrote for the partitioner: four bytes of a hash, which may be
+// negative.
 func (p *produced) isPlaced(r *kgo.Record) bool {
 	leader, epoch, _ := p.client.PartitionLeader(r.Topic, r.Partition)
-	return leader >= 0 || epoch >= 0 // a partition that the client knows, also while it has no leader
+	return leader >= 0 || epoch >= 0 // the client knows the partition, even if it has no leader now
 }
 
-// explain returns what the worker has to do about the error of a record. A client never
-// adopts the new id of a recreated topic, so that every transaction would abort.
+// explain returns the error of a record in a form that says what the worker or an operator has to do. A
+// client never adopts the new id of a recreated topic, so without this every transaction would abort for
+// ever.
 func (p *produced) explain(topic string, err error) error {
 	switch {
 	case !errors.Is(err, kerr.UnknownTopicID):
@@ -115,9 +116,9 @@ func (p *produced) explain(topic string, err error) error {
 	return fmt.Errorf("%w: %w", kafka.ErrStaleTopic, err)
 }
 
-// send gives a record to the client, with a context without cancellation: the broker may
-// still write a record that was cancelled in flight (A2). If it sends the record alone, it
-// returns the error of a topic that refuses the record for good.
+// send gives a record to the client, with a context that is never cancelled: the broker may still write a
+// record that was cancelled in flight (A2). If the topic's records are sent one at a time, send waits for
+// the broker, and returns the error of a topic that refuses the record for good.
 func (p *produced) send(r *kgo.Record) error {
 	if p.alone[r.Topic] {
 		return p.sendAlone(r)
@@ -126,7 +127,7 @@ func (p *produced) send(r *kgo.Record) error {
 	return nil
 }
 
-// sendBatched gives a record to the client, which sends it with others.
+// sendBatched gives a record to the client, which sends it in a batch with others.
 func (p *produced) sendBatched(r *kgo.Record) {
 	size := producedBytes(r)
 	if unacked := p.unacked.Load(); unacked > 0 && unacked+size > p.unackedMax {
@@ -149,9 +150,9 @@ func (p *produced) sendBatched(r *kgo.Record) {
 	p.give(r)
 }
 
-// give gives a record to the client. A precompressed one is alone in its batch: nothing else is in
-// the client until the brokers have it. If that takes too long, the transaction fails, and nothing
-// more is given.
+// give gives a record to the client. A precompressed record must be alone in its batch: give flushes before
+// and after it, so that the client holds nothing else meanwhile. If a flush takes too long, the transaction
+// fails, and give drops all further records.
 func (p *produced) give(r *kgo.Record) {
 	alone := kafka.IsPrecompressed(r)
 	if alone {
@@ -167,7 +168,8 @@ func (p *produced) give(r *kgo.Record) {
 	}
 }
 
-// flushAlone waits until the brokers have all records.
+// flushAlone waits until the brokers have acknowledged all records, or sets stuck and the error of the
+// transaction.
 func (p *produced) flushAlone() {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
@@ -179,7 +181,7 @@ func (p *produced) flushAlone() {
 	}
 }
 
-// hangs returns why the last transaction cannot be closed by this client; nil if it may.
+// hangs returns why this client cannot close the last transaction; nil if it has closed it, or still may.
 func (p *produced) hangs() error {
 	if p.last == nil || !p.last.isOver() {
 		return nil
@@ -187,8 +189,8 @@ func (p *produced) hangs() error {
 	return p.last.await(context.Background())
 }
 
-// giveKept gives the client the records that were kept, once the last transaction is closed. If it
-// is not, the open one fails.
+// giveKept waits until the last transaction is closed, and then gives the client the records that were
+// kept. If the last transaction does not get closed, the open one fails.
 func (p *produced) giveKept(ctx context.Context) error {
 	if p.last == nil {
 		return nil
@@ -207,20 +209,21 @@ func (p *produced) giveKept(ctx context.Context) error {
 	return nil
 }
 
-// forgetKept forgets the records that were kept.
+// forgetKept empties kept.
 func (p *produced) forgetKept() {
 	clear(p.kept)
 	p.kept, p.keptBytes = p.kept[:0], 0
 }
 
-// watch watches the records that send sends, until the end of the transaction.
+// watch calls send, and watches until the end of the transaction which of the records that it sends are
+// acknowledged.
 func (p *produced) watch(send func()) {
 	p.watching = true
 	defer func() { p.watching = false }()
 	send()
 }
 
-// acknowledge notes that a broker has a record.
+// acknowledge notes that a broker has acknowledged a record, if the record is watched.
 func (p *produced) acknowledge(r *kgo.Record) {
 	if !p.watches.Load() {
 		return
@@ -232,7 +235,8 @@ func (p *produced) acknowledge(r *kgo.Record) {
 	}
 }
 
-// watchedPartitions returns those of the watched records, and of those that no broker has.
+// watchedPartitions returns the partitions of all watched records, and the partitions of the watched
+// records that no broker has acknowledged.
 func (p *produced) watchedPartitions() (all, unacked []int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,7 +249,7 @@ func (p *produced) watchedPartitions() (all, unacked []int32) {
 	return all, unacked
 }
 
-// producedBytes returns the bytes of a record that an encoding of it has at least.
+// producedBytes returns the least number of bytes that the encoded record has.
 func producedBytes(r *kgo.Record) int64 {
 	size := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -254,7 +258,8 @@ func producedBytes(r *kgo.Record) int64 {
 	return int64(size)
 }
 
-// flush waits until the brokers have all records. end flushes again and returns the error.
+// flush waits until the brokers have acknowledged all records. It drops the error of the client, because
+// transactions.end flushes again and returns it.
 func (p *produced) flush() {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
@@ -263,7 +268,7 @@ func (p *produced) flush() {
 	}
 }
 
-// flushWithin waits until the brokers have all records, or until ctx is done.
+// flushWithin waits until the brokers have acknowledged all records, or until ctx is done.
 func (p *produced) flushWithin(ctx context.Context) {
 	if p.last != nil {
 		select {
@@ -284,9 +289,9 @@ func (p *produced) err() error {
 	return p.firstErr
 }
 
-// reset drops the errors, and the records that were kept, after the end of the transaction.
+// reset forgets the errors and the kept records of a transaction that has ended.
 func (p *produced) reset() {
-	p.unacked.Add(-p.keptBytes) // of a transaction that was aborted
+	p.unacked.Add(-p.keptBytes) // records that no promise will subtract, because their transaction was aborted
 	p.forgetKept()
 	p.stuck = false
 	p.mu.Lock()
@@ -297,26 +302,30 @@ func (p *produced) reset() {
 	p.mu.Unlock()
 }
 
-// A broker refuses a batch for one of its records, and the client reports the error for
-// all records of the partition (G11). So after a refusal the transaction is aborted, and the
-// next ones produce the records of that topic one at a time. The emitter stores each
-// record that is refused alone. After one more abort these records become dead letters.
-// If the process stops in between, the next one finds the same refusals.
+// A broker refuses a whole batch because of one of its records, and the client reports the error for all
+// records of the partition (G11). So after a refusal the worker aborts the transaction, and produces the
+// records of that topic one at a time in the next ones. The emitter stores each record that is refused
+// alone. After one more abort these records become dead letters. If the process stops in between, its
+// successor gets the same refusals.
 
-// isolationRecordsMax is the most input records of a transaction that produces records one
-// at a time. Each takes a round trip, so that 500 take a second or two.
+// isolationRecordsMax is the most input records of a transaction that produces records one at a time. Each
+// of them takes a round trip, so 500 records take a second or two.
 const isolationRecordsMax = 500
 
-// An isolation finds the records that a topic refuses for good.
+// An isolation finds the single records that a topic refuses for good. Example: one of 10,000 records is
+// refused. The transaction aborts; the next ones produce single records, 500 input records each, until one
+// of them finds the record; it aborts, too, and the one after it dead-letters the record in a batch.
 type isolation struct {
-	topics  map[string]bool // that refused a batch
+	topics  map[string]bool // topics that refused a batch
 	records int             // input records until the worker produces in batches again
-	// found is the size of the last attempt, if it found refused records. The next one
-	// produces in batches, because it respects these refusals. 0 if it found none.
+	// found is the number of input records of the last attempt, if that attempt found refused records;
+	// otherwise 0. The next attempt produces the same number of records in batches again, because it
+	// dead-letters the refused ones.
 	found int
 }
 
-// alone returns the topics whose records the next transaction produces one at a time.
+// alone returns the topics whose records the next transaction produces one at a time; nil if it produces in
+// batches.
 func (s *isolation) alone() map[string]bool {
 	if s.records == 0 || s.found > 0 {
 		return nil
@@ -335,8 +344,8 @@ func (s *isolation) limit() int {
 	return isolationRecordsMax
 }
 
-// refused follows a transaction of n records with refusals by topics. found reports that
-// it stored new refusals.
+// refused notes that these topics refused records of a transaction of n input records. found reports that
+// the emitter stored new refusals.
 func (s *isolation) refused(topics []string, n int, found bool) {
 	if s.topics == nil {
 		s.topics = map[string]bool{}
@@ -350,7 +359,7 @@ func (s *isolation) refused(topics []string, n int, found bool) {
 	}
 }
 
-// committed follows a committed transaction of n records.
+// committed notes that a transaction of n input records was committed.
 func (s *isolation) committed(n int) {
 	s.records, s.found = max(0, s.records-n), 0
 	if s.records == 0 {
@@ -358,7 +367,7 @@ func (s *isolation) committed(n int) {
 	}
 }
 
-// recordsMax is the most input records of the next transaction.
+// recordsMax returns the most input records that the next transaction may have.
 func (x *transactions) recordsMax() int {
 	most := min(x.bound.records, x.isolation.limit())
 	if x.order != nil && x.isUnannounced() && x.order.isActive() {
@@ -367,10 +376,9 @@ func (x *transactions) recordsMax() int {
 	return most
 }
 
-// refused prepares the next attempt after a produce error, and returns the error with
-// which to abort this one. An error that refuses no record for good is returned as it is.
-// The errors for which this function has another text hide the broker's code: the worker
-// then makes a new client, with backoff.
+// refused prepares the next attempt after a produce error, and returns the error with which to abort this
+// transaction. It returns an error that refuses no record for good as it is. The errors that it words
+// itself hide the broker's code, so that the worker makes a new client, with backoff.
 func (x *transactions) refused(err error) error {
 	topics := x.produced.refusedTopics()
 	if len(topics) == 0 {
@@ -381,8 +389,8 @@ func (x *transactions) refused(err error) error {
 	for _, topic := range topics {
 		switch {
 		case x.rt.Limit(topic) != x.limits[topic]:
-			// The client's batches may be too large for the topic, or smaller than
-			// they could be. A new client reads the limits.
+			// The client's batches may be too large for the topic now, or smaller than they could be. A new
+			// client reads the limits.
 			return fmt.Errorf("settings of topic %s changed, and it refused a batch: %s", topic, err.Error())
 		case internal[topic] && topic != x.rt.Topology.Repartition:
 			return fmt.Errorf("internal topic %s refuses a record of oncebus: compare its settings with deployments/OPERATIONS.md#internal-topics; events wait until it accepts the record: %s", topic, err.Error())
@@ -397,7 +405,8 @@ func (x *transactions) refused(err error) error {
 	return err
 }
 
-// respectedRefusals logs and counts the refused records of the committed transaction.
+// respectedRefusals logs and counts the refused records whose dead letters the committed transaction
+// contains.
 func (x *transactions) respectedRefusals() {
 	defer x.logOmitted(false)
 	if x.refusals == 0 {
@@ -425,14 +434,14 @@ func (x *transactions) logAborted(reason error) {
 	}
 }
 
-// logOmitted logs how many lines were omitted, of intervals that are over or, at the end of the
-// worker's client, of all.
+// logOmitted logs how many sampled lines were omitted: those of intervals that are over or, if all is true
+// at the end of the worker's client, all of them.
 func (x *transactions) logOmitted(all bool) {
 	x.refusedLine.LogOmitted(x.log, slog.LevelWarn, "topic refused records", all)
 	x.abortedLine.LogOmitted(x.log, slog.LevelWarn, "transaction aborted", all)
 }
 
-// dropRefusalsIf drops all refusals after a rebalance.
+// dropRefusalsIf drops all refusals if there was a rebalance.
 func (x *transactions) dropRefusalsIf(rebalanced bool) {
 	if rebalanced {
 		x.emitter.DropRefusals()
@@ -440,8 +449,8 @@ func (x *transactions) dropRefusalsIf(rebalanced bool) {
 	}
 }
 
-// sendAlone produces a record, waits until the broker responds, and returns its error if
-// it refuses the record for good. After the transaction's timeout it does not wait.
+// sendAlone produces a record, waits until the broker responds, and returns its error if it refuses the
+// record for good. It waits no longer than the transaction's timeout.
 func (p *produced) sendAlone(r *kgo.Record) error {
 	p.mu.Lock()
 	p.single, p.singleErr = r, nil
@@ -450,7 +459,7 @@ func (p *produced) sendAlone(r *kgo.Record) error {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
 	if p.giveKept(ctx) != nil || p.client.Flush(ctx) != nil {
-		return nil // the end of the transaction finds it
+		return nil // the end of the transaction finds the error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -464,7 +473,8 @@ func (p *produced) refusedTopics() []string {
 	return slices.Sorted(maps.Keys(p.refused))
 }
 
-// begin sets the topics whose records are produced one at a time in the next transaction.
+// begin begins a transaction: alone are the topics whose records are produced one at a time, and timeout is
+// how long the worker waits for the brokers.
 func (p *produced) begin(alone map[string]bool, timeout time.Duration) {
 	p.alone, p.until = alone, time.Now().Add(timeout)
 }

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// unwellInterval is after what time a partition that acknowledged no progress record gets one again.
+// unwellInterval is the time after which a partition that acknowledged no progress record gets one again.
 const unwellInterval = 30 * time.Second
 
-// progressTargets are the partitions of the repartition topic that progress records go to. One that
-// acknowledges none keeps the transaction open until its timeout, and nothing of it is read
-// meanwhile. So it gets the next ones in transactions of its own. Its task learns later how far the
-// inputs were read; no verdict depends on that. Only the worker uses it.
+// progressTargets chooses the partitions of the repartition topic to which progress records go. A partition
+// that acknowledges no record keeps the transaction open until its timeout, and no task can read anything
+// of that transaction meanwhile. So such a partition is unwell, and gets its next progress records in
+// transactions without those for well partitions. Its task learns later how far the inputs were read; no
+// verdict depends on that. Only the worker uses progressTargets.
 type progressTargets struct {
 	unwell  map[int32]bool
 	retryAt time.Time
 }
 
-// choose returns whether a partition gets the next progress record.
+// choose returns a function that reports whether a partition gets the next progress record.
 func (t *progressTargets) choose(now time.Time) func(partition int32) bool {
 	if len(t.unwell) == 0 {
 		return func(int32) bool { return true }
@@ -29,12 +30,12 @@ func (t *progressTargets) choose(now time.Time) func(partition int32) bool {
 	return func(partition int32) bool { return t.unwell[partition] == retries }
 }
 
-// failed notes which partitions acknowledged a progress record of a transaction that had to end, and
-// which did not. If none did, the brokers are away.
+// failed notes which partitions have acknowledged a progress record of a transaction that had to end, and
+// which have not. If none has, the brokers are away, and no partition counts as unwell.
 func (t *progressTargets) failed(sent, unacked []int32, now time.Time) {
 	for _, partition := range sent {
 		if !slices.Contains(unacked, partition) {
-			delete(t.unwell, partition) // else one that never takes any would keep it from them
+			delete(t.unwell, partition) // otherwise an unwell partition that never recovers would keep progress records from this one
 		}
 	}
 	if len(unacked) == 0 || len(unacked) == len(sent) {

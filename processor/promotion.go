@@ -4,11 +4,13 @@ import (
 	"oncebus/processor/app"
 )
 
-// Two kinds of task write a checkpoint without input. Under the hold of a promotion each one
-// does, of the process's route set: see app.Promote. After a move of the keys one does once its
-// restore has counted them, so that commands know the counts before the next event.
+// Two kinds of task write a checkpoint without input. Under the hold of a promotion each task of the
+// repartition topic does so, to state that it has the process's route set: see app.Promote. After a move of
+// the keys each task does so once its restore has counted its keys, so that commands know the counts before
+// the next event.
 
-// owesCheckpoint reports whether a task has to write one under a hold, nil for none.
+// owesCheckpoint reports whether a task has to write such a checkpoint. hold is the hold in force; nil for
+// none.
 func (t *task) owesCheckpoint(hold *app.Hold) bool {
 	if !t.judges() {
 		return false
@@ -17,7 +19,7 @@ func (t *task) owesCheckpoint(hold *app.Hold) bool {
 	return recounted || hold.IsPromotion() && t.Repartitioned && t.Committed.Set < t.App.Set
 }
 
-// owing reports whether a task has to write a checkpoint.
+// owing reports whether any task has to write such a checkpoint.
 func (s *taskSet) owing() bool {
 	hold := s.holds.InForce()
 	for _, t := range s.tasks {
@@ -28,7 +30,7 @@ func (s *taskSet) owing() bool {
 	return false
 }
 
-// joinOwing adds the tasks that have to write a checkpoint to the open transaction.
+// joinOwing adds the tasks that have to write such a checkpoint to the open transaction.
 func (s *taskSet) joinOwing(hold *app.Hold) {
 	if !s.owing() {
 		return
@@ -40,8 +42,8 @@ func (s *taskSet) joinOwing(hold *app.Hold) {
 	}
 }
 
-// released returns the tasks that may go on: they wait with a record of the rule before a
-// promotion, and its hold has ended.
+// released returns the tasks that may go on after a promotion: each of them waits before a record that has
+// a key of the rule before the promotion, and the hold has ended.
 func (s *taskSet) released() (held []*task) {
 	if s.holds.InForce().IsPromotion() {
 		return nil

@@ -13,16 +13,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// purgeInterval is the time between two deletions. An operator can read the records of the
-// repartition topic that were processed in the last interval.
+// purgeInterval is the time between two deletions. So an operator can still read the records of the
+// repartition topic that were processed within the last interval.
 const purgeInterval = time.Minute
 
-// purger deletes records of internal topics that oncebus no longer needs, for the running
-// tasks of this process. No retention could: it goes by age.
+// purger deletes records of internal topics that oncebus no longer needs, for the running tasks of this
+// process. A retention setting could not do so, because it goes by age.
 //
-// Records of the repartition topic go an interval after they were processed (G6). Records
-// of a changelog go below the floor of a committed checkpoint (T10). The checkpoint comes
-// first: a changelog that begins above its floor has lost rows.
+// Records of the repartition topic are deleted one interval after they were processed (G6). Records of a
+// changelog are deleted below the floor of a committed checkpoint (T10). The checkpoint must come first: if
+// a changelog begins above its stated floor, a restore concludes that rows were lost.
 type purger struct {
 	*shared
 
@@ -43,8 +43,8 @@ func (g *purger) run(ctx context.Context) {
 	}
 }
 
-// deleteBelow deletes the records below the offsets, all of which are committed. It
-// returns false if the process has no right to.
+// deleteBelow deletes the records below these committed offsets. It returns false if the process has no
+// right to delete.
 func (g *purger) deleteBelow(ctx context.Context, offsets kadm.Offsets) (allowed bool) {
 	offsets.KeepFunc(func(o kadm.Offset) bool {
 		return !g.denied[o.Topic] && o.At > g.starts[app.TaskID{Topic: o.Topic, Partition: o.Partition}]

@@ -11,15 +11,17 @@ import (
 	"oncebus/processor/app"
 )
 
-// isUnannounced reports whether the tasks may not know the inputs of this client yet.
+// isUnannounced reports whether the tasks may not know the inputs of this client yet, because it has not
+// committed a progress record.
 func (x *transactions) isUnannounced() bool {
 	return !x.announced && x.observer.InputsInterval > 0 && time.Since(x.order.madeAt) < unannouncedFor
 }
 
-// isHeld reports whether records of a backlog wait for the first observation of the inputs.
+// isHeld reports whether records of a backlog have to wait for the first observation of the inputs.
 func (x *transactions) isHeld() bool { return x.isUnannounced() && !x.observer.Due() }
 
-// pauseFull makes the client fetch no more of partitions of which enough waits, and others again.
+// pauseFull makes the client stop fetching partitions of which enough records are queued, and fetch those
+// again whose queue has become short.
 func (x *transactions) pauseFull() {
 	full, low, paused := x.order.fill()
 	if len(full) > 0 {
@@ -31,7 +33,8 @@ func (x *transactions) pauseFull() {
 	}
 }
 
-// resume lets the client fetch partitions again, unless something else keeps it from that.
+// resume lets the client fetch partitions again, unless the pacer has paused them or they wait for a
+// schema.
 func (x *transactions) resume(ids []app.TaskID) {
 	ids = slices.DeleteFunc(ids, func(id app.TaskID) bool { return x.pacer.isPaused(id) || x.schemas.waits(id) })
 	if len(ids) > 0 {
@@ -39,8 +42,8 @@ func (x *transactions) resume(ids []app.TaskID) {
 	}
 }
 
-// dropWaiting drops the records that wait for those of other partitions, and lets the client go back
-// to what was committed. The caller holds the rebalance lock, and no transaction is open.
+// dropWaiting drops the queued records of backlogs, and moves the client back to the committed offsets. The
+// caller holds the rebalance lock, and no transaction is open.
 func (x *transactions) dropWaiting() {
 	if x.order == nil {
 		return
@@ -50,14 +53,14 @@ func (x *transactions) dropWaiting() {
 	x.resume(full)
 }
 
-// pollClient polls the client for at most n records.
+// pollClient polls at most n records, through the timeOrder in the routing stage.
 func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
 	if x.order == nil {
 		return x.pollSession(ctx, n)
 	}
 	if x.order.mustSend() {
 		flushCtx, done := context.WithTimeout(context.Background(), holdMax)
-		x.produced.flushWithin(flushCtx) // the end of the transaction waits for all of it
+		x.produced.flushWithin(flushCtx) // if this is too short, the end of the transaction waits for the rest
 		done()
 	}
 	fetches := x.order.poll(ctx, x.pollSession, n)
@@ -65,13 +68,13 @@ func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
 	return fetches
 }
 
-// pollSession polls the client itself.
+// pollSession polls the client directly.
 func (x *transactions) pollSession(ctx context.Context, n int) kgo.Fetches {
 	return x.findCorrupt(x.session.PollRecords(ctx, n))
 }
 
-// goOn lets the client fetch partitions of the routing stage whose start an operator has
-// decided.
+// goOn lets the client of the routing stage fetch partitions whose start was decided: an operator has
+// decided it, or the partition has a leader again.
 func (w *worker) goOn() {
 	decided := w.starts.takeDecided()
 	if len(decided) == 0 {
@@ -80,7 +83,7 @@ func (w *worker) goOn() {
 	assigned := w.member.assigned()
 	for id, start := range decided {
 		if !assigned[id] {
-			continue // it was lost without a callback (A8)
+			continue // the partition was lost without a callback (A8)
 		}
 		if start.returned {
 			w.txns.observer.Returned(id)
@@ -96,8 +99,8 @@ func (w *worker) goOn() {
 	}
 }
 
-// takeDecided returns the partitions that go on. One that is still being placed would be paused
-// afterwards, and stay so.
+// takeDecided returns the partitions that go on. It leaves out partitions that are still being placed:
+// placeKnown would pause such a partition afterwards, and it would stay paused.
 func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +114,7 @@ func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	return decided
 }
 
-// place notes partitions that are being placed, or no longer.
+// place notes that partitions are being placed or, if placing is false, no longer are.
 func (r *routeStarts) place(offsets map[string]map[int32]kgo.Offset, placing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

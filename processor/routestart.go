@@ -19,21 +19,22 @@ import (
 	"oncebus/processor/wire"
 )
 
-// routeFacts is what is known about a partition of a routed topic when a worker gets it.
+// routeFacts is what is known about a partition of a routed topic when a worker gets it, or when it has
+// lost records.
 type routeFacts struct {
 	group   int64     // the group's committed offset; -1 for none
-	foreign bool      // the app did not commit it; known past the mark only
-	mark    *app.Mark // nil before its first routed record
-	// unread is the mark that cannot be read; nil for none.
+	foreign bool      // the app did not commit group; only known if group is past the mark
+	mark    *app.Mark // nil before the first routed record of the partition
+	// unread is the mark of the partition, if it cannot be read; else nil.
 	unread     *wire.UnreadableError
-	skips      *wire.UnreadableError // the record at which it waits; nil for none
-	topicID    string                // the present one
+	skips      *wire.UnreadableError // the unreadable record before which the partition waits; nil for none
+	topicID    string                // the present id of the topic
 	start, end int64                 // of the partition
-	// divergence is the end of the leader epoch of the record before the group's offset.
-	// If it is lower, a broker lost the records from there on; -1 if unknown.
+	// divergence is the end of the leader epoch that the record before the group's offset had. If it is
+	// lower than that offset, a broker lost the records from divergence on. -1 if unknown.
 	divergence int64
-	first      int64 // where a first start begins
-	pinned     bool  // the partition had this offset when the topic was added
+	first      int64 // the offset at which a first start begins
+	pinned     bool  // first is pinned in the manifest, from when the topic was added
 }
 
 // kept returns the offset from which the broker lost records that were routed.
@@ -44,10 +45,10 @@ func (f *routeFacts) kept() int64 {
 	return max(min(f.divergence, f.next()), f.start)
 }
 
-// chooseStart returns the offset to route next. The routing stage has no state but the
-// group's offsets. The marks, which move in the same transactions, show that offsets were
-// lost or set back, and that a topic was recreated. The second result is the reason why
-// an operator must decide.
+// chooseStart returns the offset to route next, or the problem because of which an operator must decide.
+// The routing stage has no state but the group's offsets. The marks, which move in the same transactions,
+// show that offsets were lost, set back or set ahead, and that a topic was recreated. Example: the group's
+// offset is 40 and the mark says 60, so somebody set the offset back, over 20 records that were routed.
 func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	switch {
 	case f.unread != nil:
@@ -55,7 +56,7 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	case f.mark != nil && f.mark.TopicID != f.topicID:
 		return 0, app.TopicRecreated
 	case f.mark == nil && f.group < 0 && f.pinned && f.first < f.start:
-		return 0, app.InputDeleted // no record was routed: nothing but the manifest shows it
+		return 0, app.InputDeleted // no record was routed yet, so only the manifest shows the loss
 	case f.mark == nil && f.group < 0:
 		return max(f.start, f.first), "" // the first start
 	case f.group < 0 && !f.mark.Clean:
@@ -78,9 +79,9 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	return offset, ""
 }
 
-// isAhead reports whether somebody set the group's offset ahead. The metadata of an offset
-// shows that the app committed it. Before the first mark an operator may set the offset at
-// which the app starts.
+// isAhead reports whether somebody else than the app set the group's offset ahead: the metadata of an
+// offset shows whether the app committed it. Before the first mark this is allowed, so that an operator can
+// choose where the app starts.
 func (f *routeFacts) isAhead() bool { return f.foreign && f.pastMark() }
 
 // pastMark reports whether the group's offset is higher than the mark.
@@ -149,7 +150,7 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 	switch a.Way {
 	case app.FromMark:
 		offset = f.mark.Offset
-	case app.FromGroup, app.SkipRecord: // that one is left out when it is read again
+	case app.FromGroup, app.SkipRecord: // the skipped record is left out when it is read again
 		offset = f.group
 	case app.FromOffset:
 		offset = a.Offset
@@ -162,26 +163,29 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 // start, and which of them wait for a decision.
 type routeStarts struct {
 	*shared
-	on atomic.Pointer[edition] // that of the worker's current client
+	on atomic.Pointer[edition] // the edition of the worker's current client
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]*waitingPartition
-	// unlisted are the partitions whose bounds could not be listed, with the group's offsets: they
-	// have no leader.
+	// unlisted are the partitions whose bounds could not be listed, because they have no leader, with the
+	// group's offsets.
 	unlisted map[app.TaskID]*unlistedPartition
-	decided  map[app.TaskID]decidedStart // for the worker
-	// placing are partitions from resolve until placed: the client has not paused those that wait.
+	decided  map[app.TaskID]decidedStart // decisions that the worker has not taken yet
+	// placing are partitions between resolve and placeKnown: the client has not yet paused those of them
+	// that wait.
 	placing map[app.TaskID]bool
 }
 
-// decidedStart is where a partition goes on that an operator has decided, or that has a leader again.
+// decidedStart is the offset at which a partition goes on after an operator's decision, or once it has a
+// leader again.
 type decidedStart struct {
 	at       int64
 	mark     *app.Mark // nil for none
-	returned bool      // it had no leader
+	returned bool      // the partition had no leader
 	skips    *wire.UnreadableError
 }
 
+// waitingPartition is a partition that waits for an operator's decision.
 type waitingPartition struct {
 	facts   routeFacts
 	refusal app.Refusal
@@ -193,8 +197,8 @@ func newRouteStarts(s *shared) *routeStarts {
 	return r
 }
 
-// resolve sets the offsets of newly assigned partitions. It returns those that wait for a
-// decision, or for a leader; their offset has no meaning.
+// resolve sets the offsets of newly assigned partitions. It returns the partitions that wait for a decision
+// or for a leader; the offsets of these have no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks, order *timeOrder) (waiting map[app.TaskID]bool, err error) {
 	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
 	r.place(offsets, true)
@@ -230,7 +234,8 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	return waiting, nil
 }
 
-// gather collects the facts about assigned partitions; of those that are unlisted there are none.
+// gather collects the facts about assigned partitions. For unlisted partitions it returns the reason
+// instead.
 func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (known map[app.TaskID]*routeFacts, unlisted map[app.TaskID]error, err error) {
 	bounds, unlisted, err := app.ListBounds(ctx, r.admin, offsets)
 	if err != nil {
@@ -269,13 +274,13 @@ func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]k
 	return known, unlisted, err
 }
 
-// startOf returns the offset at which a partition starts, or the refusal on which it waits for a
-// decision.
+// startOf returns the offset at which a partition starts, or the partition with the refusal about which an
+// operator has to decide.
 func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts, decisions *app.Decisions) (at int64, refused *waitingPartition) {
 	at, problem := chooseStart(*f)
 	if problem == "" {
 		if left, listed := decisions.Refusals[id.String()]; listed {
-			r.removeRefusal(ctx, &left) // of a process that died
+			r.removeRefusal(ctx, &left) // left by a process that died
 		}
 		return at, nil
 	}
@@ -288,8 +293,8 @@ func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts,
 	return acceptedStart(f, &accepted), nil
 }
 
-// lose makes a partition wait for a decision after the client reported that it lost
-// records. divergence is the offset from which it found others; -1 if unknown.
+// lose makes a partition wait for a decision after the client has reported that it lost records. divergence
+// is the offset from which on the client found other records; -1 if unknown.
 func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *app.Marks) error {
 	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil || unlisted[id] != nil {
@@ -300,14 +305,14 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 	f.start, f.end, f.mark, f.divergence = bounds[id].Start, bounds[id].End, mark, divergence
 	_, problem := chooseStart(f)
 	if problem == "" {
-		problem = app.InputShortened // its offsets are there, with other records
+		problem = app.InputShortened // its offsets exist, with other records
 	}
 	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, &waitingPartition{f, routeRefusal(id, &f, problem)})
 	return nil
 }
 
-// refuseRecord makes a partition wait until an operator skips a record.
+// refuseRecord makes a partition wait until an operator skips an unreadable record.
 func (r *routeStarts) refuseRecord(ctx context.Context, id app.TaskID, unreadable *wire.UnreadableError, held *app.Marks) error {
 	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil || unlisted[id] != nil {
@@ -321,7 +326,7 @@ func (r *routeStarts) refuseRecord(ctx context.Context, id app.TaskID, unreadabl
 	return nil
 }
 
-// factsOf returns the facts about a partition that need no request.
+// factsOf returns the facts about a partition that are known without a request.
 func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 	topic := r.on.Load().rt.Topology.Topics[id.Topic]
 	f := routeFacts{group: group, topicID: app.TopicIDText(topic.ID), divergence: -1}
@@ -337,7 +342,7 @@ func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, w *waitingParti
 	r.mu.Unlock()
 }
 
-// announce says that a partition waits for a decision.
+// announce logs that a partition waits for a decision, and writes the refusal to the manifest topic.
 func (r *routeStarts) announce(ctx context.Context, w *waitingPartition) {
 	refusal := &w.refusal
 	r.log.Error("partition refused, waiting for a decision", "partition", refusal.Name(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
@@ -347,7 +352,7 @@ func (r *routeStarts) announce(ctx context.Context, w *waitingPartition) {
 	}
 }
 
-// await notes that a partition waits for a decision. The caller holds r.mu.
+// await stores that a partition waits for a decision. The caller holds r.mu.
 func (r *routeStarts) await(id app.TaskID, w *waitingPartition) {
 	r.board.explain(id, w.refusal.Text())
 	r.restores.AddRefused(w.refusal.Problem, 1)
@@ -366,7 +371,7 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	}
 }
 
-// ids returns the partitions that wait, or go on after a decision.
+// ids returns the partitions that wait, and those that go on after a decision.
 func (r *routeStarts) ids() []app.TaskID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -375,7 +380,7 @@ func (r *routeStarts) ids() []app.TaskID {
 	return slices.AppendSeq(all, maps.Keys(r.decided))
 }
 
-// begin drops all partitions for a new client, and takes its edition.
+// begin drops all partitions, for a new client, and takes the client's edition.
 func (r *routeStarts) begin(on *edition) {
 	r.on.Store(on)
 	r.mu.Lock()
@@ -403,7 +408,7 @@ func (r *routeStarts) remove(id app.TaskID) {
 	delete(r.decided, id)
 }
 
-// run looks for decisions, and for leaders, until ctx is done, and calls wake after one.
+// run looks for decisions and for leaders until ctx is done, and calls wake when a partition can go on.
 func (r *routeStarts) run(ctx context.Context, wake func()) {
 	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
 		r.mu.Lock()
@@ -423,8 +428,8 @@ func (r *routeStarts) run(ctx context.Context, wake func()) {
 	}
 }
 
-// decide moves accepted partitions to decided. Nothing is locked while it writes: a write lasts
-// until the manifest topic takes it, and rebalances and transactions need the lock.
+// decide moves partitions whose start an operator has accepted to decided. It holds no lock while it writes
+// to the manifest topic: a write may take long, and rebalances and transactions need the lock.
 func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (some bool) {
 	r.mu.Lock()
 	waiting := maps.Clone(r.waiting)
@@ -432,7 +437,7 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 	for id, w := range waiting {
 		accepted, ok := decisions.Accepted(&w.refusal)
 		switch _, listed := decisions.Refusals[w.refusal.Name()]; {
-		case !r.awaits(id, w): // revoked during the writes for the others
+		case !r.awaits(id, w): // it was revoked while decide wrote for other partitions
 		case ok:
 			r.removeRefusal(ctx, &w.refusal)
 			some = r.accept(id, w, &accepted) || some
@@ -464,9 +469,9 @@ func (r *routeStarts) accept(id app.TaskID, w *waitingPartition, accepted *app.A
 	return true
 }
 
-// listAgain writes the row of a refusal that is not listed. If the partition was revoked meanwhile,
-// its next owner may have removed the row before, and would not again. An owner that waits writes
-// its own at its next look.
+// listAgain writes the row of a refusal that is not in the manifest topic. If the partition was revoked
+// meanwhile, listAgain removes the row again: the next owner may have removed the old row before, and would
+// not do so a second time. If the next owner waits too, it writes its own row at its next look.
 func (r *routeStarts) listAgain(ctx context.Context, id app.TaskID, w *waitingPartition) {
 	err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &w.refusal)
 	if err == nil && !r.awaits(id, w) { // after an error the next look tries again
@@ -474,7 +479,7 @@ func (r *routeStarts) listAgain(ctx context.Context, id app.TaskID, w *waitingPa
 	}
 }
 
-// removeRefusal removes the row of a refusal. The row only informs.
+// removeRefusal removes the row of a refusal. An error is only logged, because the row only informs.
 func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
 	if err := app.RemoveRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, refusal); err != nil {
 		r.log.Warn("remove refusal failed", "partition", refusal.Name(), "error", err)

@@ -16,9 +16,9 @@ import (
 	"oncebus/processor/registry"
 )
 
-// schemaWaits has the partitions of one client that wait for the schema of a record. Each
-// schema is asked for until it was read: a registry that is away stops these partitions, and
-// turns no record into another verdict.
+// schemaWaits holds the partitions of one client that wait for the schema of a record. It asks the registry
+// for each schema until the schema has been read: while the registry is away these partitions wait, and no
+// record gets another verdict because of it.
 type schemaWaits struct {
 	*shared
 
@@ -28,7 +28,7 @@ type schemaWaits struct {
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]awaitedSchema
-	read    map[awaitedSchema]bool // false while it is asked for
+	read    map[awaitedSchema]bool // true once the schema was read, false while it is asked for
 }
 
 // awaitedSchema is the schema of a record.
@@ -41,7 +41,7 @@ func newSchemaWaits(ctx context.Context, s *shared, wake func()) *schemaWaits {
 	return &schemaWaits{shared: s, ctx: ctx, wake: wake, waiting: map[app.TaskID]awaitedSchema{}, read: map[awaitedSchema]bool{}}
 }
 
-// await pauses a partition until a schema was read.
+// await pauses a partition until the schema of a record has been read.
 func (w *schemaWaits) await(client *kgo.Client, id app.TaskID, pending *judge.PendingSchemaError) {
 	client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	of := awaitedSchema{pending.Format, pending.Schema}
@@ -114,8 +114,8 @@ func (w *schemaWaits) remove(id app.TaskID) {
 	w.board.awaitsSchema(id, "")
 }
 
-// drop forgets partitions that are revoked: they wait elsewhere. If one comes back, its record
-// is judged again.
+// drop forgets partitions that are revoked: they wait in another worker. If a partition comes back, its
+// record is judged again.
 func (w *schemaWaits) drop(gone map[string][]int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *schemaWaits) drop(gone map[string][]int32) {
 	}
 }
 
-// close waits until nothing is asked for any more. The context of the client has ended.
+// close waits until no schema is being asked for any more. The caller has ended the context of the client.
 func (w *schemaWaits) close() {
 	w.reading.Wait()
 	w.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"oncebus/dedup/sketch"
 )
 
-// shownSenders is how many senders of a route have a series of their own, so that a client
-// that makes up senders cannot make series without end.
+// shownSenders is the number of senders of a route that have a series of their own: a client that makes up
+// senders must not be able to make series without end.
 const shownSenders = 10
 
 // Labels of the series for all other senders, and for events without a sender.
@@ -16,7 +16,7 @@ const (
 	noSender     = "none"
 )
 
-// senderCounts are the duplicates by sender in the tasks of this process.
+// senderCounts exports the duplicates by sender in the tasks of this process.
 type senderCounts struct {
 	board *board
 	desc  *prometheus.Desc
@@ -49,8 +49,9 @@ func (s *senderCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// senderLabel returns the label of a sender. One with the name of a label that is ours gets a
-// backslash, which stands so in no name: rules.AppendSender doubles it.
+// senderLabel returns the label value of a sender. A sender whose name equals one of the two label values
+// above gets a backslash in front. No sender's name has a single backslash, because rules.AppendSender
+// doubles it.
 func senderLabel(name string) string {
 	switch name {
 	case "":

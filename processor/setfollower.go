@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A setFollower makes the process go over to each route set that is put in force, and tells in
-// the manifest topic which one it runs.
+// A setFollower makes the process go over to each route set that is put in force, and writes to the
+// manifest topic which set the process runs.
 type setFollower struct {
 	*shared
 
@@ -29,7 +29,7 @@ func newSetFollower(s *shared, conn app.Conn) *setFollower {
 	return &setFollower{shared: s, conn: conn, follow: app.NewFollower(conn, s.cfg.Config)}
 }
 
-// take notes a record of the manifest or of a route set, or a question.
+// take takes a record of the manifest or of a route set, or a question of 'oncebus finalize'.
 func (f *setFollower) take(rec *kgo.Record) bool {
 	f.follow.Take(rec)
 	if id := app.DecodeAsk(rec); id != "" {
@@ -40,13 +40,13 @@ func (f *setFollower) take(rec *kgo.Record) bool {
 
 func (f *setFollower) clear() { f.follow.Clear() }
 
-// caughtUp takes the set in force, if it is newer than the one that the process has.
+// caughtUp takes the route set in force, if it is newer than the set of the process.
 func (f *setFollower) caughtUp(ctx context.Context) error {
 	rt, err := f.follow.App(ctx, f.newest().rt)
 	switch {
 	case err != nil:
 		f.explain(err)
-		return nil // the next reading tries again; other followers go on
+		return nil // the next reading tries again, and the other followers go on
 	case rt != nil:
 		f.explain(nil)
 		rt.ConnectHeaders, rt.DuplicateLog = f.cfg.ConnectHeaders, f.cfg.DuplicateLog
@@ -58,7 +58,7 @@ func (f *setFollower) caughtUp(ctx context.Context) error {
 	return f.tell(ctx)
 }
 
-// explain publishes why the process does not take the newest set; nil if it does.
+// explain publishes why the process does not take the newest set; err is nil if it does.
 func (f *setFollower) explain(err error) {
 	text := ""
 	if err != nil {
@@ -71,9 +71,9 @@ func (f *setFollower) explain(err error) {
 	f.board.setNotTaken(text)
 }
 
-// tell writes which set all workers of the process run, when it has changed. At level 1 it
-// writes what the process reads, at the start and when 'oncebus finalize' asks. At each level it says
-// that another process fences it.
+// tell writes which set all workers of the process run, when that has changed. At level 1 there are no
+// sets; it then writes what the process can read, at the start and when 'oncebus finalize' asks. At every
+// level it also writes that another process of the same name fences this one.
 func (f *setFollower) tell(ctx context.Context) error {
 	rt, set := f.newest().rt, f.takenSet()
 	fenced := f.twins.since(f.seen.Fenced)
@@ -90,7 +90,7 @@ func (f *setFollower) tell(ctx context.Context) error {
 	return nil
 }
 
-// build names the program for people.
+// build returns a name of the program's build, for people.
 func build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -104,13 +104,13 @@ func build() string {
 	return info.Main.Version
 }
 
-// takenSets has, by worker, the route set of its edition.
+// takenSets holds, by worker, the route set of the worker's edition.
 type takenSets struct {
 	mu  sync.Mutex
 	all map[string]int64
 }
 
-// take notes that a worker has a set.
+// take notes that a worker runs a set.
 func (s *takenSets) take(worker string, set int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *takenSets) take(worker string, set int64) {
 	s.all[worker] = set
 }
 
-// takenSet returns the newest set that all workers have; 0 at level 1 and before all workers
+// takenSet returns the newest set that all workers run or have passed; 0 at level 1, and before all workers
 // have begun.
 func (s *shared) takenSet() int64 {
 	s.taken.mu.Lock()
@@ -135,7 +135,8 @@ func (s *shared) takenSet() int64 {
 	return least
 }
 
-// takes notes that a worker runs its edition, and makes the process tell so.
+// takes notes that the worker runs its edition. When the last worker does, the process writes so to the
+// manifest topic.
 func (w *worker) takes() {
 	w.taken.take(w.name, w.rt.Set)
 	if w.rt.Set > 0 && w.takenSet() == w.newest().rt.Set {
@@ -143,14 +144,14 @@ func (w *worker) takes() {
 	}
 }
 
-// SetState is the route set of a process, as /state shows it.
+// SetState is the state of the route set of a process, as /state shows it.
 type SetState struct {
-	// InForce is the number of the set that the process has read, Taken that of the set which
-	// all of its workers run.
+	// InForce is the number of the newest set that the process has read. Taken is the number of the set
+	// that all of its workers run.
 	InForce int64 `json:"in_force"`
 	Taken   int64 `json:"taken"`
-	// FileBehind is the number of the older set that the routes file is; 0 if the file is the
-	// set in force.
+	// FileBehind is the number of the set in the routes file if that set is older than the set in force; 0
+	// if the file has the set in force.
 	FileBehind int64 `json:"file_behind,omitempty"`
 	// Reason says why the newest set is not taken; "" if it is.
 	Reason string `json:"reason,omitempty"`
@@ -165,8 +166,8 @@ func (s *shared) setState() *SetState {
 	return &SetState{InForce: e.rt.Set, Taken: s.takenSet(), FileBehind: e.rt.FileBehind, Reason: s.board.notTakenReason()}
 }
 
-// awaitSet makes a restored task wait whose checkpoint is of a newer route set than the process
-// has. It writes nothing until the process has taken that set.
+// awaitSet makes a restored task wait if its checkpoint is of a newer route set than the process has. The
+// task writes nothing until the process has taken that set.
 func (s *taskSet) awaitSet(t *task) {
 	t.to(running)
 	t.to(waiting)

@@ -6,7 +6,7 @@ import (
 	"oncebus/dedup"
 )
 
-// shadowEvents are the events of the shadows in force, in the tasks of this process.
+// shadowEvents exports the events that the shadows in force have looked at, in the tasks of this process.
 type shadowEvents struct {
 	shared *shared
 	desc   *prometheus.Desc

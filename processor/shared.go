@@ -18,56 +18,56 @@ import (
 	"oncebus/processor/tracing"
 )
 
-// shared has the values that all workers of a process share. After the first worker has
-// started none of them changes but current and anyLiveAt.
+// shared holds the values that all workers of a process share. After the first worker has started, the
+// fields themselves stay as they are, except for current and anyLiveAt.
 type shared struct {
 	cfg         Config
 	log         *slog.Logger
 	baseOptions []kgo.Opt          // of every client
-	counted     map[string]kgo.Opt // the metrics of a client, by its kind
+	counted     map[string]kgo.Opt // the metrics hook of a client, by the client's kind
 	budget      *kafka.Budget
 	admin       *kadm.Client
 	current     atomic.Pointer[edition]
 	renewing    chan struct{} // has a value while a worker goes over to a new edition
 	taken       takenSets
 	twins       twins
-	workersMax  int                        // of both stages
+	workersMax  int                        // number of workers, both stages together
 	wakeAll     func()                     // wakes all workers
 	newEdition  func(rt *app.App) *edition // with the clients of the process
 	clock       *app.BrokerClock
 	stores      *restore.Stores
 	standbys    *restore.Standbys
-	erasures    *erasures     // requested of the tasks of the app
+	erasures    *erasures     // requested by operators, and not applied yet
 	holds       *app.Holds    // as read from the manifest topic
 	manifestDue chan struct{} // has a value if the manifest topic has to be read at once
 	followDue   chan struct{} // has a value if the followed tasks have to be chosen at once
 	idle        *idleMemory
 	board       *board
-	tracer      *tracing.Tracer // nil if no spans are wanted
+	tracer      *tracing.Tracer // nil if no spans are exported
 
 	metrics  *metrics
 	judging  *judge.Metrics
 	restores *restore.Metrics
 
-	patience time.Duration // with refused credentials, while running
-	// These are the constants of those names; tests set shorter times.
+	patience time.Duration // how long a running process bears refused credentials
+	// These are the constants of the same names; tests set shorter times.
 	stallAfter, ownersInterval, purgeInterval, progressInterval, manifestInterval, hangInterval time.Duration
-	inputsInterval                                                                              time.Duration         // of progress.InputsInterval; 0 for that
-	sweepAfter                                                                                  int64                 // judge.State.SweepAfter
+	inputsInterval                                                                              time.Duration         // tests replace progress.InputsInterval; 0 to keep it
+	sweepAfter                                                                                  int64                 // see judge.State.SweepAfter
 	pacing                                                                                      pacing                // of the routing stage
-	counting                                                                                    func(context.Context) // restore.Source.Counting
+	counting                                                                                    func(context.Context) // see restore.Source.Counting
 
-	// anyLiveAt is when a worker last polled records of a partition without a backlog, in
-	// Unix nanoseconds. The pacers of all workers write and read it.
+	// anyLiveAt is the time at which a worker last polled records of a partition without a backlog, in Unix
+	// nanoseconds. The pacers of all workers write and read it.
 	anyLiveAt atomic.Int64
 
-	alignment alignment // of the routing workers
+	alignment alignment // of the workers of the routing stage
 
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }
 
-// limitsChanged reads the topics' limits again after a broker refused a record that
-// should fit. If an operator changed a setting, the next attempt emits a dead letter.
+// limitsChanged reads the topics' limits again after a broker refused a record that should fit: an operator
+// may have changed a setting. If so, the next attempt emits a dead letter.
 func (s *shared) limitsChanged(err error) {
 	s.limits <- struct{}{}
 	defer func() { <-s.limits }()
@@ -81,8 +81,8 @@ func (s *shared) limitsChanged(err error) {
 	s.log.Warn("read topic settings again after a broker refused a record", "error", err)
 }
 
-// floors returns the floor of the changelog of each running task, as committed. Only a
-// changelog that states its floor may lose the records below it.
+// floors returns the floor of the changelog of each running task, as its last committed checkpoint states
+// it. Only below its stated floor may records of a changelog be deleted.
 func (s *shared) floors() kadm.Offsets {
 	offsets, rt := kadm.Offsets{}, s.newest().rt
 	for _, t := range s.board.allTasks() {
@@ -105,11 +105,11 @@ func (s *shared) processedOffsets() kadm.Offsets {
 	return offsets
 }
 
-// newestMax is how many offsets a partition may have after its newest record: those of
-// control records and of aborted transactions.
+// newestMax is how many offsets may follow the newest record of a partition: offsets of control records and
+// of aborted transactions. A reader that is so close to the end has read the newest record.
 const newestMax = 64
 
-// observeClock asks a broker for its time.
+// observeClock asks a broker for its time, and corrects the estimate of broker time.
 func (s *shared) observeClock() error {
 	on := s.newest()
 	if err := on.rt.ObserveClock(context.Background(), on.source.Client, s.cfg.InstanceID); err != nil {
@@ -118,13 +118,12 @@ func (s *shared) observeClock() error {
 	return nil
 }
 
-// idleAfter is how long a worker has no transaction before it releases the memory that
-// it reuses from one to the next.
+// idleAfter is how long a worker must have had no transaction before it releases the memory that it reuses
+// from one transaction to the next.
 const idleAfter = 5 * time.Second
 
-// idleMemory returns the free memory of a process when all of its workers are idle. Go
-// would keep what a burst of events needed: after half a million events a process had
-// 220 MiB and used 60 of them.
+// idleMemory returns the free memory of a process to the system when all of its workers are idle. Go would
+// keep what a burst of events needed: after half a million events a process held 220 MiB and used 60 MiB.
 type idleMemory struct {
 	after  time.Duration
 	active atomic.Int32 // workers that are not idle
@@ -133,7 +132,7 @@ type idleMemory struct {
 
 func newIdleMemory() *idleMemory { return &idleMemory{after: idleAfter, free: debug.FreeOSMemory} }
 
-// memoryUse is one worker's use of memory for transactions.
+// memoryUse tells idleMemory when one worker uses memory for transactions.
 type memoryUse struct {
 	shared *idleMemory
 	active bool
@@ -149,8 +148,8 @@ func (m *memoryUse) use() {
 	m.usedAt = time.Now()
 }
 
-// releaseIfIdle calls release if the worker had no transaction for idleAfter. The last
-// worker to do so also returns the free memory to the system.
+// releaseIfIdle calls release if the worker had no transaction for idleAfter. When the last active worker
+// becomes idle, it also returns the free memory to the system.
 func (m *memoryUse) releaseIfIdle(release func()) {
 	if !m.active || time.Since(m.usedAt) < m.shared.after {
 		return

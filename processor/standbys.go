@@ -11,22 +11,22 @@ import (
 	"oncebus/processor/restore"
 )
 
-// followInterval is the time between two choices of the followed tasks while a move copies.
+// followInterval is the time between two choices of the followed tasks, while a move copies rows.
 const followInterval = 500 * time.Millisecond
 
-// followedTasks chooses the tasks whose changelogs the process follows. With ONCEBUS_STANDBY
-// these are tasks of other processes. While 'oncebus move' prepares another number of
-// partitions they are also the new tasks that the process will probably own: without their
-// rows on its disk nothing would be emitted until they are read, once the move has acted. The
-// move waits until the processes have read what it copied.
+// followedTasks chooses the tasks whose changelogs the process follows into stores on its disk. With
+// ONCEBUS_STANDBY these are tasks of other processes. While 'oncebus move' prepares another number of
+// partitions, they also are the new tasks that the process will probably own. Without their rows on its
+// disk, the process would emit nothing after the move has acted until it had read them. The move waits
+// until the processes have read what it copied.
 type followedTasks struct {
 	*shared
 
-	// prepared is what restores of the new tasks of switch number read from; nil before its
-	// topics exist.
+	// prepared is what the restores of the new tasks of the switch with this number read from; nil before
+	// the topics of the switch exist.
 	prepared *restore.Source
 	number   int64
-	written  app.Followed // the newest row of the process
+	written  app.Followed // the row that this process wrote last
 }
 
 func (f *followedTasks) run(ctx context.Context) {
@@ -54,11 +54,11 @@ func (f *followedTasks) interval() time.Duration {
 func (s *shared) followNow() {
 	select {
 	case s.followDue <- struct{}{}:
-	default: // it is due already
+	default: // a choice is due already
 	}
 }
 
-// look follows the tasks that the newest description of the group names.
+// look chooses the tasks to follow, by the newest description of the group.
 func (f *followedTasks) look(ctx context.Context) error {
 	if !f.cfg.Standby && !f.prepares() {
 		f.prepared = nil
@@ -87,8 +87,8 @@ func (f *followedTasks) look(ctx context.Context) error {
 	return f.write(ctx, next)
 }
 
-// nextTasks returns the tasks that the process will probably own after the switch that is being
-// prepared; none without one.
+// nextTasks returns the tasks that the process will probably own after the switch that is being prepared;
+// none if no switch is.
 func (f *followedTasks) nextTasks(ctx context.Context, members []assign.Member) ([]app.TaskID, error) {
 	if !f.prepares() {
 		f.prepared = nil
@@ -111,7 +111,8 @@ func (f *followedTasks) nextTasks(ctx context.Context, members []assign.Member) 
 	return assign.NextOwners(members, partitions, t.Repartition)[f.cfg.InstanceID], nil
 }
 
-// write writes how far the process is with the new tasks, when that has changed.
+// write writes to the manifest topic how far the process is with following the new tasks, when that has
+// changed.
 func (f *followedTasks) write(ctx context.Context, next []app.TaskID) error {
 	if f.prepared == nil {
 		return nil
@@ -141,8 +142,9 @@ func (f *followedTasks) write(ctx context.Context, next []app.TaskID) error {
 	return err
 }
 
-// membersOf returns the members of a group with what each owns. Each process computes the same
-// of one description, so a task has one standby. A group with an earlier build has none.
+// membersOf returns the members of a group with the tasks that each of them owns. Every process computes
+// the same from one description, so each task has one standby. The members of a group in which an earlier
+// build takes part have none, because their balancer is another one.
 func membersOf(group *kadm.DescribedGroup) (members []assign.Member) {
 	if group.Protocol != assign.ProtocolName {
 		return nil

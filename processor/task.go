@@ -18,18 +18,20 @@ import (
 	"oncebus/state"
 )
 
-// taskState is a state of a task:
+// taskState is a state of a task. These are the moves between the states:
 //
-//	created --> restoring <--> running --> waiting
-//	   \         ^    |           |           |
-//	    \        |    v           |           |
-//	     \      bypassing         |           |
-//	      \__________|____________|___________|____> closed
+//	created   -> restoring
+//	restoring -> running, or bypassing
+//	running   -> restoring, or waiting
+//	bypassing -> restoring
+//	waiting   -> restoring
+//	any state -> closed
 //
-// Start, rebalance, abort and unknown commit outcome all lead through restoring, which
-// takes two requests if nothing is missing. A task is bypassing while its store cannot be
-// used and one of its routes fails open. It is waiting at a record of a route that its
-// process does not know.
+// A start, a rebalance, an abort and an unknown commit outcome all lead through restoring, which takes two
+// requests if nothing is missing. A task is bypassing while its store cannot be used and one of its routes
+// fails open. A task is waiting before a record that its process cannot judge, for example of a route that
+// the process does not know (taskwaits.go), with a checkpoint of a newer route set (awaitSet), or closed
+// for a switch (awaitSwitch).
 type taskState uint8
 
 const (
@@ -46,6 +48,7 @@ func (s taskState) String() string {
 	return [...]string{"created", "restoring", "bypassing", "running", "waiting", "closed"}[s]
 }
 
+// moves lists the states to which a task may move from each state.
 var moves = [taskStates][]taskState{
 	created:   {restoring, closed},
 	restoring: {bypassing, running, closed},
@@ -54,41 +57,42 @@ var moves = [taskStates][]taskState{
 	waiting:   {restoring, closed},
 }
 
-// A task processes one partition of a topic whose records are partitioned by dedup key.
-// It has the judge of the partition and its state in this process. Only its worker's
-// goroutine uses it. While it restores, the restore owns its store.
+// A task processes one partition of a topic whose records are partitioned by dedup key: the repartition
+// topic, or a prepartitioned topic. It consists of the judge of the partition and of what this process
+// knows about the partition. Only the goroutine of the task's worker uses it. While the task restores, the
+// restore owns its store.
 type task struct {
 	*judge.Judge
 
 	state taskState
-	// groupOffset is the group's offset at the assignment, or of the last commit.
-	// groupCommitted reports that the group had committed it; else it is the pinned
-	// start.
+	// groupOffset is the group's offset at the assignment, or after the last commit. groupCommitted reports
+	// that the group had a committed offset at the assignment; otherwise groupOffset is the start that the
+	// manifest pinned.
 	groupOffset    int64
 	groupCommitted bool
-	clockSteps     uint64 // of the broker clock at StartedAt
-	highWatermark  int64  // of the input partition, as last fetched; -1 before
-	// stable reports that no transaction was open at that fetch. Polls without
-	// records then skip control records and aborted records only.
+	clockSteps     uint64 // the steps that the broker clock had made at StartedAt
+	highWatermark  int64  // of the input partition, in the last fetch; -1 before the first fetch
+	// stable reports that no transaction was open in the partition at that fetch. A later poll without
+	// records then means that only control records and aborted records are left.
 	stable bool
 	since  time.Time
-	// waitsSince is the broker time, in ms, of the oldest input record that no transaction has
-	// committed, or of the record before it; 0 before the first fetch. processedTo is that of
-	// the last record of the open transaction.
+	// waitsSince is the broker time, in ms, of the oldest input record that no transaction has committed,
+	// or of the record before it; 0 before the first fetch. processedTo is the broker time of the last
+	// record in the open transaction.
 	waitsSince, processedTo int64
-	lagClock                *lagClock // of the last setLagGauge
+	lagClock                *lagClock // the lag that setLagGauge published last
 
-	unknown  *judge.UnknownRouteError  // why the task waits; nil if it does not
-	unread   *judge.PendingSchemaError // likewise, for a schema
-	asks     *restore.RecordDecision   // likewise, for a record that cannot be read
-	skipTo   int64                     // where it goes on, after a batch that an operator skips; 0 for its checkpoint
+	unknown  *judge.UnknownRouteError  // the record of an unknown route before which the task waits; else nil
+	unread   *judge.PendingSchemaError // the record whose schema was not read, before which it waits; else nil
+	asks     *restore.RecordDecision   // asks an operator about an unreadable record before which it waits; else nil
+	skipTo   int64                     // the offset at which it goes on after a batch that an operator skips; 0 for its checkpoint
 	storeErr error                     // why the store is unusable; nil if it is usable
-	corrupt  bool                      // its partition waits at a wrong checksum
+	corrupt  bool                      // its partition waits at a batch with a wrong checksum
 	pausedAt time.Time                 // when the fetching of its topic was last seen paused
-	restore  *restore.Restore          // while restoring or bypassing
-	bypass   *restore.Bypass           // while restoring: reads the checkpoint for a bypass
-	// erased are the requested erasures of the open transaction, erasedRows how many rows
-	// they freed.
+	restore  *restore.Restore          // the restore in progress, while restoring or bypassing
+	bypass   *restore.Bypass           // reads the checkpoint for a bypass; nil unless the task is restoring
+	// erased are the requested erasures that the open transaction applies; erasedRows is how many rows they
+	// freed.
 	erased     []*app.ErasureRequest
 	erasedRows int
 	holding
@@ -116,7 +120,8 @@ func (t *task) to(next taskState) {
 	t.since = time.Now()
 }
 
-// close closes the store. The next restore reads unflushed rows from the changelog.
+// close ends whatever the task does, and closes its store. The next restore reads the rows that were not on
+// disk yet from the changelog.
 func (t *task) close() error {
 	t.stopBypass()
 	t.LogOmitted(true)
@@ -139,7 +144,8 @@ func (t *task) close() error {
 	return nil
 }
 
-// startRestore moves the task to restoring.
+// startRestore moves the task to restoring and starts its restore, which takes over the store. The
+// restore's goroutine calls finished at its end.
 func (t *task) startRestore(ctx context.Context, src *restore.Source, finished func()) {
 	if t.state != restoring {
 		t.to(restoring)
@@ -148,14 +154,15 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 	t.Store, t.Waiting, t.storeErr = nil, nil, nil
 }
 
+// setLagGauge publishes the task's lag.
 func (t *task) setLagGauge() {
 	lag := t.lag()
 	t.metrics.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(lag))
 	t.lagClock.set(lag, t.waitsSince)
 }
 
-// lagClock has the lag of a task and the broker time, in ms, since when it waits. Scrapes read
-// it at any time.
+// lagClock holds the lag of a task and the broker time, in ms, since when the task's oldest record waits.
+// It has a lock because a scrape of the metrics reads it at any time.
 type lagClock struct {
 	mu         sync.Mutex
 	lag, since int64
@@ -167,8 +174,8 @@ func (c *lagClock) set(lag, since int64) {
 	c.mu.Unlock()
 }
 
-// seconds returns the lag in seconds at a broker time in ms: 0 without lag, -1 while it is not
-// known. It goes on rising while the task makes no progress.
+// seconds returns how long the lag has waited at a broker time in ms: 0 without lag, -1 while the lag is
+// not known. The value goes on rising while the task makes no progress.
 func (c *lagClock) seconds(now int64) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +192,7 @@ func (t *task) lag() int64 {
 		return -1
 	}
 	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && !t.corrupt && time.Since(t.since) >= idlePoll {
-		return 0 // polls came back without records
+		return 0 // the last polls returned no records
 	}
 	if fetchedNothing || t.corrupt && t.highWatermark <= t.Committed.Next {
 		return -1
@@ -193,19 +200,20 @@ func (t *task) lag() int64 {
 	return max(0, t.highWatermark-t.Committed.Next)
 }
 
-// waitsAtRecord reports whether the task reads no further than a record: its route or schema is
-// unknown, or it cannot be read.
+// waitsAtRecord reports whether the task reads no further than a record whose route or schema is unknown,
+// or that cannot be read.
 func (t *task) waitsAtRecord() bool { return t.unknown != nil || t.unread != nil || t.asks != nil }
 
-// takeStart returns the offset at which the task starts to fetch, with a checkpoint at next. The
-// client does not return a batch again that it did not decompress, so such a batch is left out here.
+// takeStart returns the offset at which the task starts to fetch, if its checkpoint is at next. That is a
+// higher offset behind a batch that an operator skips: the client would not return a batch again that it
+// could not decompress.
 func (t *task) takeStart(next int64) int64 {
 	at := max(next, t.skipTo)
 	t.skipTo = 0
 	return at
 }
 
-// processes stores the times of records that the task is to process, before it does so.
+// processes notes the time of the records that the task is about to process.
 func (t *task) processes(records []*kgo.Record) {
 	if len(records) > 0 && !t.InTransaction {
 		t.waitsSince = records[0].Timestamp.UnixMilli()
@@ -213,8 +221,8 @@ func (t *task) processes(records []*kgo.Record) {
 	}
 }
 
-// processed stores the time of the last of these records below an offset. From then on the
-// open transaction has it.
+// processed notes the time of the last of these records below an offset, once the open transaction contains
+// it.
 func (t *task) processed(records []*kgo.Record, below int64) {
 	for i := len(records) - 1; i >= 0; i-- {
 		if records[i].Offset < below {
@@ -224,14 +232,14 @@ func (t *task) processed(records []*kgo.Record, below int64) {
 	}
 }
 
-// While a rolling update adds or removes a route, a process may own a task with records
-// of a route that it does not know. Such a record needs its route: the key, the window
-// and the output are the route's. So the task waits before the record: it judges nothing
-// more, and is not ready. Its records before that one are committed. Nothing else waits
-// and nothing stops. The task continues in a process that knows the route, which is this
-// one after its restart, or another one that gets the partition.
+// While a rolling update adds or removes a route, a process may own a task with records of a route that the
+// process does not know. It cannot judge such a record, because the route defines the key, the window and
+// the output. So the task waits before the record: it judges nothing more, and the process is not ready.
+// The records before it are committed, and all other tasks go on. The task continues in a process that
+// knows the route: this process after its restart or once it has taken the route's set, or another process
+// that gets the partition.
 
-// setUnknown stores why the task waits; nil if it does not.
+// setUnknown stores the unknown route for which the task waits; nil if it does not wait for a route.
 func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
 	if t.unknown != nil {
 		t.metrics.unknownRoutes.WithLabelValues(t.unknown.Route).Dec()
@@ -242,16 +250,17 @@ func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
 	}
 }
 
-// judges reports whether the task has a store and a checkpoint that its process may continue:
-// it judges, or waits for a route. A closed task does not.
+// judges reports whether the task has a store and a checkpoint that this process may continue. That is so
+// while the task runs or waits at a record, but not once it is closed for a switch, or if its checkpoint is
+// of a newer route set.
 func (t *task) judges() bool {
 	return t.state == running || t.state == waiting && !t.Ahead() && t.Committed.Closed == 0
 }
 
-// ahead reports whether the task waits because its checkpoint is of a newer route set.
+// ahead reports whether the task waits because its checkpoint is of a newer route set than the process has.
 func (t *task) ahead() bool { return t.state == waiting && t.Ahead() }
 
-// stepped begins the leases of a task again after a step of broker time.
+// stepped lets the leases of a task begin again after a step of broker time.
 func (s *taskSet) stepped(t *task, steps uint64) {
 	now := s.clock.Now()
 	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps

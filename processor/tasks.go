@@ -27,40 +27,41 @@ import (
 const (
 	// publishInterval is the time between two publications of a busy worker on the board.
 	publishInterval = time.Second
-	// publishPerTask bounds what a worker with many tasks spends on its publications, whose
-	// cost is that of all tasks. While tasks restore, it is so long for each task between two
-	// of them.
+	// publishPerTask bounds the time that a worker with many tasks spends on its publications, because each
+	// publication covers all of its tasks. While tasks restore, this much time for each task lies between
+	// two publications: a second with 1,000 tasks.
 	publishPerTask = time.Millisecond
 )
 
-// An assignment is a partition that the group assigned to this member, with its start:
-// the group's committed offset, else the start of the partition.
+// An assignment is a partition that the group assigned to this member, with the offset at which its task
+// starts: the group's committed offset or, if the group has none (committed is false), the start of the
+// partition.
 type assignment struct {
 	id        app.TaskID
 	offset    int64
 	committed bool
 }
 
-// taskSet has a worker's tasks. The rebalance lock guards all of it but the inbox: the
-// worker uses it after a poll, rebalance callbacks between polls.
+// taskSet holds the tasks of a worker of the dedup stage. The rebalance lock guards all of it but the
+// inbox: the worker uses it after a poll, and the client's rebalance callbacks use it between polls.
 type taskSet struct {
 	*shared
 	*edition
 
 	log  *slog.Logger
-	wake func() // makes the worker's poll return
+	wake func() // makes the worker's poll return at once
 	ctx  context.Context
 
 	tasks     map[app.TaskID]*task
 	judging   *judge.Judging
-	worker    string    // name, for /state
+	worker    string    // the worker's name, for /state
 	published time.Time // time of the last publication on the board
 	stale     bool      // a transaction was committed since
 	corrupt   *corruptReads
 	pauses    *pauses
 
-	// inbox has assignments without a task; reconcile makes the tasks. The group's
-	// goroutine adds them at any time.
+	// inbox holds assignments for which reconcile has not made a task yet. The group's goroutine adds them
+	// at any time, so inboxMu guards them instead of the rebalance lock.
 	inboxMu sync.Mutex
 	inbox   []assignment
 }
@@ -72,8 +73,8 @@ func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log 
 	}
 }
 
-// assigned adds new partitions to the inbox. A restore here would block the group, and
-// run during the worker's open transaction.
+// assigned adds new partitions to the inbox, for reconcile. It starts no restore itself: that would block
+// the group, and run in the middle of the worker's open transaction.
 func (s *taskSet) assigned(fresh []assignment) {
 	s.inboxMu.Lock()
 	s.inbox = append(s.inbox, fresh...)
@@ -86,15 +87,16 @@ func (s *taskSet) revoked(partitions map[string][]int32) {
 	s.closeTasks(func(id app.TaskID) bool { return slices.Contains(partitions[id.Topic], id.Partition) })
 }
 
-// closeUnassigned closes every task whose partition is not assigned. franz-go's session
-// calls no callback for a second revocation before the transaction ends (A8).
+// closeUnassigned closes every task whose partition is not assigned to the worker any more, and returns
+// these partitions. It is needed because franz-go's session calls no callback for a second revocation
+// before the transaction ends (A8).
 func (s *taskSet) closeUnassigned(assigned func() map[app.TaskID]bool) (gone map[string][]int32) {
 	gone = unassigned(append(slices.Collect(maps.Keys(s.tasks)), s.toOpen()...), assigned)
 	s.revoked(gone)
 	return gone
 }
 
-// toOpen returns the tasks of the inbox.
+// toOpen returns the ids of the tasks that are still in the inbox.
 func (s *taskSet) toOpen() (all []app.TaskID) {
 	s.inboxMu.Lock()
 	defer s.inboxMu.Unlock()
@@ -104,6 +106,8 @@ func (s *taskSet) toOpen() (all []app.TaskID) {
 	return all
 }
 
+// closeTasks closes the tasks for which gone returns true, and drops them from the inbox. It returns when
+// their stores are closed, so that the next owner in this process can open them.
 func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {
 	s.inboxMu.Lock()
 	s.inbox = slices.DeleteFunc(s.inbox, func(a assignment) bool { return gone(a.id) })
@@ -130,7 +134,8 @@ func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {
 // close closes all tasks.
 func (s *taskSet) close() { s.closeTasks(func(app.TaskID) bool { return true }) }
 
-// sorted returns the tasks in a fixed order, so that the simulation can repeat a run.
+// sorted returns the tasks in a fixed order: the simulation repeats a run exactly, and the order of a map
+// would change it.
 func (s *taskSet) sorted() []*task {
 	all := make([]*task, 0, len(s.tasks))
 	for _, t := range s.tasks {
@@ -144,8 +149,9 @@ func compareTasks(a, b *task) int {
 	return cmp.Or(cmp.Compare(a.ID.Topic, b.ID.Topic), cmp.Compare(a.ID.Partition, b.ID.Partition))
 }
 
-// reconcile makes restoring tasks of the inbox, and running tasks of finished restores.
-// It runs between transactions, under the rebalance lock.
+// reconcile brings the tasks in line with what has happened since its last call. It makes a restoring task
+// of each partition in the inbox, a running task of each finished restore, and lets tasks go on whose
+// reason to wait is gone. It runs between transactions, under the rebalance lock.
 func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Lock()
 	inbox := s.inbox
@@ -153,7 +159,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Unlock()
 	for _, a := range inbox {
 		if _, ok := s.tasks[a.id]; ok {
-			// The group revoked it and assigned it again between two calls.
+			// The group revoked the partition and assigned it again between two calls.
 			s.closeTasks(func(id app.TaskID) bool { return id == a.id })
 		}
 		t := s.create(a)
@@ -167,7 +173,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	}
 	for _, t := range s.sorted() {
 		if t.restore == nil || !t.restore.Finished() || s.ctx.Err() != nil {
-			continue // at a stop restores end early
+			continue // a stop ends restores before they are complete
 		}
 		end := s.finishRestore
 		if t.restore.Overtaken {
@@ -188,6 +194,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	return nil
 }
 
+// create makes the task of an assigned partition, in the state created.
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		Judge: &judge.Judge{
@@ -203,9 +210,10 @@ func (s *taskSet) create(a assignment) *task {
 	return t
 }
 
-// finishRestore moves a restored task to running, at the offset of the checkpoint. The
-// group's offset is another one if an operator reset it, if it was deleted, or after an
-// unknown commit outcome.
+// finishRestore moves a restored task to running, and the client to the offset of the task's checkpoint.
+// The checkpoint wins over the group's offset, which differs if an operator reset it, if it was deleted, or
+// after an unknown commit outcome (B7). A task whose checkpoint is of a newer route set, or is closed for a
+// switch, waits instead.
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.stopBypass()
 	r := t.restore
@@ -217,7 +225,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.Committed.Next < 0 {
 		t.Committed.Next, t.Open.Next = t.groupOffset, t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
-		// The restore has found no transaction that set it, so somebody moved it.
+		// The restore has found no transaction of oncebus that set this offset, so somebody moved it.
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
@@ -233,9 +241,9 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		return nil
 	}
 	t.to(running)
-	s.board.explain(t.ID, "") // what it says of the restore
+	s.board.explain(t.ID, "") // removes what the restore explained
 	if t.Committed.Incomplete {
-		t.StartSweep() // until it ends, no other process can rebuild the state
+		t.StartSweep() // until the sweep ends, no other process can rebuild the state
 	}
 	switch steps := s.clock.Steps(); {
 	case t.StartedAt == 0:
@@ -248,16 +256,17 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	return nil
 }
 
-// process judges the records of one partition into the open transaction. After a
-// PendingSchemaError the records before that one are part of it, and the task waits.
+// process judges the fetched records of one partition in the open transaction. If the task must wait at a
+// record (see await), the records before it are part of the transaction. For a schema that was not read,
+// process also returns the PendingSchemaError.
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t != nil && t.waitsAtRecord() {
-		return nil // fetched before the pause; the checkpoint is before them
+		return nil // the client fetched the records before the pause; they come again, because the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
-		// The client fetched them before the partition was paused. No task has
-		// judged them, so the transaction must not commit an offset after them.
+		// The client fetched the records before the partition was paused. No task has judged them, so the
+		// transaction must not commit an offset behind them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
@@ -284,8 +293,8 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 	return nil
 }
 
-// sweeping returns the task that sweeps its changelog in the next transaction, nil for
-// none. The tasks of a worker sweep one after the other, so that a transaction stays short.
+// sweeping returns the task that writes a chunk of its sweep in the next transaction; nil if no task
+// sweeps. The tasks of a worker sweep one after the other, so that a transaction stays short.
 func (s *taskSet) sweeping() (first *task) {
 	for _, t := range s.tasks {
 		if t.judges() && t.Sweeping() && (first == nil || compareTasks(t, first) < 0) {
@@ -295,12 +304,13 @@ func (s *taskSet) sweeping() (first *task) {
 	return first
 }
 
-// due reports whether a transaction has work without input.
+// due reports whether a transaction has work without input: a sweep, erasures, rows of a hold, a switch to
+// close for, or an owed checkpoint.
 func (s *taskSet) due() bool {
 	return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() || s.owing()
 }
 
-// flushAged lets the stores of tasks without events write their rows to disk.
+// flushAged lets the stores of tasks without events write rows that have aged in memory to disk.
 func (s *taskSet) flushAged() {
 	for _, t := range s.tasks {
 		if t.Store != nil && !t.InTransaction {
@@ -309,7 +319,7 @@ func (s *taskSet) flushAged() {
 	}
 }
 
-// joinSweep adds the task that sweeps to the transaction, also an idle one.
+// joinSweep adds the task that sweeps, even an idle one, to the transaction and writes its next chunk.
 func (s *taskSet) joinSweep(e *judge.Emitter) error {
 	t := s.sweeping()
 	if t == nil {
@@ -319,8 +329,8 @@ func (s *taskSet) joinSweep(e *judge.Emitter) error {
 	return s.storeFailed(t, t.Sweep(e))
 }
 
-// storeFailed notes that the store of a task is damaged, if err says so: then the
-// transaction must abort, and a restore rebuilds the store.
+// storeFailed returns err. If err says that the task's store is damaged, storeFailed also remembers that
+// for the task, and the returned error aborts the transaction: the restore that follows rebuilds the store.
 func (s *taskSet) storeFailed(t *task, err error) error {
 	if errors.Is(err, state.ErrCorrupt) {
 		t.storeErr = err
@@ -329,8 +339,9 @@ func (s *taskSet) storeFailed(t *task, err error) error {
 	return err
 }
 
-// writeCheckpoints erases rows, and writes a chunk of a sweep and the checkpoint rows of the
-// transaction. A sweep reads the rows of the transaction, so it writes no erased one.
+// writeCheckpoints erases requested rows, writes a chunk of a sweep, and last the checkpoint row of each
+// task in the transaction. The erasures come before the sweep: a sweep reads the rows of the open
+// transaction, so it then writes no erased row again.
 func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
 	if err := s.joinErasures(); err != nil {
 		return err
@@ -350,9 +361,9 @@ func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
 	return nil
 }
 
-// setOffsets replaces the offsets of a commit by those of the checkpoints, for the tasks
-// in the transaction only (A5, B8). There is at least one such task: the broker would not
-// fence an empty request (A7).
+// setOffsets replaces the offsets of a commit, which the session took from its polls, by the offsets in the
+// checkpoints of the tasks in the transaction (A5, B8). There is at least one such task: the broker would
+// not fence an empty request (A7).
 func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic
@@ -379,14 +390,14 @@ func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	}
 }
 
-// applyCommitted applies the committed transaction to the stores. A task whose store
-// returns an error restores, because the transaction is committed in any case.
+// applyCommitted applies the committed transaction to the stores of its tasks. A task whose store returns
+// an error restores, because the broker has committed the transaction in any case.
 func (s *taskSet) applyCommitted(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		if !t.InTransaction {
 			continue
 		}
-		s.erasuresCommitted(t) // committed, whatever the store returns
+		s.erasuresCommitted(t) // the broker has committed them, whatever the store returns
 		if err := t.Commit(); err != nil {
 			t.Log.Warn("apply committed transaction failed, restoring from the changelog", "reason", err)
 			if !errors.Is(err, judge.ErrNoOffset) {
@@ -409,11 +420,11 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 	if time.Since(s.published) >= publishInterval {
 		s.publish()
 	}
-	s.stale = true // publish once more after a burst: only then the lag is 0
+	s.stale = true // the last transaction of a burst is published, too: only then does the lag show 0
 }
 
-// publishChange publishes after a task changed its state. Hundreds of restores end one
-// after the other: it does not publish all tasks after each of them.
+// publishChange publishes after a task changed its state. When hundreds of restores end one after the
+// other, it skips most publications, each of which would cover all tasks.
 func (s *taskSet) publishChange() {
 	restoring := slices.ContainsFunc(s.sorted(), func(t *task) bool { return t.state == restoring })
 	if restoring && time.Since(s.published) < time.Duration(len(s.tasks))*publishPerTask {
@@ -431,8 +442,8 @@ func (s *taskSet) publishIfStale() {
 	}
 }
 
-// discardOpen drops a transaction that is not committed, or has an unknown commit outcome
-// (invariant 3). The restores read from the changelog which of both it is.
+// discardOpen drops a transaction that is not committed, or whose commit outcome is unknown (invariant 3).
+// The restores of its tasks find the outcome in the changelog.
 func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		t.dropErasures() // they stay pending
@@ -452,6 +463,7 @@ func (s *taskSet) discardOpen(client *kgo.Client) {
 	s.publish()
 }
 
+// restoreAgain stops the fetching of a task's partition, and starts another restore of the task.
 func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 	s.pause(client, t)
 	t.startRestore(s.ctx, s.source, s.wake)
@@ -461,7 +473,7 @@ func (s *taskSet) pause(client *kgo.Client, t *task) {
 	client.PauseFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 }
 
-// publish writes the state of these tasks to the board.
+// publish writes the states of all tasks of this worker to the board.
 func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
@@ -470,15 +482,15 @@ func (s *taskSet) publish() {
 		t.corrupt = s.corrupt.has(t.ID)
 		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
-		s.stale = s.stale || t.state == running && t.lag() < 0 // until polls have shown what waits
+		s.stale = s.stale || t.state == running && t.lag() < 0 // its lag is not known until a poll has shown what waits
 	}
 	s.board.setTasks(s.worker, states)
 }
 
-// compareClock compares the estimate of broker time with a fetch, before the task judges
-// it. After a step of the broker time the task's leases begin again: those that began
-// before the step would otherwise end too early, or a day too late. A transaction has one
-// start of the task, so an open one is aborted.
+// compareClock compares the estimate of broker time with the timestamp of a fetched record before the task
+// judges the fetch. If broker time has changed by a step, the task's leases begin again: a lease that began
+// before the step would otherwise end too early, or a day too late. A transaction states one start of the
+// task for its leases, so an open transaction with this task is aborted.
 func (s *taskSet) compareClock(t *task, fetched *kgo.FetchTopicPartition) error {
 	if n := len(fetched.Records); n > 0 && (t.Repartitioned || fetched.Records[n-1].Attrs.TimestampType() == kafka.TimestampAppend) {
 		last := fetched.Records[n-1]

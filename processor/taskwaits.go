@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// await makes a task wait at a record, if err is about one at which it must, and returns the
-// offset of the record.
+// await makes a task wait before a record if err says that it must, and returns the offset of that record.
+// Such records have an unknown route, a schema that was not read, or cannot be read.
 func (s *taskSet) await(client *kgo.Client, t *task, err error) (at int64, waits bool) {
 	if unknown, ok := errors.AsType[*judge.UnknownRouteError](err); ok {
 		s.awaitRoute(client, t, unknown)
@@ -29,10 +29,10 @@ func (s *taskSet) await(client *kgo.Client, t *task, err error) (at int64, waits
 	return 0, false
 }
 
-// awaitRoute pauses a task before a record of an unknown route. It runs in the open
-// transaction, to which the records before that one belong. A bypassing task keeps its
-// state: it waits too, because the namespace of the record is not known, and a checkpoint
-// says of a whole namespace up to which offset it was forwarded.
+// awaitRoute pauses a task before a record of an unknown route. It runs in the open transaction, to which
+// the records before that one belong. A task that bypasses its store keeps its state, and still reads no
+// further: its checkpoint says up to which offset all events of a namespace were forwarded, and the
+// namespace of this record is not known.
 func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.UnknownRouteError) {
 	s.pause(client, t)
 	if t.state == running {
@@ -44,8 +44,7 @@ func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.Unknown
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// awaitSchema pauses a task before a record whose schema was not read, as awaitRoute does before
-// one of an unknown route.
+// awaitSchema pauses a task before a record whose schema was not read, in the same way as awaitRoute.
 func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.PendingSchemaError) {
 	s.pause(client, t)
 	if t.state == running {
@@ -55,14 +54,15 @@ func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.Pending
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// schemaRead lets a task go on whose schema was read, between two transactions.
+// schemaRead lets the task of a partition go on after the schema for which it waits was read. It runs
+// between two transactions.
 func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
-	if t := s.tasks[id]; t != nil && t.unread != nil { // else it was restored meanwhile, and has read on
+	if t := s.tasks[id]; t != nil && t.unread != nil { // otherwise the task was restored meanwhile, and has read on
 		s.readOn(client, t)
 	}
 }
 
-// readOn lets a task go on that waits at a record.
+// readOn lets a task go on that waits before a record: it restores, or begins its bypass again.
 func (s *taskSet) readOn(client *kgo.Client, t *task) {
 	if t.state == bypassing {
 		t.to(restoring)
@@ -72,8 +72,8 @@ func (s *taskSet) readOn(client *kgo.Client, t *task) {
 	s.restoreAgain(client, t)
 }
 
-// awaitSkip pauses a task before a record that cannot be read, as awaitRoute does before one of
-// an unknown route, until an operator skips the record.
+// awaitSkip pauses a task before a record that cannot be read, in the same way as awaitRoute, until an
+// operator decides to skip the record.
 func (s *taskSet) awaitSkip(client *kgo.Client, t *task, unreadable *wire.UnreadableError) {
 	s.pause(client, t)
 	if t.state == running {
@@ -83,7 +83,8 @@ func (s *taskSet) awaitSkip(client *kgo.Client, t *task, unreadable *wire.Unread
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// goOnDecided lets the tasks go on that may skip the record before which they wait.
+// goOnDecided lets the tasks go on for which an operator has decided to skip the record before which they
+// wait.
 func (s *taskSet) goOnDecided(client *kgo.Client) (changed bool) {
 	for _, t := range s.sorted() {
 		if t.asks == nil || !t.asks.Finished() || s.ctx.Err() != nil {

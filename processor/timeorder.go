@@ -16,66 +16,70 @@ import (
 )
 
 const (
-	// roomParts is the part of a row's life that a source may be ahead of the one that is read least
-	// far. runParts is the part of that by which records of one partition go before those of
-	// another: longer runs cost less, and need a few more rows.
+	// A source may be ahead of the source that was read least far by the retention of a row, divided by
+	// roomParts. Records of one partition may go before those of another by that time, divided by runParts:
+	// longer runs cost less time, and need a few more rows.
 	roomParts, runParts = 16, 4
-	// unsentParts is the part of a row's life that is produced at most before the broker has it, while
-	// other workers have backlogs too: what one produces comes some milliseconds later than what
-	// another does, and these are hours of a history with few events.
+	// A worker produces records of at most the retention of a row, divided by unsentParts, before it waits
+	// for the brokers, while other workers have backlogs too. What one worker produces may arrive some
+	// milliseconds after what another one produces, and in a history with few events these are hours of
+	// event time.
 	unsentParts = 4
-	// queuedMax is about how many bytes the records of a worker have that wait for those of other
-	// partitions, and queuedMin how many those of a partition may have. queuedRecord is what a
-	// record takes without its bytes.
+	// queuedMax is about how many bytes of a worker's records may wait for records of other partitions;
+	// each partition may have at least queuedMin of them. queuedRecord is what a record takes in addition
+	// to its bytes.
 	queuedMax, queuedMin, queuedRecord = 8 << 20, 64 << 10, 200
-	// unannouncedMax is how many records of a backlog go with the first observation of the inputs.
-	// They wait for it for unannouncedFor at most: until the tasks know how many sources there are,
-	// they keep all rows.
+	// Until the tasks know how many sources there are, they keep all rows. So at most unannouncedMax
+	// records of a backlog go before the first observation of the inputs; the others wait for it, but for
+	// unannouncedFor at most.
 	unannouncedMax, unannouncedFor = 100, 2 * time.Second
 )
 
-// atOnce lets a client return what it has.
+// atOnce is a nil context: with it a client returns what it has, without waiting.
 var atOnce context.Context
 
-// A timeOrder hands out what a routing worker polls. The partitions of a topic are read at
-// different speeds, and the rows of all that is read ahead have to be kept until the last one has
-// caught up. So the records of backlogs go in the order of their timestamps, as far as stream time
-// is common to them: those of a partition wait in a queue while another one with unread records is
-// further behind, in any worker of the process.
+// A timeOrder sits between the client of a routing worker and the router, and hands out the polled records
+// of backlogs in the order of their timestamps. Without it the partitions of a topic would be read at
+// different speeds, and the tasks would have to keep the rows of all that was read ahead until the slowest
+// partition had caught up. So, among partitions with a common stream time, records wait in a queue while
+// another partition with unread records is further behind, in any worker of the process. Example: one
+// partition has records of today and the other records from Monday on. The records of today wait until the
+// other partition has caught up.
 //
-// A timestamp is in each record, and in the order in which live traffic had come. The event time of
-// a field would have to be parsed first. The order decides nothing: stream time waits for the source
-// that is read least far, whatever the order is.
+// It orders by the timestamp of the record. Each record has one, in the order in which the live traffic
+// came; an event time in a field would have to be parsed first. The order decides no verdict: whatever it
+// is, stream time waits for the source that was read least far.
 //
-// A partition is live once it has been read to the end of its log, and its records go at once, until
-// it has a backlog again. The end is a fact: of the offsets that were listed at the assignment, or of
-// a fetch. A partition of which nothing comes, and a worker that stands, hold others up for no
-// longer than stuckAfter.
+// A partition is live once it has been read to the end of its log. Its records then go at once, until it
+// has a backlog again. The end is a fact: it was listed at the assignment, or came with a fetch. A
+// partition of which nothing comes, and a worker that stands still, delay others for no longer than
+// stuckAfter.
 //
-// The client has polled what waits here, but nothing of it is processed: the routing stage commits
-// the offsets of its marks. After an abort, a rebalance or a hold the queues are dropped, and the
-// client goes back to the marks.
+// The client has polled the records in the queues, but nothing has processed them: the routing stage
+// commits the offsets of its marks, not of its polls. After an abort, a rebalance or a hold the queues are
+// dropped, and the client goes back to the marks (A21).
 type timeOrder struct {
 	*shared
 
 	rt        *app.App
 	wake      func()
-	isPaused  func(app.TaskID) bool // by a pacer: that is no reason to go on without a partition
+	isPaused  func(app.TaskID) bool // paused by the pacer; such a partition still delays others
 	oversized *oversized
 	room      int64 // ms by which a source may be ahead of others
 	madeAt    time.Time
-	isHeld    func() bool       // records wait for the first observation of the inputs
-	groups    map[string]uint16 // of the topics whose sources have a common stream time
+	isHeld    func() bool       // all records of backlogs wait for the first observation of the inputs
+	groups    map[string]uint16 // by topic: the group of topics that have a common stream time
 
 	mu     sync.Mutex
 	parts  map[app.TaskID]*orderedPartition
 	lanes  map[uint16]*lane
 	polled time.Time // when the last poll ended
-	// highest is the highest timestamp that was handed out, sent that up to which it was sent.
+	// highest is the highest timestamp that was handed out; sent is the timestamp up to which mustSend last
+	// had the records sent.
 	highest, sent int64
 }
 
-// A lane has the partitions of a group.
+// A lane holds this worker's partitions of one group of topics.
 type lane struct {
 	group uint16
 	parts []*orderedPartition
@@ -91,19 +95,20 @@ func newTimeOrder(s *shared, rt *app.App, wake func(), isPaused func(app.TaskID)
 		}
 	}
 	for _, group := range o.groups {
-		o.alignment.set(group, o, dedup.NoStreamTime, o.room) // it is about to get partitions
+		o.alignment.set(group, o, dedup.NoStreamTime, o.room) // the worker is about to get partitions
 	}
 	return o
 }
 
-// joined notes that the worker has got its assignment.
+// joined notes that the worker has got its assignment, which may have no partition of a group.
 func (o *timeOrder) joined() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.withdraw()
 }
 
-// withdraw lets no other worker wait in groups of which this one has no partition. The caller holds mu.
+// withdraw makes the other workers not wait for this one in the groups of which it has no partition. The
+// caller holds mu.
 func (o *timeOrder) withdraw() {
 	for _, group := range o.groups {
 		if o.lanes[group] == nil {
@@ -112,8 +117,8 @@ func (o *timeOrder) withdraw() {
 	}
 }
 
-// timeGroups returns the topics that are sources of stream time, with the number of the group of
-// those that share one.
+// timeGroups returns, for each topic that is a source of stream time, the number of its group. Topics are
+// in one group if some namespace has both as sources, directly or through further topics.
 func timeGroups(rt *app.App) map[string]uint16 {
 	of := map[uint16]uint16{}
 	for changed := true; changed; {
@@ -162,7 +167,7 @@ func (o *timeOrder) assign(id app.TaskID, at, end int64) {
 	o.publish(l)
 }
 
-// drop forgets partitions that the worker no longer has, with what waits.
+// drop forgets partitions that the worker no longer owns, with their queued records.
 func (o *timeOrder) drop(gone map[string][]int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -183,13 +188,13 @@ func (o *timeOrder) remove(id app.TaskID) {
 	if p.behind {
 		o.alignment.leave(id, l.group, p.least(o.rt.Clock.Now()))
 	}
-	_ = p.empty() // another worker reads it again
+	_ = p.empty() // another worker reads the records again
 	delete(o.parts, id)
 	l.parts = slices.DeleteFunc(l.parts, func(other *orderedPartition) bool { return other == p })
 	o.publish(l)
 }
 
-// close drops everything: the client ends.
+// close drops everything, because the client ends.
 func (o *timeOrder) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,8 +204,8 @@ func (o *timeOrder) close() {
 	o.withdraw()
 }
 
-// reset drops all that waits, after the client has gone back to offsets of its own. It returns the
-// partitions whose offset the client may not have, and those that it fetches again.
+// reset drops all queued records, after the client has gone back to offsets of its own. ahead are the
+// partitions whose offset in the client may be wrong, full those that the client may fetch again.
 func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -209,14 +214,14 @@ func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 			continue
 		}
 		if _, ok := errors.AsType[*kgo.ErrDecompressTooLarge](p.empty()); ok {
-			o.oversized.announce(id) // the client does not repeat it
+			o.oversized.announce(id) // the client does not repeat its announcement
 		}
 		ahead = append(ahead, id)
 		if p.full {
 			full = append(full, id)
 		}
 		p.ahead, p.full, p.waited = false, false, 0
-		p.next, p.time = 0, dedup.NoStreamTime // its records come again
+		p.next, p.time = 0, dedup.NoStreamTime // the client fetches its records again
 	}
 	for _, l := range o.lanes {
 		o.publish(l)
@@ -224,11 +229,11 @@ func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 	return ahead, full
 }
 
-// poll polls the client, and returns what is to be processed next, at most n records. It may be
-// none although the client had some.
+// poll polls the client, and returns at most n records that are to be processed next. It may return no
+// record although the client had some.
 func (o *timeOrder) poll(ctx context.Context, client func(context.Context, int) kgo.Fetches, n int) kgo.Fetches {
 	if ctx.Err() != nil {
-		return client(ctx, n) // only the rebalance lock is wanted
+		return client(ctx, n) // the caller only wants the rebalance lock
 	}
 	if !o.isActive() {
 		return o.exchange(client(ctx, n), n, 0)
@@ -239,14 +244,14 @@ func (o *timeOrder) poll(ctx context.Context, client func(context.Context, int) 
 		if o.mayGoOn() {
 			done, cancel := context.WithCancel(ctx)
 			cancel()
-			ctx = done // this only takes the rebalance lock
+			ctx = done // the second poll then only takes the rebalance lock
 		}
 		fetches = client(ctx, n)
 	}
 	return o.exchange(fetches, n, time.Since(began))
 }
 
-// mustSend reports whether what was handed out has to be sent before more is.
+// mustSend reports whether the records that were handed out have to be sent before more are.
 func (o *timeOrder) mustSend() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -257,7 +262,8 @@ func (o *timeOrder) mustSend() bool {
 	return o.alignment.hasOthers(o)
 }
 
-// isActive reports whether a partition has a backlog, or records that wait or waited.
+// isActive reports whether a partition has a backlog, queued records, or so many of them that the client
+// does not fetch it.
 func (o *timeOrder) isActive() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -274,7 +280,7 @@ func (o *timeOrder) orders() bool {
 	return false
 }
 
-// mayGoOn reports whether records that wait may be handed out.
+// mayGoOn reports whether queued records may be handed out now.
 func (o *timeOrder) mayGoOn() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -287,8 +293,9 @@ func (o *timeOrder) mayGoOn() bool {
 	return false
 }
 
-// exchange puts the records of backlogs into their queues, and returns those whose turn it is in
-// their place. The poll took so long. Without fetches the worker has no rebalance lock.
+// exchange puts the polled records of backlogs into their queues, and returns the records whose turn it is
+// in their place. took is how long the poll took. Without fetches the worker has no rebalance lock, so
+// exchange returns nothing then.
 func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo.Fetches {
 	if len(fetches) == 0 {
 		return fetches
@@ -331,11 +338,11 @@ func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo
 	return fetches
 }
 
-// take takes what was polled of a partition. It returns false for what goes at once. The caller holds
-// mu.
+// take puts what was polled of a partition into its queue. It returns false for what is to be processed at
+// once. The caller holds mu.
 func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 	p := o.parts[app.TaskID{Topic: t.Topic, Partition: polled.Partition}]
-	if p == nil || isLoss(polled.Err) { // what waits is dropped with it
+	if p == nil || isLoss(polled.Err) { // a loss drops the queue, too
 		return false
 	}
 	if polled.Err == nil {
@@ -350,7 +357,7 @@ func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 	}
 	if errors.Is(polled.Err, kafka.ErrBudgetExhausted) {
 		for _, other := range o.parts {
-			other.behind = false // what waits here may be what it has no memory for
+			other.behind = false // the queued records may hold the memory that the client lacks
 		}
 	}
 	if !p.behind && len(p.queue) == 0 {
@@ -364,19 +371,19 @@ func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 		o.oversized.dropAnnouncement(p.id)
 	}
 	p.queue, p.topicID, p.ahead = append(p.queue, *polled), t.TopicID, true
-	p.full = false // the pacer has let the client fetch it
+	p.full = false // the pacer has resumed the partition
 	for _, r := range polled.Records {
 		p.bytes += bytesOf(r)
 	}
 	return true
 }
 
-// wait lets partitions go that have stood for too long: those of which nothing comes, and those of
-// which all is here, and others are so far behind that their live events would wait for long. The
-// caller holds mu.
+// wait makes partitions live that have stood still for too long. These are partitions of which nothing
+// comes, and partitions that have been polled to the end, while others are so far behind that the live
+// events of the former would wait for long. The caller holds mu.
 func (o *timeOrder) wait(took time.Duration) {
 	now := time.Now()
-	since := min(now.Sub(o.polled), took+holdMax) // a long transaction is no reason
+	since := min(now.Sub(o.polled), took+holdMax) // a long transaction does not count
 	o.polled = now
 	if o.isHeld() {
 		return
@@ -395,8 +402,8 @@ func (o *timeOrder) wait(took time.Duration) {
 	}
 }
 
-// next returns the partition of a lane to hand out next, and up to which timestamp; nil if none may
-// go on. The caller holds mu.
+// next returns the partition of a lane that is to be handed out next, and up to which timestamp; nil if
+// none may go on. The caller holds mu.
 func (o *timeOrder) next(l *lane, now int64) (first *orderedPartition, until int64) {
 	least, second := int64(math.MaxInt64), int64(math.MaxInt64)
 	until = math.MaxInt64
@@ -424,7 +431,7 @@ func (o *timeOrder) next(l *lane, now int64) (first *orderedPartition, until int
 	return first, min(until, later(second, o.room/runParts))
 }
 
-// isFull reports whether the client does not fetch a partition of which enough waits.
+// isFull reports whether the client does not fetch a partition because enough of its records are queued.
 func (o *timeOrder) isFull(id app.TaskID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -432,8 +439,8 @@ func (o *timeOrder) isFull(id app.TaskID) bool {
 	return p != nil && p.full
 }
 
-// fill returns the partitions of which enough waits, so that the client shall not fetch them, those
-// that it shall fetch again, and how many it does not fetch then.
+// fill returns the partitions that the client shall stop fetching because enough of their records are
+// queued, those that it shall fetch again, and how many it then does not fetch.
 func (o *timeOrder) fill() (full, low []app.TaskID, paused int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

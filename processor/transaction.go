@@ -21,8 +21,9 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// transactions runs the transactions of one client, one at a time. A router processes the
-// records of the routing stage, tasks those of the dedup stage.
+// transactions runs the transactions of one worker's client, one at a time. In the routing stage a
+// judge.Router processes the records, in the dedup stage the tasks of the taskSet do. A transaction is
+// begun by run or runOne, and ended by end (commit) or abort.
 type transactions struct {
 	*shared
 	*edition
@@ -33,7 +34,7 @@ type transactions struct {
 	lock   *rebalanceLock
 	poll   func(ctx context.Context, limit time.Duration, records int) kgo.Fetches
 	bound  *transactionBound
-	// targets are those of the worker's progress records.
+	// targets are the partitions to which the worker's progress records go.
 	targets *progressTargets
 
 	session  *kgo.GroupTransactSession
@@ -46,42 +47,47 @@ type transactions struct {
 	observer *progress.Observer // of the routing stage, else nil
 	pacer    *pacer             // of the routing stage, else nil
 	order    *timeOrder         // of the routing stage, else nil
-	// progressed reports that the open transaction has progress records.
+	// progressed reports that the open transaction contains progress records.
 	progressed bool
-	// announced reports that a committed transaction of this client had some.
+	// announced reports that this client has committed a transaction with progress records.
 	announced bool
 	tasks     *taskSet // of the dedup stage, else nil
 	schemas   *schemaWaits
 	oversized *oversized // batches at which the client stopped
 	corrupt   *corruptReads
 	stopping  bool // the open transaction is the last one before a clean stop
-	// producer is the producer id of the open transaction, or of the last one. offsets are those
-	// that the transaction commits, denied the topics that nothing shows whether it is closed in.
+	// producer is the producer id of the open transaction, or of the last one if none is open. offsets are
+	// the partitions whose offsets the transaction commits. denied are topics in which this user has no
+	// right to see whether the transaction is closed.
 	producer int64
 	offsets  map[string][]int32
 	denied   map[string]bool
-	follow   func(kadm.TopicsSet, map[string][]int32) // follows the end of a transaction
-	// attempted has the offsets of the commit request of the last End; none if End sent
-	// no request. Only the router uses it.
+	follow   func(kadm.TopicsSet, map[string][]int32) // watches until the ended transaction is closed in these partitions
+	// attempted holds the offsets that the last End tried to commit; it is empty if End sent no commit
+	// request. The router compares them with the group's offsets after an End with an uncertain outcome.
+	// Only the router uses it.
 	attempted map[app.TaskID]int64
-	began     time.Time // when the open transaction began, or the last one
-	// due is when the open transaction ends unless the client has more records.
+	began     time.Time // when the open transaction began; the last one if none is open
+	// due is the time at which the open transaction ends unless the client has more records.
 	due time.Time
-	// dueAwaited is the same of a transaction for which a request by HTTP waits.
+	// dueAwaited takes the place of due if a request by HTTP waits for the transaction.
 	dueAwaited time.Time
 	records    int           // input records of the open transaction
-	polled     []kgo.Fetches // those with these records
-	// limits are those with which the client began to make batches; isolation finds the
-	// records that topics refuse, refusals is how many the emitter has.
+	polled     []kgo.Fetches // the polls that returned these records
+	// limits is a copy of the topics' size limits when this client was made: an operator may change them
+	// while the client goes on to make batches of the old size. isolation is active while the worker
+	// searches for the record that a broker refuses. refusals counts the refused records that the emitter
+	// knows.
 	limits    map[string]app.TopicLimits
 	isolation isolation
 	refusals  int
-	// refusedLine and abortedLine are lines that each record of a topic may cause that
-	// refuses records.
+	// refusedLine and abortedLine sample two log lines that a topic could otherwise cause for every record
+	// that it refuses.
 	refusedLine, abortedLine app.SampledLine
 }
 
-// close leaves the group and closes the tasks.
+// close ends the client: it stops watching the last transaction, leaves the group within leaveMax, and
+// closes the tasks or drops the queued input.
 func (x *transactions) close(cancelClient context.CancelFunc) {
 	x.produced.last.end()
 	x.logOmitted(true)
@@ -98,12 +104,13 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	}
 }
 
-// run runs one transaction over fetches and all further polls until it is due.
+// run runs one transaction: it processes fetches and all further polls until the transaction is due, and
+// ends it.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	x.began = time.Now()
 	if err := x.session.Begin(); err != nil {
-		// Only a new client fetches the polled records again: it starts at the
+		// This client does not fetch the polled records again. A new client does, because it starts at the
 		// group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
@@ -113,8 +120,8 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	return err
 }
 
-// adjustBound changes the bound of the next transaction after one that took a time and
-// ended with an error, nil for a commit.
+// adjustBound changes how many records the next transaction may have, after a transaction that took the
+// given time. err is nil if the transaction was committed.
 func (x *transactions) adjustBound(took time.Duration, err error) {
 	if err == nil {
 		x.bound.committed(took)
@@ -125,8 +132,9 @@ func (x *transactions) adjustBound(took time.Duration, err error) {
 	}
 }
 
-// runLast runs the last transaction of the routing stage before a clean stop. It has the
-// records of fetches, and marks that make the group's offsets dispensable.
+// runLast runs the last transaction of the routing stage before a clean stop. The transaction has the
+// records of fetches, and a mark of every partition that needs one: the next start then finds its offsets
+// in the marks even if the group's offsets are gone.
 func (x *transactions) runLast(fetches kgo.Fetches) error {
 	if fetches.NumRecords() == 0 && !x.marks.Behind() {
 		return nil
@@ -135,7 +143,7 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 	return x.runOne(fetches)
 }
 
-// runOne runs a transaction with the records of fetches alone.
+// runOne runs a transaction with the records of fetches, without polling further.
 func (x *transactions) runOne(fetches kgo.Fetches) error {
 	x.began = time.Now()
 	if err := x.session.Begin(); err != nil {
@@ -152,9 +160,9 @@ func (x *transactions) runOne(fetches kgo.Fetches) error {
 	})
 }
 
-// during runs fn and drops the records of the transaction. After errNotFlushed or a panic it does
-// not: franz-go may still read the records, and a panic in the reset would replace the
-// first panic.
+// during runs fn, which fills and ends a transaction, and then drops the memory of the transaction's
+// records. It keeps the memory after errNotFlushed, because franz-go may still read the records. It also
+// keeps it after a panic: a second panic while it drops the memory would hide the first one.
 func (x *transactions) during(fn func() error) error {
 	defer x.budget.Use()()
 	err := fn()
@@ -173,26 +181,27 @@ func (x *transactions) during(fn func() error) error {
 	return err
 }
 
-// recycle gives the memory of all polled records back to the client. Nothing refers to a
-// record after its transaction: what a task keeps of one, it has copied.
+// recycle gives the memory of all polled records back to the client. Nothing refers to a record after its
+// transaction: a task copies whatever it keeps of a record.
 func (x *transactions) recycle() {
 	for _, fetches := range x.polled {
 		fetches.EachRecord((*kgo.Record).Recycle)
 	}
 }
 
-// fill processes polls until the transaction is due or the bound is reached, and ends it.
+// fill processes polls until the transaction is due or has recordsMax records, and then ends it.
 //
-// Transactions end a commit interval apart. So an event after a pause waits for nothing,
-// and what the client fetched during a commit waits less for the next one. From then on a
-// transaction goes on while the client has more records, until it is a commit interval old:
-// with a backlog, transactions are as long as the interval even if their commits are too.
+// A transaction is due one commit interval after the end of the one before began (setDue). An event that
+// comes after a pause therefore waits for nothing, and what the client fetched during a commit waits less
+// than a commit interval for the next one. A due transaction goes on while the client has more records,
+// until it is itself a commit interval old. So with a backlog transactions are as long as the interval even
+// if their commits take that long, too.
 //
-// A request by HTTP does not wait for the interval: its transaction ends when the client has
-// no more records. With many records the interval rules, see awaitedShare.
+// A request by HTTP does not wait for the interval: its transaction ends as soon as the client has no more
+// records. If there are many records, the interval decides again, see awaitedShare.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	latest := time.Now().Add(x.cfg.CommitInterval)
-	wait := time.Duration(-1) // of the poll that returned fetches
+	wait := time.Duration(-1) // how long the poll that returned fetches could wait; -1 for the first one
 	for x.records = 0; ; {
 		n := fetches.NumRecords()
 		x.polled = append(x.polled, fetches)
@@ -206,14 +215,14 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 		}
 		wait = x.waitForMore(now, latest)
 		if wait == 0 && x.pacer != nil && x.pacer.full() {
-			return x.end() // a poll that waits for nothing would not wait for room
+			return x.end() // a poll without a wait would not wait until the pacer has room, either
 		}
 		fetches = x.poll(ctx, wait, x.recordsMax()-x.records)
 	}
 }
 
-// process processes one poll, partition by partition, and all of it: the session commits
-// what was polled, not what was processed (A5).
+// process processes all records of one poll, partition by partition. It leaves none out, because the
+// session commits the offsets of what was polled, not of what was processed (A5).
 func (x *transactions) process(fetches kgo.Fetches) error {
 	if lost := lossIn(fetches); lost != nil {
 		return x.partitionErr(lost)
@@ -227,7 +236,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 	return failed
 }
 
-// processPartition processes what one poll has of a partition.
+// processPartition processes the records or the error that one poll returned for a partition.
 func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
 	switch {
@@ -261,12 +270,14 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	}
 	x.schemas.await(x.client, id, pending)
 	if x.tasks != nil {
-		return nil // the checkpoint is before the record
+		return nil // the task's checkpoint, and with it its offset, is before the record
 	}
 	return err
 }
 
-// end writes the checkpoints and commits the transaction.
+// end commits the open transaction. It writes the last records (checkpoints of the tasks; marks and
+// progress records of the router), flushes, and calls session.End. Only if End returns (true, nil) are the
+// stores changed (invariant 3).
 func (x *transactions) end() error {
 	began := time.Now()
 	hold := x.holds.InForce()
@@ -289,7 +300,7 @@ func (x *transactions) end() error {
 		return err
 	}
 	failpoint.Hit(failpoint.AfterFlush)
-	// The session would commit the records that were produced (A4).
+	// Without this check the session would commit the records that were produced (A4).
 	if err := x.produced.err(); err != nil {
 		return x.abort(x.refused(err))
 	}
@@ -301,8 +312,8 @@ func (x *transactions) end() error {
 	defer x.dropRefusalsIf(x.member.takeRebalanced())
 	x.series.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
-		// The worker replaces the client and all tasks. Their restores read whether
-		// the broker committed.
+		// The worker replaces the client and all tasks. Their restores read from the changelog whether the
+		// broker committed.
 		x.series.unknown.Inc()
 		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
@@ -337,8 +348,8 @@ func (x *transactions) end() error {
 	return nil
 }
 
-// flush waits until the brokers have the records of the open transaction. They get none of them
-// before the last transaction is closed.
+// flush waits until the brokers have acknowledged all records of the open transaction. Before that it gives
+// the client the records that were kept until the last transaction is closed.
 func (x *transactions) flush() error {
 	limit := x.cfg.TransactionTimeout
 	if x.stopping {
@@ -357,8 +368,8 @@ func (x *transactions) flush() error {
 	return nil
 }
 
-// writeProgress writes what was observed since the last progress record. If the
-// transaction aborts, the next observation has it too.
+// writeProgress writes what was observed since the last progress record, if anything was. If the
+// transaction aborts, the next observation contains it again.
 func (x *transactions) writeProgress() {
 	p := x.observer.Take()
 	if x.progressed = p != nil; x.progressed {
@@ -367,13 +378,15 @@ func (x *transactions) writeProgress() {
 	}
 }
 
-// progressFailed notes which partitions keep the transaction from its end.
+// progressFailed notes which partitions have not acknowledged their progress record, and so keep the
+// transaction from its end.
 func (x *transactions) progressFailed() {
 	sent, unacked := x.produced.watchedPartitions()
 	x.targets.failed(sent, unacked, time.Now())
 }
 
-// abort aborts the transaction and returns the reason.
+// abort aborts the open transaction and returns reason, so that a caller can return the result of abort. If
+// the abort itself fails, the error asks for a new client.
 func (x *transactions) abort(reason error) error {
 	err := x.endAborting()
 	x.dropRefusalsIf(x.member.takeRebalanced())
@@ -386,8 +399,8 @@ func (x *transactions) abort(reason error) error {
 	return reason
 }
 
-// endAborting aborts the session's transaction, or resets a session that failed outside
-// of one. It rewinds the client to the committed offsets.
+// endAborting aborts the session's transaction, or resets a session that failed outside of a transaction.
+// In both cases the session rewinds the client to the committed offsets.
 func (x *transactions) endAborting() error {
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
@@ -402,6 +415,8 @@ func (x *transactions) endAborting() error {
 	return err
 }
 
+// afterAbort drops the work of a transaction that was not committed: the tasks in it restore, and the
+// router goes back to its marks.
 func (x *transactions) afterAbort() {
 	x.dropUnassigned()
 	if x.tasks != nil {
@@ -412,8 +427,9 @@ func (x *transactions) afterAbort() {
 	}
 }
 
-// dropUnassigned closes the tasks and forgets the inputs that the group has given to others without
-// a word (A8). Else a later commit, or a decision, would set the offset of such an input back.
+// dropUnassigned closes the tasks, and forgets the inputs, of partitions that the group has given to other
+// members without telling the session (A8). Without this, a later commit or an operator's decision would
+// set back the offset that the new owner has committed.
 func (x *transactions) dropUnassigned() {
 	if x.tasks != nil {
 		x.schemas.drop(x.tasks.closeUnassigned(x.member.assigned))
@@ -424,14 +440,15 @@ func (x *transactions) dropUnassigned() {
 	x.dropInputs(gone)
 }
 
-// unassigned returns those of the partitions that a worker has which its group has given to others.
-// It asks for the assignment after the list was made, as the group may add partitions at any time.
+// unassigned returns the partitions of has that are not in the worker's assignment any more. It asks for
+// the assignment after the caller has made the list: the group may add a partition at any time, and an
+// older assignment would lack a partition that the list already has.
 func unassigned(has []app.TaskID, assigned func() map[app.TaskID]bool) map[string][]int32 {
 	assignment := assigned()
 	return byTopic(slices.Values(slices.DeleteFunc(has, func(id app.TaskID) bool { return assignment[id] })))
 }
 
-// byTopic returns partitions as the client takes them.
+// byTopic groups partitions by topic, as the client's methods take them.
 func byTopic(ids iter.Seq[app.TaskID]) map[string][]int32 {
 	all := map[string][]int32{}
 	for id := range ids {
@@ -440,7 +457,7 @@ func byTopic(ids iter.Seq[app.TaskID]) map[string][]int32 {
 	return all
 }
 
-// dropInputs forgets inputs that a routing worker no longer has.
+// dropInputs forgets inputs that a worker of the routing stage no longer owns.
 func (x *transactions) dropInputs(gone map[string][]int32) {
 	x.starts.drop(gone)
 	x.pacer.drop(gone)
@@ -448,12 +465,13 @@ func (x *transactions) dropInputs(gone map[string][]int32) {
 	x.marks.Revoke(gone)
 }
 
-// errNotFlushed marks a client that did not deliver its records within the transaction
-// timeout. The worker replaces it; it may still read its records. Without this limit a
-// partition that accepts no records would block all others of the worker.
+// errNotFlushed says that a client did not deliver its records within the transaction timeout. The worker
+// replaces the client, which may still read the records. Without this limit a partition that accepts no
+// records would block all other partitions of the worker.
 var errNotFlushed = errors.New("the brokers have not acknowledged all records of the transaction")
 
-// setMetadata marks the offsets of a commit as those of the app.
+// setMetadata adds to each offset of a commit the metadata by which a later start sees that the app
+// committed it.
 func setMetadata(req *kmsg.TxnOffsetCommitRequest, instance string) {
 	for _, topic := range req.Topics {
 		for n := range topic.Partitions {
@@ -463,8 +481,10 @@ func setMetadata(req *kmsg.TxnOffsetCommitRequest, instance string) {
 	}
 }
 
-// guard checks an offset commit before the client sends it. A classic group does not
-// fence a commit without member or generation (B9).
+// guard checks and completes an offset commit before the client sends it. It refuses a commit without
+// member id or generation, because a classic group does not fence such a commit (B9), and a commit under
+// another member id than the one that got the partitions (A8). It also refuses a commit without offsets,
+// because the group fences a former owner only by its offset commit (invariant 5, A7).
 func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 || req.MemberID != x.member.gotAs() {
 		return fmt.Errorf("%w: not the member of the group that got the partitions", kafka.ErrMustAbort)
@@ -483,8 +503,10 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	return nil
 }
 
-// addRouterOffsets completes the offset commit of the routing stage. Offsets that a
-// progress record adds have not moved, so they show nothing of the outcome of End.
+// addRouterOffsets completes the offset commit of the routing stage: it takes out what the client has
+// polled and the router has not routed, and adds the offsets of marks. attempted gets only the offsets
+// before those of progress records. The latter repeat committed offsets, so they show nothing of the
+// outcome of End.
 func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	x.marks.LimitOffsets(req)
 	x.marks.AddOffsets(req, false)

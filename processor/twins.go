@@ -8,30 +8,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Two processes of one instance id have the same workers by name. Each join of one fences the
-// member of the other, and each new client of one the producer of the other (A14).
+// Two processes with the same ONCEBUS_INSTANCE_ID have workers with the same names. Each time a worker of
+// one process joins its group, it fences the member of the other process, and each new client fences the
+// producer of the other process (A14).
 
-// twinSaid is the time after which a process that is fenced again and again says so again in the
-// manifest topic.
+// twinSaid is the time after which a process that is fenced again and again writes so again to the manifest
+// topic.
 const twinSaid = time.Minute
 
-// lostProducer reports whether another client has registered the transactional id of a worker. A
-// broker sends the same codes once it has aborted a transaction, which it does after the timeout.
+// lostProducer reports whether err says that another client has registered the worker's transactional id. A
+// broker also sends these codes after it has aborted a transaction, but does so only after the transaction
+// timeout.
 func (w *worker) lostProducer(err error) bool {
 	fenced := errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 	return fenced && w.txns != nil && time.Since(w.txns.began) < w.cfg.TransactionTimeout
 }
 
-// noteTwin counts and logs that another process has the name of this worker.
+// noteTwin counts and logs that another process has the same name as this worker.
 func (w *worker) noteTwin(err error) {
 	w.metrics.fenced.WithLabelValues(w.stage).Inc()
 	w.log.Error("fenced by another process of the same name: give each process its own ONCEBUS_INSTANCE_ID",
 		"instance", w.cfg.InstanceID, "error", err)
 	w.twins.note(time.Now())
-	w.readManifestNow() // the set follower writes it
+	w.readManifestNow() // the set follower then writes it to the topic
 }
 
-// twins has when a worker of the process was fenced.
+// twins holds the time at which a worker of the process was last fenced.
 type twins struct {
 	mu   sync.Mutex
 	last time.Time
@@ -43,8 +45,8 @@ func (t *twins) note(at time.Time) {
 	t.last = at
 }
 
-// since returns when a worker was fenced, if the process has not said so since; else the time
-// that it said so.
+// since returns the time at which a worker was last fenced, if that is at least twinSaid after said, the
+// time that the process wrote last; otherwise said.
 func (t *twins) since(said time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

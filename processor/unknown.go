@@ -9,18 +9,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// outcomeMax is how long the router waits for the group's offsets after End returned
-// false. Rebalance callbacks wait meanwhile.
+// outcomeMax is how long the router waits for the group's stable offsets after End returned false.
+// Rebalance callbacks wait meanwhile.
 const outcomeMax = 2 * time.Second
 
-// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or
-// all of its partitions have other owners, after End returned false. End does that after a
-// rebalance, and after an UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
-// changelog then. The router reads the group's stable offsets, of which a transaction
-// moves all or none.
+// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or all of its
+// partitions have other owners, after End returned (false, nil). End does so after a rebalance, but also
+// after an UNKNOWN_SERVER_ERROR, when the broker may have committed (A6). In this case a task reads its
+// changelog. The router has none, so it reads the group's stable offsets: a transaction moves all of its
+// offsets or none, so one offset shows the outcome.
 func (x *transactions) offsetsUnmoved() bool {
 	if len(x.attempted) == 0 {
-		return true // End sent no commit: the session had lost partitions before
+		return true // End sent no commit, because the session had lost partitions before
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
 	defer cancel()
@@ -35,7 +35,7 @@ func (x *transactions) offsetsUnmoved() bool {
 		if unmoved || !unstable {
 			return unmoved
 		}
-		select { // the broker has not written the end of the transaction yet
+		select { // the broker has not finished the transaction yet
 		case <-ctx.Done():
 			return false
 		case <-time.After(stablePoll):
@@ -43,11 +43,12 @@ func (x *transactions) offsetsUnmoved() bool {
 	}
 }
 
-// stablePoll is the time between two reads of offsets that are not stable.
+// stablePoll is the time between two reads of offsets that are not stable yet.
 const stablePoll = 20 * time.Millisecond
 
-// compareOffsets compares stable offsets with those of the last End. It also reports
-// whether that of a partition that the worker still has is not stable.
+// compareOffsets compares stable offsets with the offsets that the last End tried to commit. unmoved
+// reports that the transaction did not commit, or that all of its partitions have other owners. unstable
+// reports that a partition which the worker still has has no stable offset yet.
 func (x *transactions) compareOffsets(offsets map[string]map[int32]kafka.GroupOffset) (unmoved, unstable bool) {
 	assigned, kept := x.member.assigned(), false
 	for id, attempted := range x.attempted {
@@ -58,5 +59,5 @@ func (x *transactions) compareOffsets(offsets map[string]map[int32]kafka.GroupOf
 		kept = kept || assigned[id]
 		unstable = unstable || !ok && assigned[id]
 	}
-	return !kept, unstable // all have other owners, which may have committed since, and start where the group is
+	return !kept, unstable // if all have other owners, these start at the group's offsets, and may have moved them since
 }

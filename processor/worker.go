@@ -26,62 +26,64 @@ import (
 )
 
 const (
-	// pollRecordsMax bounds the records of one poll, and so the time between two
-	// checks of the commit interval. It is more than a fetch response has: the client
-	// asks for the next one only when this one was polled whole.
+	// pollRecordsMax bounds the records of one poll, and so the time between two checks of the commit
+	// interval. It is more than a fetch response has, because the client asks for the next response only
+	// when all records of this one have been polled.
 	pollRecordsMax = 50_000
-	// transactionRecordsMax ends a transaction before its interval is over. It
-	// bounds the memory of the open rows and the records. Timeouts lower it
-	// (transactionBound).
+	// transactionRecordsMax ends a transaction before its interval is over, which bounds the memory of the
+	// open rows and the records. After timeouts the bound of the worker is lower (transactionBound).
 	transactionRecordsMax = 50_000
 	// idlePoll is how long a poll waits for records before the worker reconciles
 	// its tasks.
 	idlePoll = time.Second
-	// leaveMax bounds the time in which a client leaves its group. The client waits
-	// for a join in progress, up to the rebalance timeout. It sends no request to
-	// leave, because the member is static; leaveGroup does, with a limit of its own.
+	// leaveMax bounds the time in which a client leaves its group at its close. The client waits for a join
+	// in progress, up to the rebalance timeout. It sends no request to leave, because the member is static;
+	// leaveGroup does, with a limit of its own.
 	leaveMax = 2 * time.Second
-	// Bounds of the backoff before a new client; backoffMin also follows an abort.
+	// backoffMin and backoffMax bound the backoff before a new client. backoffMin is also the pause after
+	// an abort.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
-	// fencedMax bounds the backoff of a worker that another process with its name
-	// fenced. It begins with the session timeout.
+	// fencedMax bounds the backoff of a worker that was fenced by another process with its name. This
+	// backoff begins with the session timeout.
 	fencedMax = time.Minute
 )
 
-// A worker owns one client, one group member and one transactional id. Its one goroutine
-// polls, processes, ends the transaction and applies it. A worker has one stage.
+// A worker runs one stage for some of the stage's partitions. It owns one client, one static group member
+// and one transactional id. Its one goroutine polls, processes the records in a transaction, ends the
+// transaction and applies it to the stores.
 type worker struct {
 	*shared
-	*edition // that of the current client
+	*edition // the app as the current client runs it
 
 	stage  string
-	name   string // stable over restarts: client id and group instance
-	txnID  string // stable over restarts
+	name   string // client id and group.instance.id; the same after a restart
+	txnID  string // transactional id; the same after a restart
 	log    *slog.Logger
 	series stageSeries
 	member *membership
 	lock   rebalanceLock
 	memory memoryUse
-	starts *routeStarts // of the routing stage, else nil
+	starts *routeStarts // nil in the dedup stage
 	bound  transactionBound
-	// targets are the partitions that its progress records go to.
+	// targets are the partitions to which the worker's progress records go.
 	targets progressTargets
-	rejoin  atomic.Bool // a request to join the group again
-	// renewsSince is since when the worker goes over to a new edition; zero if it does not.
+	rejoin  atomic.Bool // another goroutine wants the client to join its group again
+	// renewsSince is the time at which the worker began to go over to a new edition; zero if it does not.
 	renewsSince time.Time
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
 	pauses         pauses
-	// foreign are the offsets that were pending of other producers before the worker registered.
+	// foreign are the partitions whose group offsets were pending in a transaction of another producer when
+	// the worker registered its transactional id.
 	foreign map[string][]int32
 
-	// Of the current client; all of it is replaced together.
+	// These belong to the current client, and are replaced with it.
 	txns         *transactions
 	cancelClient context.CancelFunc
 	ready        chan struct{} // closed once txns is complete
 
 	mu       sync.Mutex
-	wakePoll context.CancelFunc // of the poll in progress
+	wakePoll context.CancelFunc // ends the poll in progress; nil between polls
 	woken    bool
 }
 
@@ -99,8 +101,8 @@ func newWorker(s *shared, stage string, index int) *worker {
 	return w
 }
 
-// run runs one client after the other until ctx is done, and then returns nil. It returns
-// an error that an operator must resolve. After any other error it makes a new client.
+// run makes one client after the other until ctx is done, and then returns nil. An error that an operator
+// must resolve ends run, which returns it. After any other error run makes a new client.
 func (w *worker) run(ctx context.Context) error {
 	if w.starts != nil {
 		ctx, stop := context.WithCancel(ctx)
@@ -125,7 +127,7 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			if err != nil {
-				// The next start reads the changelog, as after SIGKILL.
+				// The next start reads the outcome from the changelog, as it does after SIGKILL.
 				w.log.Warn("stopped with unknown commit outcome", "error", err)
 			}
 			return nil
@@ -139,7 +141,7 @@ func (w *worker) run(ctx context.Context) error {
 				fencedBackoff = min(w.cfg.SessionTimeout, fencedMax)
 			}
 			w.noteTwin(err)
-			// Without the wait both would fence each other at every reconnect (A14).
+			// Without the wait both processes would fence each other at every reconnect (A14).
 			_ = kafka.Pause(ctx, fencedBackoff) // the loop checks ctx
 			fencedBackoff = min(2*fencedBackoff, fencedMax)
 			continue
@@ -147,7 +149,7 @@ func (w *worker) run(ctx context.Context) error {
 		if time.Since(began) > backoffMax {
 			backoff = backoffMin
 		}
-		// Two owners of one name must not back off in step: hence the jitter.
+		// The jitter keeps two processes with the same name from backing off in step.
 		wait := backoff/2 + rand.N(backoff)
 		w.log.Warn("building a new client", "error", err, "wait", wait.Round(time.Millisecond).String())
 		_ = kafka.Pause(ctx, wait) // the loop checks ctx
@@ -156,7 +158,7 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// runClient polls and commits with one client until it fails.
+// runClient makes a client, and polls and commits with it until it fails or ctx is done.
 func (w *worker) runClient(ctx context.Context) error {
 	if !w.takeEdition(ctx) {
 		return nil
@@ -186,7 +188,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		w.pauseFetching()
 		fetches := w.poll(ctx, idlePoll, w.txns.recordsMax())
 		if len(fetches) == 0 {
-			continue // without a poll the worker has no rebalance lock
+			continue // a poll that returned nothing took no rebalance lock
 		}
 		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
@@ -208,14 +210,15 @@ func (w *worker) runClient(ctx context.Context) error {
 	return nil
 }
 
-// mustReplaceClient returns why the client has to be replaced before it polls again; nil if
-// it may go on. It also makes the client join its group again if that was asked for.
+// mustReplaceClient returns the reason why the worker must replace its client before it polls again; nil if
+// the client may go on. If another goroutine asked for it, mustReplaceClient also makes the client join its
+// group again.
 func (w *worker) mustReplaceClient() error {
 	if _, missed := w.txns.oversized.announcements(); missed {
 		return errOversize
 	}
 	if err := w.txns.produced.hangs(); err != nil {
-		return err // also without events: a task that restores waits before what hangs
+		return err // checked without events, too: a restore may wait behind the transaction that hangs
 	}
 	if w.mayRenew() {
 		return errSuperseded
@@ -226,13 +229,13 @@ func (w *worker) mustReplaceClient() error {
 	return nil
 }
 
-// markStop runs the last transaction of the routing stage. Without it the next start
-// relies on the group's offsets, so it may fail.
+// markStop runs the last transaction of the routing stage at a clean stop. It may fail: the next start then
+// relies on the group's offsets instead of the marks.
 func (w *worker) markStop(ctx context.Context) {
 	if w.member.assigned() == nil {
 		return
 	}
-	hurry := time.AfterFunc(w.cfg.markMax(), w.cancelClient) // a rebalance may be in progress
+	hurry := time.AfterFunc(w.cfg.markMax(), w.cancelClient) // a rebalance in progress may delay its end
 	defer hurry.Stop()
 	fetches := w.poll(ctx, 0, w.txns.recordsMax()) // takes the rebalance lock
 	rebalanced := w.member.takeRebalanced()
@@ -245,8 +248,8 @@ func (w *worker) markStop(ctx context.Context) {
 	w.txns.session.AllowRebalance()
 }
 
-// connect makes a client and its transactions. Callbacks wait for ready before they use
-// them.
+// connect makes a client and all that belongs to it. The client's callbacks may run before connect has
+// finished, so they wait for ready before they use w.txns.
 func (w *worker) connect(ctx context.Context) error {
 	transactionVersion, err := app.TransactionVersion(ctx, w.source.Client)
 	if err != nil {
@@ -288,12 +291,14 @@ func (w *worker) connect(ctx context.Context) error {
 	return nil
 }
 
+// disconnect ends the membership in the group, and closes the client.
 func (w *worker) disconnect() {
 	w.member.end()
 	w.txns.close(w.cancelClient)
 }
 
-// leaveGroup leaves the group at a stop, after the tasks are closed.
+// leaveGroup sends the request by which a static member leaves its group. It runs at a stop, after the
+// tasks are closed.
 func (w *worker) leaveGroup(memberID string) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveMax)
 	defer cancel()
@@ -302,9 +307,9 @@ func (w *worker) leaveGroup(memberID string) {
 	}
 }
 
-// poll waits for records, for the time limit, or for wake, and returns at most so many
-// records. After a poll that returns anything, also the error of its context, the worker
-// has the rebalance lock.
+// poll waits for records until the limit is over or wake is called, and returns at most so many records. If
+// poll returns anything, even only the error of its own context, the worker holds the rebalance lock from
+// then on.
 func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -340,8 +345,9 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// runOnce reconciles the tasks and, with records or a due sweep, runs one
-// transaction. All of it runs under the rebalance lock.
+// runOnce does what one poll asks for. It first deals with a rebalance, then lets tasks and partitions go
+// on that have finished to wait, and then runs one transaction if there are records or other work. All of
+// it runs under the rebalance lock.
 func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if err := fencedErr(fetches); err != nil {
 		return err
@@ -379,8 +385,8 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	return w.txns.run(ctx, fetches)
 }
 
-// hasWork reports whether a transaction has more than progress records, which a process without
-// events has too, for ever.
+// hasWork reports whether a transaction has more to do than to process progress records. A process without
+// events gets these for ever, and they must not keep its memory in use.
 func (w *worker) hasWork(fetches kgo.Fetches) bool {
 	if w.txns.tasks == nil {
 		return fetches.NumRecords() > 0 || len(w.txns.oversized.batches) > 0
@@ -394,14 +400,15 @@ func (w *worker) hasWork(fetches kgo.Fetches) bool {
 	return fetches.NumRecords() == 0 || len(w.txns.oversized.batches) > 0 || w.txns.tasks.due()
 }
 
-// wakeFetching makes the client fetch again if it has stopped. Up to franz-go v1.22.3 a
-// goroutine of source.loopFetch that loads a session just before SetOffsets or a rebalance
-// ends it, and runs again only when the next one has begun, also ends the fetching of the
-// next one: its partitions then wait until the group rebalances. Nothing is resumed here,
-// but a resume begins to fetch. A client that fetches is not affected.
+// wakeFetching makes the client fetch again if it has stopped (A19). Up to franz-go v1.22.3 a goroutine of
+// source.loopFetch can load a session just before SetOffsets or a rebalance ends that session, and run
+// again only when the next session has begun. The goroutine then ends the fetching of this next session,
+// too, and its partitions wait until the group rebalances. The empty call resumes no partition, but each
+// resume starts the fetching. A client that fetches already is not affected.
 func (w *worker) wakeFetching() { w.txns.client.ResumeFetchPartitions(nil) }
 
-// isDue reports whether a transaction has work without input.
+// isDue reports whether a transaction has work to do without input: for tasks such as a sweep, or in the
+// routing stage a progress record.
 func (w *worker) isDue() bool {
 	if w.txns.tasks != nil {
 		return !w.fetchingPaused.Load() && w.txns.tasks.due()
@@ -409,8 +416,9 @@ func (w *worker) isDue() bool {
 	return w.txns.observer.Due()
 }
 
-// observe observes, for the client of the routing stage, how far outcomes were read and how
-// far the tasks are, until the function that it returns is called.
+// observe starts the observer of the routing stage, which finds out how far outcomes were read and how far
+// the tasks are, and the pacer. Both run until the caller calls end. In the dedup stage observe does
+// nothing.
 func (w *worker) observe() (end func()) {
 	if w.txns.observer == nil {
 		return func() {}
@@ -426,7 +434,7 @@ func (w *worker) observe() (end func()) {
 	}
 }
 
-// resumeRead lets the partitions go on whose schema was read.
+// resumeRead lets the partitions go on whose awaited schema has been read.
 func (w *worker) resumeRead() {
 	for _, id := range w.txns.schemas.takeRead() {
 		if w.txns.tasks != nil {
@@ -437,9 +445,10 @@ func (w *worker) resumeRead() {
 	}
 }
 
-// resetSession ends the session after a rebalance outside of a transaction, and drops the
-// partitions whose revocation the session dropped. It rewinds the client to the committed
-// offsets, so that it fetches the polled records again.
+// resetSession ends the client's transaction session after a rebalance outside of a transaction. It reports
+// whether there was such a rebalance. It also drops the partitions whose revocation the session did not
+// report (A8). The End in it rewinds the client to the committed offsets, so the caller drops the polled
+// records and the client fetches them again.
 func (w *worker) resetSession() (bool, error) {
 	if !w.member.takeRebalanced() {
 		return false, nil
@@ -454,10 +463,10 @@ func (w *worker) resetSession() (bool, error) {
 	return true, nil
 }
 
-// missingRights returns the rights on topics that the broker lists as missing, in place of
-// an error about one topic. Under transaction.version 0 or 1 a broker refuses to add
-// partitions to a transaction if it denies one of them, and franz-go fails the records of
-// all of them. So the topic in the error can be one that the worker may write.
+// missingRights replaces an authorization error about one topic by the list of all rights on topics that
+// the broker reports as missing. The topic in the error can be a topic that the worker may write: under
+// transaction.version 0 or 1 a broker that denies one partition refuses to add all partitions of the
+// request to the transaction, and franz-go then fails the records of all of them.
 func (w *worker) missingRights(err error) error {
 	if !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		return err
@@ -470,7 +479,7 @@ func (w *worker) missingRights(err error) error {
 	return err // the broker lists no rights, or does not answer
 }
 
-// denied adds the missing right on the worker's group or transactional id to an error.
+// denied adds to an error which right on the worker's group or transactional id is missing.
 func (w *worker) denied(err error) error {
 	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.cfg.AppID, w.stage))
 	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.txnID)
