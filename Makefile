@@ -33,7 +33,7 @@ RACE_PACKAGES ?= 2
 RACE_PARALLEL ?= 3
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
-PACKAGES ?= ./... ./.ci/select
+PACKAGES ?= ./... ./.ci/select ./.ci/size
 RUN ?= .
 PART ?=
 
@@ -297,7 +297,7 @@ SECOND_MODULE := benchmarks/handwritten
 
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml: go vet and more, also of the simulation's and the mutants' files
-	$(GO) run $(GOLANGCI_LINT) run ./... ./.ci/select
+	$(GO) run $(GOLANGCI_LINT) run ./... ./.ci/select ./.ci/size
 	$(GO) -C $(SECOND_MODULE) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
@@ -309,6 +309,10 @@ length: ## no Go file outside tests is longer than a reader's patience
 	@find . -name '*.go' ! -name '*_test.go' -exec awk -v max=$(FILE_LINES_MAX) \
 		'END { if (FNR > max) { printf "length: %s has %d lines, at most %d are allowed\n", FILENAME, FNR, max; exit 1 } }' {} \; \
 		| { ! grep . >&2; }
+
+.PHONY: size
+size: ## how large the tree is and how its files hang together, with the targets (seconds)
+	@$(GO) run ./.ci/size
 
 # Not part of make check: helm and kubectl-validate take minutes to build, once.
 NEEDS_HELM := ^TestReal(Chart|PageHelm$$|Roll$$)

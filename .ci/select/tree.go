@@ -36,7 +36,7 @@ type test struct{ name, file string }
 // readTree reads the module in a directory.
 func readTree(root string) (*tree, error) {
 	out, err := output("go", "-C", root, "list", "-tags", "synctests,mutants,release",
-		"-json=Dir,ImportPath,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles", "./...", "./.ci/select")
+		"-json=Dir,ImportPath,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles", "./...", "./.ci/select", "./.ci/size")
 	if err != nil {
 		return nil, err
 	}
