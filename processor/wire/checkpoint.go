@@ -180,19 +180,24 @@ const (
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] | [switch for which the task is closed uvarint] | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
+//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] |
+//	[switch for which the task is closed uvarint] |
+//	next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint | rows below it uvarint] |
 //	[fences uvarint | for each: gaps of offset and rows to the one before or to the floor, uvarint, entries] |
-//	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
+//	[entries ahead of stream time] |
+//	[namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
 //	[senders: with senders only] | [shadows] | [tenants] | [sources] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
-// Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
-// to the time before. The first one of the fences and of Ahead is absolute.
+// Parts in brackets are optional: the flags or the version say whether they are present.
+//
+// Entries are: number uvarint | for each: namespace id 1, time varint, as the difference to the time before.
+// The first time of the fences and the first time of Ahead are absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
 	flags, version := c.flags(), c.version()
 	if dst = append(dst, version); version == checkpointVersionSets {

@@ -395,7 +395,7 @@ func appendChangedSources(dst []byte, all, before []Sources) ([]byte, bool) {
 		if s.equals(old) {
 			continue
 		}
-		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(i)), s.Highest-old.Highest) // may wrap around; applyChangedSources wraps back
+		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(i)), s.Highest-old.Highest) // may wrap around, as does its inverse
 		dst = s.appendChanged(dst, s.Ingress, old.Ingress)
 		if slices.Equal(s.Samples, old.Samples) {
 			dst = append(dst, 0)
