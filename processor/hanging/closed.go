@@ -74,7 +74,7 @@ func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, ski
 	} else if err != nil {
 		return err
 	}
-	if last.Offsets = kafka.Unstable(last.Offsets, stable); len(last.Offsets) > 0 { // an offset that was stable once was ended
+	if last.Offsets = kafka.Unstable(last.Offsets, stable); len(last.Offsets) > 0 { // the transactions of stable offsets have ended
 		left := last.Offsets
 		why := fmt.Errorf("its offsets of %v are pending in group %s", left, last.Group)
 		if time.Since(*completed) > offsetsMax {

@@ -12,11 +12,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For
-// a batch of an input topic it emits one dead letter and continues after the batch. For a batch of the
-// repartition topic it emits none: only oncebus may write there, so no event of a producer is lost with
-// it. That batch waits, as the returned error says, until an operator skips it. A batch that asks is
-// about (asks is not nil) waits for the operator in any topic.
+// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a
+// batch of an input topic it emits one dead letter and continues after the batch. A batch of the repartition
+// topic gets no dead letter: only oncebus may write there, so no event of a producer is lost with the batch.
+// Such a batch waits, as the returned error says, until an operator decides to skip it. With asks, which
+// describes the batch, a batch of any topic waits for the operator.
 func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) error {
 	t.JoinTransaction()
 	if batch.NextOffset <= t.Open.Next {

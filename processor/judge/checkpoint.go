@@ -37,13 +37,14 @@ func (t *State) GoOn(c *wire.Checkpoint) {
 	t.openWritten = t.written
 }
 
-// wholeDue reports whether the checkpoint of the open transaction must be a whole one. Two cases need
-// one for correctness:
+// wholeDue reports whether the checkpoint of the open transaction must be a whole one: because the partial
+// checkpoints have grown too large, because a field changed that a partial checkpoint does not carry (Set,
+// Known, Closed, other sources), or because an invariant needs it:
 //
 //   - The floor moves. Then a changelog that is trimmed to its floor still contains a whole checkpoint
 //     (T19).
-//   - A bypass. The restore that runs meanwhile may end and store the checkpoint that it read as a
-//     whole one; a partial checkpoint of the bypass would be relative to another one (T20).
+//   - A bypass. The restore that runs meanwhile may end, and store the checkpoint that it read as a whole
+//     one. A partial checkpoint of the bypass would be relative to a different checkpoint (T20).
 func (t *State) wholeDue() bool {
 	w := &t.written
 	return t.Blind || w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||

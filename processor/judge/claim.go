@@ -106,8 +106,9 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 	j.reply(ev.route, &a)
 }
 
-// rejectAfterWindow makes an event after the window of its key a duplicate. Of an order whose
-// adjacent bucket has the row, only that is known: then it is its own first event.
+// rejectAfterWindow turns an event after the window of its key into a duplicate. With adjacent buckets, the
+// row whose window is over may be the row of an adjacent key, of which the judge knows only that its window is
+// over (dedup.Event.Over). The event then counts as its own first event.
 func (ev *event) rejectAfterWindow(c *candidate) {
 	if c.replaced == nil {
 		c.prior = dedup.Row{Digest: c.event.Digest, First: c.event.Time, At: ev.from}

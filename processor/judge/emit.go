@@ -278,6 +278,8 @@ func headersOf(ev *event) rules.Headers {
 	return allHeaders
 }
 
+// ownHeaders appends the oncebus headers that an event gets: route, verdict and key as its route asks for
+// them, the claim token in claim mode, and with a reason also where the record and its first event are.
 func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	has := headersOf(ev)
 	if has.Route {
@@ -484,6 +486,7 @@ func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	e.byPolicy(ev, route.OnLate)
 }
 
+// applyDuplicatePolicy counts a duplicate, and forwards it, sends it to the topic for duplicates, or drops it.
 func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	e.conclude(ev)
 	var topic string

@@ -37,6 +37,7 @@ func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err 
 	return erased, nil
 }
 
+// eraseRow frees one row, if the request means the row that is stored now, and reports whether it did.
 func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, error) {
 	digest, _ := ref.ParseDigest() // ReadErasure has checked the digest
 	row, found, err := t.row(j.Emitter, digest)

@@ -52,10 +52,10 @@ func (r *Router) isSkipped(id app.TaskID, err error) bool {
 	return skip != nil && errors.Is(err, skip)
 }
 
-// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For
-// a batch of an input topic it emits one dead letter. A batch of an earlier generation's repartition
-// topic gets no dead letter: its partition waits, as the returned error says, until an operator skips
-// the batch. A batch that asks is about (asks is not nil) waits for the operator in any topic.
+// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a
+// batch of an input topic it emits one dead letter. A batch of an earlier generation's repartition topic gets
+// no dead letter: its partition waits, as the returned error says, until an operator decides to skip the batch.
+// With asks, which describes the batch, a batch of any topic waits for the operator.
 func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) *wire.UnreadableError {
 	forwarded := slices.Contains(r.App.Topology.Forwarded, batch.Topic)
 	if asks == nil && forwarded {

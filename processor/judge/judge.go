@@ -77,9 +77,9 @@ func (e *UnknownRouteError) Error() string {
 		"restart this process with the route, or, if the route was removed, put it back until its records are processed", e.Offset, e.Route)
 }
 
-// ErrClockDoubtful reports an event whose time is in the future by our estimate of broker time, while
-// that estimate may itself be wrong (hazard T14). The event is not judged until the estimate is
-// certain.
+// ErrClockDoubtful reports an event whose time is in the future by our estimate of broker time, while that
+// estimate may itself be wrong (hazard T14). The worker aborts the transaction and observes the brokers'
+// clock again, before the event is judged.
 var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts the estimate")
 
 // Process judges records in the open transaction. It skips records below the checkpoint, because an
@@ -213,7 +213,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		}
 		return t.judgeShadow(j, route, env)
 	}
-	if route.IsShadow() { // the set of the record has promoted it
+	if route.IsShadow() { // the router that wrote the record has a newer set, in which this shadow is promoted
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
 	}
 	if env.IsQuery {
@@ -243,7 +243,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
-// processSeed applies a seed record: either a seeded key, or the stream time of the seeding.
+// processSeed applies a seed record: a seeded key, or the stream time that the task had in another cluster.
 func (t *Judge) processSeed(j *Judging, ev *event, env *wire.Envelope) error {
 	switch {
 	case t.Blind:
@@ -329,7 +329,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if ev.route.ForwardsCollisions() {
 		var other *dedup.Row
 		if found {
-			row := own // only here, because it is allocated
+			row := own // a copy on the heap, which only these routes need
 			other = &row
 		}
 		if err := t.lookUpCollision(ev, c, other); err != nil {
@@ -342,6 +342,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	return nil
 }
 
+// lookUpPrior looks up the rows of the event's adjacent keys, if it has any, and chooses the row that decides.
 func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 	if !ev.HasAdjacent {
 		return nil
@@ -371,9 +372,8 @@ func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.R
 	return rows, err
 }
 
-// judge reaches the verdict on an event with a key, in these steps: admit the event by its time, look
-// up its row, decide, emit, store. Any step may be the last. Stream time advances after all of them, so
-// an event never makes itself late.
+// judge reaches the verdict on an event with a key, in these steps: admit the event by its time, look up
+// its row, decide, emit, store. Any step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	c := &j.current.candidate

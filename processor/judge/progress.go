@@ -97,7 +97,7 @@ func (t *State) leaseBegan(at, stored int64) {
 		return
 	}
 	if stored < t.Open.ProgressAt-setBackMin {
-		// Broker time was set back. Our progress is of the time before, and would end the wait for new
+		// Broker time was set back. What the task knows is from before, and would end the wait for new
 		// progress records too early.
 		t.Open.Progress = wire.Progress{}
 	}

@@ -124,6 +124,7 @@ func (a *reply) omitted(route *app.Route) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
+// replyHeaders returns the oncebus headers of a reply.
 func (e *Emitter) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
 	own := e.headers.take(replyHeadersMax)[:0]
 	own = append(own,

@@ -52,6 +52,8 @@ func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 	return nil
 }
 
+// route sends one record with its envelope to the repartition topic. It applies the route's policy to a record
+// without a key; a record that the topic would reject becomes a dead letter.
 func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from dedup.Position) {
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {

@@ -8,7 +8,7 @@ import (
 
 // seeds counts what became of the seeds of the open transaction.
 type seeds struct {
-	counts []wire.SeedCounts // counts of each run of "oncebus seed" or of a move
+	counts []wire.SeedCounts // counts of each run of the command seed
 	sent   uint32            // records with counts that the transaction has produced
 }
 

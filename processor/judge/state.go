@@ -37,7 +37,7 @@ type State struct {
 	// since the last jump that a progress record showed.
 	SteppedAt          int64
 	Counts, OpenCounts app.Counts // Counts belongs to Committed, OpenCounts to Open
-	// claims for whose outcome requests wait; nil before the restore
+	// Waiting has the claims for whose outcome requests wait; nil before the restore.
 	Waiting *app.Waiting
 	// CheckpointRecord is the checkpoint row of the open transaction, the last row that the task
 	// produces in it.
@@ -177,8 +177,8 @@ var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint r
 // Commit applies the committed transaction to the store, in one step with the changelog position behind
 // it: the offset of the checkpoint row plus 2. The checkpoint row is the last row of the transaction,
 // and the commit marker follows it. The next owner of the task writes only after it has read this
-// marker. A store that is up to date therefore has the end of the changelog as its position, also if
-// everything before that position was deleted. Errors wrap ErrNoOffset or come from the store.
+// marker. A store that is up to date therefore has the end of the changelog as its position, and lacks
+// nothing even if everything before that position is deleted. Errors wrap ErrNoOffset or come from the store.
 func (t *State) Commit() error {
 	if t.Blind {
 		t.commitCheckpoint(t.CheckpointRecord.Offset)

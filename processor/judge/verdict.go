@@ -24,6 +24,8 @@ func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 	}
 }
 
+// respondToEvent produces the verdict on an event for the request that waits for it. A replayed verdict has
+// the stored outcome as well.
 func (e *Emitter) respondToEvent(ev *event) {
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.dedupKey(), Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
 	// If a limit or a topic's settings stopped the event, its verdict is no longer that of the claim.

@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// window returns the window by which the task judges the events of a route. It differs from the window
-// in the routes file while the rows of a changed window are not complete yet.
+// window returns the window by which the task judges the events of a route. It differs from the route's
+// own window as long as the rows of a changed window are not complete.
 func (t *State) window(route *app.Route) dedup.Window {
 	if len(t.Open.Known) == 0 {
 		return route.Span

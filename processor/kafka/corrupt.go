@@ -124,7 +124,7 @@ func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptB
 	size := batchSize(at)
 	switch {
 	case at == nil && next == from && len(p.RecordBatches) > 0, size > 0 && at[batchMagicAt] != batchMagic:
-		return nil, from, errNoEnd // a broker returns the first batch whole, so the length in its header is wrong
+		return nil, from, errNoEnd // a broker returns the first batch whole
 	case at == nil:
 		return nil, next, nil
 	case isRight(at[:size]):

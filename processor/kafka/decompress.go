@@ -243,8 +243,7 @@ func (d *decompressor) snappy(src []byte) ([]byte, error) {
 	return d.decode(size, func(to []byte) ([]byte, error) {
 		out := to[:0]
 		for _, block := range blocks {
-			// The slice has a length, not only a capacity: with length 0 s2 would write up to the
-			// capacity, which may be larger than this block needs.
+			// Without a size the capacity would be the limit, which a block can pass.
 			decoded, err := s2.Decode(to[len(out):], block)
 			if err != nil {
 				return nil, err

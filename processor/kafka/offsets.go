@@ -60,6 +60,8 @@ func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, par
 	return fetchOffsets(ctx, client, group, partitions, false)
 }
 
+// fetchOffsets asks the group's coordinator for committed offsets. stable leaves out partitions with an offset
+// in an open transaction.
 func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32, stable bool) (map[string]map[int32]GroupOffset, error) {
 	of := kmsg.NewOffsetFetchRequestGroup()
 	of.Group = group

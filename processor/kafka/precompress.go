@@ -43,7 +43,7 @@ var largeCodecs = []kgo.Compressor{codec(kgo.GzipCompression()), codec(kgo.ZstdC
 func codec(c ...kgo.CompressionCodec) kgo.Compressor {
 	compressor, err := kgo.DefaultCompressor(c...)
 	if err != nil {
-		panic(err) // it knows its own codecs
+		panic(err) // franz-go knows its own codecs
 	}
 	return compressor
 }

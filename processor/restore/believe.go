@@ -170,6 +170,8 @@ func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app
 	return r.src.awaitDecision(ctx, r.id, r.log, refusal)
 }
 
+// awaitDecision publishes a refusal, and returns once an operator has accepted it, with the way that the
+// operator chose. /readyz shows the refusal meanwhile.
 func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Logger, refusal *app.Refusal) (*app.Acceptance, error) {
 	t := s.App.Topology
 	refusal.Instance = s.Instance
@@ -289,8 +291,8 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	return from, r.noteFailure(r.Store.Rebase(from, c.Stored()))
 }
 
-// renew replaces the local store by an empty store. With keep it quarantines the files instead of
-// removing them, unless the store is merely older than the changelog.
+// renew replaces the local store by an empty store. With keep it quarantines the old files; without, the
+// store is merely older than the changelog, and renew removes its files.
 func (r *Restore) renew(ctx context.Context, keep bool) error {
 	r.base, r.fold = nil, wire.Fold{}
 	if r.Store.Position() == 0 && len(r.Store.Checkpoint()) == 0 {

@@ -20,6 +20,8 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	return countKeys(ctx, a, c, store, nil, func(context.Context) {})
 }
 
+// countKeys is CountKeys, with a tally that may save the counting (nil for none), and with step, which is
+// called after every recountStep rows.
 func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, counted *tally, step func(context.Context)) (app.Counts, error) {
 	all := app.NewCounts(a)
 	recount, err := all.Decode(c, a.Set)

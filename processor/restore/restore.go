@@ -106,6 +106,7 @@ func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, st
 	return r
 }
 
+// run makes attempts until one succeeds or an error ends the restore.
 func (r *Restore) run(ctx context.Context) error {
 	began := time.Now()
 	r.watch = newStallWatch(ctx, r)
@@ -220,9 +221,9 @@ var errStale = errors.New("local state is out of step with the changelog")
 var errTrimmed = errors.New("changelog was trimmed during the restore")
 
 // awaitMove handles a partition that was added to a topic after the app began. If the topic is
-// prepartitioned, the task waits until a new process reads the topic through the routing stage: it must
-// not judge the new partition, because the keys in it may have rows in other tasks. For another topic
-// the added partition is an operator error.
+// prepartitioned, the task waits until the process reads the topic through the routing stage (oncebus move
+// --to-routed): it must not judge the new partition, because keys in it may have rows in other tasks. For
+// another topic, an added partition is an operator error.
 func (r *Restore) awaitMove(ctx context.Context, began int32) error {
 	if r.id.Topic == r.src.App.Topology.Repartition {
 		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, began)

@@ -43,6 +43,8 @@ func (w *stallWatch) stop() {
 	<-w.done
 }
 
+// run looks every StallAfter whether the restore has read something. If not, it reports why: in the log, in
+// /readyz and in a metric.
 func (w *stallWatch) run(ctx context.Context) {
 	defer close(w.done)
 	labels := []string{w.r.id.Topic, strconv.Itoa(int(w.r.id.Partition))}

@@ -197,6 +197,8 @@ func (b *standby) tally(ctx context.Context) (err error) {
 	return err
 }
 
+// follow opens the store and reads the changelog up to the last stable offset, again and again. It returns
+// only with an error. note gets the number of changelog offsets that the store lacks.
 func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	if err := b.r.awaitDisk(ctx); err != nil {
 		return err

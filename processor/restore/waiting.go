@@ -25,6 +25,7 @@ func FindWaiting(ctx context.Context, a *app.App, c *wire.Checkpoint, counts *ap
 	return known, nil
 }
 
+// readWaiting reads the waiting claims from the rows of a store, unless the counts say that there are none.
 func readWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *state.Store, found *app.Waiting) error {
 	waiting := uint64(0)
 	for _, route := range a.Routes {

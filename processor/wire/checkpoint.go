@@ -30,6 +30,9 @@ const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, chec
 // Checkpoint is a task's position in its input, with the state that belongs to that position. The task
 // writes it to its changelog in the transaction that processes the input before Next (D2). So
 // everything before Next was processed, whatever offset the consumer group has.
+//
+// Copies of a checkpoint share the slices Known, Sources, Senders, Shadows, Tenants and Fences, so these are
+// never changed in place.
 type Checkpoint struct {
 	// Next is the input offset to process next.
 	Next int64
@@ -44,7 +47,7 @@ type Checkpoint struct {
 	// 1, where the routes file of the process decides.
 	Set int64
 	// Known has the namespaces whose window changed, ascending by id, until the change has no effect
-	// any more. Checkpoints share the slice, so it is never changed in place.
+	// any more.
 	Known []KnownSince
 	// Closed is the number of the switch for which the task has ended, after which another generation
 	// of the app's partitions continues with its rows; 0 for none. The task judges again only if that
@@ -56,20 +59,17 @@ type Checkpoint struct {
 	// StreamTimes has the stream time of each namespace id that has a stream time, in ms.
 	StreamTimes streamTimes
 	// Sources says how far the sources of each namespace have been read, ascending by namespace id.
-	// Only tasks of the repartition topic of an app at level 2 have it. Checkpoints share the slice, so
-	// it is never changed in place.
+	// Only tasks of the repartition topic of an app at level 2 have it.
 	Sources []Sources
 	// Counts are the encoded key counts of the task, valid if Counted is true.
 	Counts  string
 	Counted bool
-	// Senders has the duplicates by sender, for each route that counts them. Checkpoints share the
-	// slice, so it is never changed in place.
+	// Senders has the duplicates by sender, for each route that counts them.
 	Senders []RouteSenders
-	// Shadows has the counts of each shadow of the route set. Checkpoints share the slice, so it is
-	// never changed in place.
+	// Shadows has the counts of each shadow of the route set.
 	Shadows []ShadowCounts
-	// Tenants has the accounts of the tenants of each route that has tenants. Checkpoints share the
-	// slice, so it is never changed in place. They are encoded only for an app at level 2.
+	// Tenants has the accounts of the tenants of each route that has tenants. They are encoded only for
+	// an app at level 2.
 	Tenants []RouteTenants
 	// Bypassed has, for some namespace ids, an input offset beyond Next: a bypass has forwarded the
 	// events before that offset unchecked. The task must not emit these events again.
@@ -84,7 +84,7 @@ type Checkpoint struct {
 	// its local store. A sweep writes the live rows again; its end makes the changelog complete.
 	Incomplete bool
 	// Fences are statements about the rows below some changelog offsets (see Fence), ascending by
-	// offset, all above Floor. Checkpoints share the slice, so it is never changed in place.
+	// offset, all above Floor.
 	Fences []Fence
 	// Ahead has the namespaces with rows whose First is after what the namespace has reached, ascending
 	// by id, and the latest of these times. Only rows of clamped events and the like are so late;

@@ -168,7 +168,7 @@ const (
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
 	flagsOfShadows  = flagShadow | flagDetails
-	flagsOfQueries  = flagQuery | flagFromIngress | flagReplyTo // and those of details
+	flagsOfQueries  = flagQuery | flagFromIngress | flagReplyTo // and perhaps flagDetails and flagShift
 )
 
 func (e *Envelope) flags() (flags uint64) {

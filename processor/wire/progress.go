@@ -84,8 +84,7 @@ type Passed struct{ To, At int64 }
 // passedStep apart: that a lease ends an eighth later is harmless.
 const passedMax, passedStep = 16, 8
 
-// maxPartitions bounds the partitions that a decoded record can claim, so that a damaged record costs
-// no memory.
+// maxPartitions bounds the number of partitions that a decoded record can claim.
 const maxPartitions = 1 << 20
 
 // OutcomesReadTo returns the broker time before which every outcome in a topic has been read;

@@ -160,9 +160,9 @@ func (s *Sources) AreCounted(now int64) bool {
 // log; dedup.NoStreamTime while nothing is known about some source. It also returns that while a count
 // of partitions is too old: then there may be a source that the task does not know of.
 //
-// A source that has been read to its end keeps no other source back. For what is stored in it later
-// counts as later than every event that the task had by then, except in the source's own order: Bound
-// says so.
+// A source that has been read to its end keeps no other source back. Let a source have been read up to a
+// broker time, and the task have some events by then: a record that is stored in the source later is not
+// late because of these events, only because of earlier ones in its own order.
 func (s *Sources) Least(now int64) int64 {
 	if !s.AreCounted(now) {
 		return dedup.NoStreamTime

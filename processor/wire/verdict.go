@@ -106,7 +106,7 @@ type Answer struct {
 	FirstTime    time.Time
 	FirstRequest string
 	Reason       string // in words, where the verdict needs one
-	Value        []byte // nil is null
+	Value        []byte // nil for a null value
 	Headers      []dedup.Header
 	// Omitted reports that the outcome's result was too long to store or to send.
 	Omitted bool
