@@ -43,8 +43,8 @@ const (
 	// collection. A collection is useless if it frees less than an eighth of the budget from the memory
 	// that should be recycled: that memory is in use, and will indeed be recycled.
 	uselessMax = 4
-	// priorityMax is how long a refused batch keeps smaller batches out unless its client tries it
-	// again.
+	// priorityMax is how long a refused batch keeps smaller batches out if its client does not try
+	// it again meanwhile.
 	priorityMax = time.Second
 	// stalledAfter is how long the budget may refuse every batch while no transaction is open. After
 	// that it accepts one batch beyond its limit.
@@ -115,7 +115,7 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Refusals returns how often a batch got no memory, so that its client had to fetch it again.
 func (b *Budget) Refusals() int64 { return b.refusals.Load() }
 
-// Use declares that a transaction processes records, until its caller calls end. Meanwhile the refused
+// Use declares that a transaction processes records, until the caller calls end. Meanwhile the refused
 // batches wait for these records, so the budget does not count the time as a stall (stalledAfter). A
 // restore does not call Use: it may wait for disk space while it holds records, and the routing stage
 // must continue.

@@ -117,8 +117,8 @@ func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 }
 
 // corruptIn looks for a batch with a wrong checksum in one fetch. It returns the batch if it comes
-// next; else next is the offset from which to look further, or at most from if a committed record comes
-// first.
+// next. Otherwise next is the offset from which to look further; if a committed record comes first, next is
+// not after from.
 func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
 	next, at := passUncommitted(p, from, true)
 	size := batchSize(at)

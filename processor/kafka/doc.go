@@ -21,8 +21,8 @@
 //
 //   - Reader sends fetch requests itself and counts by position. A consumer returns records only, and
 //     the last offset of a changelog is a control record.
-//   - pool only counts, too: franz-go calls it for the records of every batch, and so lets us count the
-//     records of batches without compression.
+//   - pool counts, too: franz-go asks it for the memory of each batch's records, which is how we count
+//     the records of batches without compression.
 //   - A caller may recycle records but does not have to. franz-go may drop a buffer from which a
 //     fetched record is reachable at any time; then the garbage collector returns the memory to the
 //     budget.

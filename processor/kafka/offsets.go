@@ -28,7 +28,7 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 	return fetchOffsets(ctx, client, group, partitions, true)
 }
 
-// Unstable returns the partitions of of that StableOffsets has omitted.
+// Unstable returns those of the partitions of that StableOffsets has omitted from stable.
 func Unstable(of map[string][]int32, stable map[string]map[int32]GroupOffset) map[string][]int32 {
 	left := map[string][]int32{}
 	for topic, partitions := range of {

@@ -125,7 +125,7 @@ func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) 
 	return false, err
 }
 
-// stateRefusal describes a state of store and changelog between which only an operator can choose.
+// stateRefusal describes a local store and a changelog between which only an operator can choose.
 func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	checkpoint := "no checkpoint"
 	var ways []app.Way
