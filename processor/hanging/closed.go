@@ -11,18 +11,19 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ErrHangs is wrapped by the error about a transaction whose coordinator has completed it while
-// it is open.
+// ErrHangs is wrapped by the error about a transaction that is open although its coordinator has
+// completed it.
 var ErrHangs = errors.New("a transaction hangs")
 
-// offsetsMax is how long offsets may stay pending after the coordinator has completed their
-// transaction. After a rebalance another member may have committed them again meanwhile.
+// offsetsMax is how long the offsets of a transaction may stay pending after the coordinator has
+// completed it. They may stay pending without a fault: after a rebalance another member may have
+// committed offsets of the same partitions meanwhile.
 const offsetsMax = 2 * time.Second
 
-// AwaitClosed returns nil once the last transaction of a producer id is closed in each of
-// its partitions, and its offsets are those of the group. It returns an error that wraps [ErrHangs]
-// if that will not come by itself, and another one once ctx is done. skip are the topics
-// that the user has no right to read.
+// AwaitClosed returns nil once the last transaction of a producer id is closed in each of its
+// partitions, and its offsets are the group's. It returns an error that wraps [ErrHangs] if waiting
+// will not achieve that, and another error once ctx is done. skip has the topics that the user has no
+// right to read.
 func (s *Closer) AwaitClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
@@ -38,8 +39,8 @@ func (s *Closer) AwaitClosed(ctx context.Context, last *Last, producer int64, sk
 	}
 }
 
-// lookClosed returns why the transaction is not known to be closed; nil if it is. It notes when
-// it first found that the coordinator has completed it.
+// lookClosed returns why the transaction is not known to be closed; nil if it is closed. It sets
+// completed to the time when it first found that the coordinator has completed the transaction.
 func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool, completed *time.Time) error {
 	if completed.IsZero() {
 		at, err := s.describe(ctx, last.ID)
@@ -73,7 +74,7 @@ func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, ski
 	} else if err != nil {
 		return err
 	}
-	if last.Offsets = kafka.Unstable(last.Offsets, stable); len(last.Offsets) > 0 { // what was stable once, was ended
+	if last.Offsets = kafka.Unstable(last.Offsets, stable); len(last.Offsets) > 0 { // the transactions of stable offsets have ended
 		left := last.Offsets
 		why := fmt.Errorf("its offsets of %v are pending in group %s", left, last.Group)
 		if time.Since(*completed) > offsetsMax {

@@ -18,74 +18,75 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A Closer closes what the last transaction of a transactional id left open.
+// Closer closes what the last transaction of a transactional id left open.
 //
-// It raises the epoch of the producer, so that a process which still uses the id cannot
-// join the empty transaction. The epoch is raised from the one that the coordinator showed: if
-// anybody raised it since, the request fails, and the Closer looks again.
+// It raises the epoch of the producer, so that a process which still uses the id cannot join the empty
+// transaction. It raises the epoch from the value that the coordinator showed: if another process has
+// raised it since, the request fails, and the Closer looks again.
 //
-// InitProducerID makes the coordinator forget how the last transaction ended. So the Closer
-// writes it into the request: the transaction timeout of a producer that closes what was
-// committed is an odd number of milliseconds, all others are even ([kafka.TransactionTimeout]). A Closer that
-// is killed in between has said with the same request what is left to do, and any other
-// goes on with it.
+// InitProducerID makes the coordinator forget how the last transaction ended, so the Closer writes that
+// into the same request: if a producer closes what was committed, its transaction timeout is an odd
+// number of milliseconds; all other timeouts are even ([kafka.TransactionTimeout]). If the Closer is
+// killed after that request, the coordinator therefore still shows what is left to do, and any other
+// Closer can finish it.
 type Closer struct {
 	Client *kgo.Client
 	Admin  *kadm.Client
-	// Options are those of a client of the app, without an id or a group.
+	// Options are the options of a client of the app, without a transactional id or a group.
 	Options []kgo.Opt
 	Log     *slog.Logger
 	// Waits is called with what the Closer waits for, and with "" when it goes on.
 	Waits func(reason string)
 }
 
-// Last is what the last transaction of a transactional id may have left open.
+// Last describes what the last transaction of a transactional id may have left open.
 type Last struct {
 	ID string // transactional id
-	// Partitions are those that it may have written to.
+	// Partitions are the partitions that it may have written to.
 	Partitions kadm.TopicsSet
-	// TakesOver says that the caller is about to register the id: an open transaction is aborted
-	// first, so that its late end changes nothing any more.
+	// TakesOver reports that the caller is about to register the id. The Closer then first aborts an
+	// open transaction, so that a late end of that transaction has no effect any more.
 	TakesOver bool
-	// Group is the consumer group whose offsets it may have committed, Offsets the partitions
-	// of these offsets.
+	// Group is the consumer group whose offsets the transaction may have committed, Offsets the
+	// partitions of these offsets.
 	Group   string
 	Offsets map[string][]int32
-	// Foreign are those of the Offsets that stay pending, and that Close knows to be part of
-	// transactions of other producers: it cannot close them.
+	// Foreign has those Offsets that stay pending although Close knows that they are part of
+	// transactions of other producers, which it cannot close.
 	Foreign map[string][]int32
 
-	closings int // of pending offsets
+	closings int // how often pending offsets were closed
 }
 
 const (
-	// pauseMin and pauseMax bound the time between two questions to a coordinator or leader.
+	// pauseMin and pauseMax bound the time between two questions to a coordinator or a leader.
 	pauseMin, pauseMax = time.Millisecond, 100 * time.Millisecond
-	// saysAfter is how long a Closer waits before it says so.
+	// saysAfter is how long a Closer waits before it reports what it waits for.
 	saysAfter = 5 * time.Second
-	// closingsMax is how often a worker closes pending offsets before it takes those that are left
-	// for another producer's, if it may not read whose they are. The coordinator of the
-	// group answers before each closing, so a second marker in a row is not dropped.
+	// closingsMax is how often a worker closes pending offsets if it may not read to whom they belong.
+	// After that it takes those that are left for another producer's. The group's coordinator answers
+	// before each closing, so it does not drop a second marker in a row.
 	closingsMax = 2
 	// repairTimeout is the transaction timeout of a producer that closes what was committed: the
-	// highest that brokers accept by default (transaction.max.timeout.ms), as an odd number. Were
-	// the empty transaction to time out, its marker would abort what was committed.
+	// highest that brokers accept by default (transaction.max.timeout.ms), made odd. It is so high
+	// because the marker of a timeout would abort what was committed.
 	repairTimeout = 15*time.Minute - time.Millisecond
 )
 
 // state is what a coordinator says about a transactional id.
 type state struct {
-	Name     string // of the state, as Kafka calls it
+	Name     string // name of the state, as Kafka calls it
 	Producer int64
 	Epoch    int16
-	Timeout  int32 // of its transactions, in ms
+	Timeout  int32 // transaction timeout, ms
 }
 
-// closesCommitted reports whether the producer was made to close what was committed.
+// closesCommitted reports whether the producer was registered to close what was committed (an odd
+// timeout).
 func (s *state) closesCommitted() bool { return s.Timeout%2 != 0 }
 
-// committed reports whether the last transaction that wrote something was committed. The state
-// is Empty after InitProducerID, which aborts an open transaction.
+// committed reports whether the last transaction that wrote something was committed. The state is Empty
+// after InitProducerID, which aborts an open transaction, so closesCommitted counts first.
 func (s *state) committed() bool { return s.closesCommitted() || s.Name == stateCommitted }
 
 // The states of a transaction that matter, as Kafka calls them.
@@ -94,18 +95,18 @@ const (
 	stateCommitted, stateAborted = "CompleteCommit", "CompleteAbort"
 )
 
-// phase is what the state of a coordinator allows.
+// phase says what may be done in the state that a coordinator shows.
 type phase int
 
 const (
 	unused phase = iota // there was no transaction
-	open                // a transaction is open, and its producer or its timeout ends it
-	begun               // an empty transaction is open that closes what was committed
-	ending              // the coordinator writes markers
-	over                // the coordinator has written all markers, or dropped some
+	open                // a transaction is open; its producer or its timeout will end it
+	begun               // the empty transaction is open that closes what was committed
+	ending              // the coordinator is writing the markers
+	over                // the coordinator has written all markers, or has dropped some
 )
 
-// phaseOf returns the phase of a state, nil for an unknown transactional id.
+// phaseOf returns the phase of a state; nil stands for an unknown transactional id.
 func phaseOf(s *state) phase {
 	switch {
 	case s == nil || s.Name == "Dead":
@@ -120,8 +121,8 @@ func phaseOf(s *state) phase {
 	return ending
 }
 
-// describe asks the coordinator about a transactional id. It returns nil for one that is not
-// known.
+// describe asks the coordinator about a transactional id. It returns nil if the coordinator does not
+// know the id.
 func (s *Closer) describe(ctx context.Context, id string) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookMax)
 	defer cancel()
@@ -140,12 +141,12 @@ func (s *Closer) describe(ctx context.Context, id string) (*state, error) {
 	return &state{d.State, d.ProducerID, d.ProducerEpoch, d.TimeoutMillis}, nil
 }
 
-// Close returns once nothing of the last transaction is open that its coordinator has
-// completed. It waits for coordinators and leaders until ctx is done, and returns an error only
-// then, or if an operator has to grant a right. It leaves a transaction alone that its
-// coordinator has not completed.
+// Close returns once nothing is open of the last transaction that its coordinator has completed. It
+// waits for coordinators and leaders until ctx is done. It returns an error only then, or if an
+// operator has to grant a right. If the coordinator has not completed the transaction, Close leaves it
+// alone.
 //
-// Offsets of the group that stay pending may be those of another producer, which it cannot close. It
+// Offsets of the group that stay pending may belong to another producer, which Close cannot close. It
 // moves these to last.Foreign.
 func (s *Closer) Close(ctx context.Context, last *Last) error {
 	wait := newWaiter(s.Waits)
@@ -161,13 +162,13 @@ func (s *Closer) Close(ctx context.Context, last *Last) error {
 	}
 }
 
-// A waitError says what the next step waits for.
+// waitError says what the next step waits for.
 type waitError string
 
 func (e waitError) Error() string { return string(e) }
 
-// step takes one step, and reports whether nothing is left to do. Its error says why another
-// one is needed.
+// step takes one step, and reports whether nothing is left to do. Its error says why another step is
+// needed.
 func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	at, err := s.describe(ctx, last.ID)
 	if err != nil {
@@ -175,8 +176,8 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	}
 	switch phaseOf(at) {
 	case unused:
-		// Kafka may have forgotten the id, and what is pending (C18): it is of a producer id that
-		// the id no longer has.
+		// Kafka may have forgotten the transactional id, although offsets are still pending (C18): they
+		// belong to a producer id that the transactional id no longer has.
 		left, err := s.stayPending(ctx, last)
 		if err != nil {
 			return false, err
@@ -200,13 +201,13 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	switch why := sight.Unknown(); {
 	case err != nil:
 		return false, err
-	case len(hanging) > 0, pending: // closed first, others may be away for long
+	case len(hanging) > 0, pending: // close these first: other leaders may be away for long
 	case why != "":
 		return false, waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
 	default:
 		return true, nil
 	}
-	// Its producer may live, and have begun and ended another one meanwhile.
+	// The producer may be alive and may have begun and ended another transaction meanwhile.
 	if now, err := s.describe(ctx, last.ID); err != nil || now == nil || *now != *at {
 		return false, cmp.Or(err, error(waitError("the state of transactional id "+last.ID+" changes")))
 	}
@@ -217,7 +218,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	return false, err
 }
 
-// abort aborts an open transaction. The coordinator does so when the epoch is raised.
+// abort aborts an open transaction: the coordinator does so when the producer's epoch is raised.
 func (s *Closer) abort(ctx context.Context, id string, at *state) error {
 	return s.with(func(client *kgo.Client) error {
 		_, err := fence(ctx, client, id, at, false)
@@ -225,7 +226,7 @@ func (s *Closer) abort(ctx context.Context, id string, at *state) error {
 	})
 }
 
-// with calls do with a client for the requests of an empty transaction.
+// with calls do with a client that can send the requests of an empty transaction.
 func (s *Closer) with(do func(*kgo.Client) error) error {
 	client, err := kgo.NewClient(append(slices.Clone(s.Options), kgo.MaxVersions(oldVersions()), kgo.DisableIdempotentWrite())...)
 	if err != nil {
@@ -235,12 +236,12 @@ func (s *Closer) with(do func(*kgo.Client) error) error {
 	return do(client)
 }
 
-// pendingLooks and pendingPause bound how long an offset may be part of the open transaction of
-// a live worker: its own transactions end in between.
+// pendingLooks and pendingPause bound how long an offset may stay pending because of a live worker:
+// between two looks, the worker's own transactions end.
 const pendingLooks, pendingPause = 6, 100 * time.Millisecond
 
-// stayPending returns the offsets of the group that stay part of an open transaction. It
-// does not show whose.
+// stayPending returns the offsets of the group that stay part of an open transaction. It does not tell
+// whose transaction that is.
 func (s *Closer) stayPending(ctx context.Context, last *Last) (map[string][]int32, error) {
 	left := last.Offsets
 	for look := 0; len(left) > 0; look++ {
@@ -260,8 +261,8 @@ func (s *Closer) stayPending(ctx context.Context, last *Last) (map[string][]int3
 	return nil, nil
 }
 
-// mayHavePending reports whether offsets of the group that stay pending can be part of a transaction
-// of the producer. If not, they are foreign.
+// mayHavePending reports whether offsets of the group that stay pending may be part of a transaction of
+// this producer. If not, it moves them to last.Foreign.
 func (s *Closer) mayHavePending(ctx context.Context, last *Last, at *state) (bool, error) {
 	left, err := s.stayPending(ctx, last)
 	if err != nil || len(left) == 0 {
@@ -281,7 +282,8 @@ func (s *Closer) mayHavePending(ctx context.Context, last *Last, at *state) (boo
 	return !closed, nil
 }
 
-// isForeign moves offsets to those that are not the producer's. A later step may find more of them.
+// isForeign moves offsets to Foreign: they do not belong to the producer. A later step may find more of
+// them.
 func (l *Last) isForeign(offsets map[string][]int32) {
 	l.Offsets = kafka.Without(l.Offsets, offsets)
 	if l.Foreign == nil {
@@ -292,7 +294,8 @@ func (l *Last) isForeign(offsets map[string][]int32) {
 	}
 }
 
-// closeAll begins an empty transaction over what hangs, and ends it as the last one was ended.
+// closeAll begins an empty transaction over everything that hangs, and ends it as the last transaction
+// was ended.
 func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
 	commit := at.committed()
 	if log := s.Log.With("transactional_id", last.ID, "state", at.Name, "commit", commit); len(hanging) > 0 {
@@ -318,8 +321,8 @@ func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, a
 	return endWith(ctx, client, last.ID, at, commit)
 }
 
-// oldVersions are those of requests with which a client adds partitions without a write, and
-// ends a transaction without another epoch for the next one.
+// oldVersions returns versions of requests by which a client may add partitions without writing to
+// them, and may end a transaction without getting a new epoch for the next one.
 func oldVersions() *kversion.Versions {
 	versions := kversion.Stable()
 	versions.SetMaxKeyVersion(kmsg.AddPartitionsToTxn.Int16(), 3)
@@ -328,15 +331,15 @@ func oldVersions() *kversion.Versions {
 	return versions
 }
 
-// errNewProducer says that the coordinator has given the transactional id another producer id.
+// errNewProducer reports that the coordinator has given the transactional id another producer id.
 var errNewProducer = errors.New("its producer id has no epoch left, and the next one cannot close what the last one left open")
 
-// fence raises the epoch of a producer, and writes into its transaction timeout how its last
-// transaction ended.
+// fence raises the epoch of a producer, and encodes in its transaction timeout how its last transaction
+// ended.
 func fence(ctx context.Context, client *kgo.Client, id string, at *state, commit bool) (*state, error) {
 	timeouts := []int32{at.Timeout}
 	if commit {
-		timeouts = []int32{int32(repairTimeout.Milliseconds()), at.Timeout - 1} // the second one where a broker allows less
+		timeouts = []int32{int32(repairTimeout.Milliseconds()), at.Timeout - 1} // the second value is for a broker that allows less
 	}
 	for n, timeout := range timeouts {
 		req := kmsg.NewPtrInitProducerIDRequest()
@@ -358,7 +361,7 @@ func fence(ctx context.Context, client *kgo.Client, id string, at *state, commit
 	return nil, kerr.InvalidTransactionTimeout
 }
 
-// addPartitions adds partitions to a transaction.
+// addPartitions adds the partitions of hanging transactions to the empty transaction.
 func addPartitions(ctx context.Context, client *kgo.Client, id string, at *state, hanging []Open) error {
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, at.Producer, at.Epoch
@@ -389,7 +392,7 @@ func topicsOf(hanging []Open) map[string][]int32 {
 	return topics
 }
 
-// addOffsets adds the offsets of the group to a transaction.
+// addOffsets adds the offsets of the group to the empty transaction.
 func addOffsets(ctx context.Context, client *kgo.Client, last *Last, at *state) error {
 	req := kmsg.NewPtrAddOffsetsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = last.ID, at.Producer, at.Epoch, last.Group
@@ -400,7 +403,7 @@ func addOffsets(ctx context.Context, client *kgo.Client, last *Last, at *state) 
 	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
-// endWith ends a transaction.
+// endWith ends the empty transaction with a commit or an abort.
 func endWith(ctx context.Context, client *kgo.Client, id string, at *state, commit bool) error {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = id, at.Producer, at.Epoch, commit

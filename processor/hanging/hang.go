@@ -9,13 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Hang is an open transaction that no coordinator is about to end.
+// Hang is a transaction that is open in a partition although no coordinator is about to end it.
 type Hang struct {
 	Open
 
-	// ID is the transactional id of the producer, and State what its coordinator says about it.
-	// Both are "" if no coordinator knows the producer, or the user has no right to describe
-	// the id.
+	// ID is the transactional id of the producer, and State what its coordinator says about it. Both
+	// are "" if no coordinator knows the producer, or if the user has no right to describe the id.
 	ID, State string
 }
 
@@ -27,13 +26,13 @@ func (h Hang) String() string {
 	return fmt.Sprintf("%s; %s", h.Open, owner)
 }
 
-// Abort returns the command of Kafka that ends the transaction. It drops the records, also if the
-// coordinator has committed them.
+// Abort returns the command of Kafka that ends the transaction. The command drops the transaction's
+// records, even if the coordinator has committed them.
 func (h Hang) Abort() string {
 	return fmt.Sprintf("kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", h.Topic, h.Number, h.From)
 }
 
-// Staying returns what is open now and was before.
+// Staying returns the transactions that are open now and were already open before.
 func Staying(before, now []Open) (staying []Open) {
 	for _, o := range now {
 		if slices.ContainsFunc(before, func(b Open) bool {
@@ -45,8 +44,9 @@ func Staying(before, now []Open) (staying []Open) {
 	return staying
 }
 
-// Owned asks the coordinators about open transactions. It leaves out those that a
-// coordinator has open or is about to end, and those that are closed meanwhile.
+// Owned asks the coordinators about open transactions, and returns those that hang. It leaves out
+// transactions that a coordinator has open or is about to end, and those that have been closed
+// meanwhile.
 func Owned(ctx context.Context, client *kgo.Client, admin *kadm.Client, open []Open) (hangs []Hang, err error) {
 	if len(open) == 0 {
 		return nil, nil
@@ -76,7 +76,7 @@ func Owned(ctx context.Context, client *kgo.Client, admin *kadm.Client, open []O
 	return slices.DeleteFunc(hangs, func(h Hang) bool { return len(Staying([]Open{h.Open}, still)) == 0 }), nil
 }
 
-// partitionsOf returns the partitions of transactions that hang.
+// partitionsOf returns the partitions in which transactions hang.
 func partitionsOf(hangs []Hang) kadm.TopicsSet {
 	all := kadm.TopicsSet{}
 	for _, h := range hangs {

@@ -14,11 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// lookMax bounds one question to the leaders. The client repeats it meanwhile, to the next leader
-// of a partition that has lost its own.
+// lookMax bounds one question to the leaders. Within this time the client repeats the question, so that
+// it reaches the new leader of a partition that has lost its leader.
 const lookMax = 2 * time.Second
 
-// Partition is one of a topic.
+// Partition is a partition of a topic.
 type Partition struct {
 	Topic  string
 	Number int32
@@ -26,7 +26,7 @@ type Partition struct {
 
 func (p Partition) String() string { return p.Topic + "/" + strconv.Itoa(int(p.Number)) }
 
-// Open is a transaction that is open in a partition, as the leader of the partition says.
+// Open is a transaction that is open in a partition, according to the partition's leader.
 type Open struct {
 	Partition
 
@@ -46,11 +46,11 @@ type Sight struct {
 	Open []Open
 	// Unseen has the partitions whose leader did not answer, and why.
 	Unseen map[Partition]error
-	// Denied are the topics that the user has no right to read, so that nothing is known of them.
+	// Denied has the topics that the user has no right to read, so that nothing is known about them.
 	Denied map[string]bool
 }
 
-// Of returns what is open of a producer id.
+// Of returns the open transactions of a producer id.
 func (s *Sight) Of(producer int64) (open []Open) {
 	for _, o := range s.Open {
 		if o.Producer == producer {
@@ -60,7 +60,8 @@ func (s *Sight) Of(producer int64) (open []Open) {
 	return open
 }
 
-// Unknown names the first of the partitions whose leader did not answer; "" if all did.
+// Unknown says that the leader of a partition did not answer (the first partition, if there are
+// several); "" if all leaders answered.
 func (s *Sight) Unknown() string {
 	var first string
 	for id, why := range s.Unseen {
@@ -74,8 +75,8 @@ func (s *Sight) Unknown() string {
 	return first
 }
 
-// Look asks the leaders of partitions for open transactions. It needs the right to read their
-// topics. It asks nothing about those of skip, and about topics that do not exist.
+// Look asks the leaders of partitions for open transactions. It needs the right to read their topics.
+// It does not ask about topics in skip, and ignores topics that do not exist.
 func Look(ctx context.Context, client *kgo.Client, partitions kadm.TopicsSet, skip map[string]bool) *Sight {
 	s := &Sight{Unseen: map[Partition]error{}, Denied: map[string]bool{}}
 	req := kmsg.NewPtrDescribeProducersRequest()
@@ -106,7 +107,7 @@ func Look(ctx context.Context, client *kgo.Client, partitions kadm.TopicsSet, sk
 	return s
 }
 
-// fail notes why the leaders of a request did not answer.
+// fail records why the leaders in a request did not answer.
 func (s *Sight) fail(req *kmsg.DescribeProducersRequest, err error) {
 	for _, topic := range req.Topics {
 		for _, n := range topic.Partitions {
@@ -130,7 +131,7 @@ func (s *Sight) add(resp *kmsg.DescribeProducersResponse) {
 	}
 }
 
-// judge notes the answer about a partition: an error, or nil.
+// judge records the answer about a partition: an error, or nil.
 func (s *Sight) judge(id Partition, err error) {
 	switch {
 	case err == nil, errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
@@ -143,7 +144,7 @@ func (s *Sight) judge(id Partition, err error) {
 	}
 }
 
-// Describe names open transactions; the first three if there are more.
+// Describe names open transactions, but not more than three.
 func Describe(open []Open) string {
 	const most = 3
 	var texts []string

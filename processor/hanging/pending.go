@@ -19,22 +19,22 @@ import (
 // offsetsTopic is where Kafka keeps the offsets of groups.
 const offsetsTopic = "__consumer_offsets"
 
-// A Group is a consumer group, and the partitions of which it has offsets.
+// Group is a consumer group, with the partitions for which it has offsets.
 type Group struct {
 	Name string
 	Of   map[string][]int32
-	// Commits reports whether transactions of a transactional id commit its offsets.
+	// Commits reports whether transactions of a transactional id commit offsets of this group.
 	Commits func(id string) bool
 }
 
-// GroupSight is one look at the offsets of a group that are part of open transactions.
+// GroupSight is the result of one look at the offsets of a group that are part of open transactions.
 type GroupSight struct {
-	Pending map[Partition]int64 // the offsets before; without any, nothing else was looked at
+	Pending map[Partition]int64 // the committed offset before each; if there are none, nothing else was looked at
 	log     *offsetsLog
-	ours    map[began]bool // transactions that commit such offsets, and are open for their coordinator
+	ours    map[began]bool // transactions that commit such offsets and that their coordinator has open
 }
 
-// began is what identifies a transaction for its coordinator.
+// began identifies a transaction for its coordinator.
 type began struct {
 	id       string
 	producer int64
@@ -42,22 +42,22 @@ type began struct {
 	at       int64
 }
 
-// An offsetsLog is the partition that has the offsets of a group.
+// offsetsLog is the partition of __consumer_offsets that has the offsets of a group.
 type offsetsLog struct {
 	Partition
 
-	hidden bool // the user may not read it, and open is empty
+	hidden bool // the user may not read the partition, so open is empty
 	open   []Open
 }
 
-// Pending is an offset of a group that is part of a transaction which no coordinator ends.
+// Pending is an offset of a group that is part of a transaction which no coordinator will end.
 type Pending struct {
-	Partition // whose offset it is
+	Partition // the partition that the offset belongs to
 
 	Group  string
-	Before int64 // the offset that the group has without it; -1 for none
-	// By are the transactions that it can be part of. If Hidden they are not known, as the user may
-	// not read the topic of the offsets.
+	Before int64 // the group's committed offset before it; -1 for none
+	// By has the transactions that the offset may be part of. If Hidden is true they are not known,
+	// because the user may not read __consumer_offsets.
 	By     []Hang
 	Hidden bool
 	Broker int32 // coordinator of the group; -1 if not known
@@ -77,7 +77,7 @@ func (p *Pending) String() string {
 	return fmt.Sprintf("the offset of %s in group %s is part of a transaction that no coordinator ends, since offset %d: %s", p.Partition, p.Group, p.Before, strings.Join(by, "; "))
 }
 
-// Command returns what an administrator has to do.
+// Command returns the command that an administrator has to run.
 func (p *Pending) Command() string {
 	broker := "B of each broker"
 	if p.Broker >= 0 {
@@ -96,7 +96,7 @@ func (p *Pending) Command() string {
 	return strings.Join(aborts, " or ")
 }
 
-// LookAtGroup looks at the offsets of a group.
+// LookAtGroup looks at the offsets of a group that are part of open transactions.
 func LookAtGroup(ctx context.Context, client *kgo.Client, admin *kadm.Client, g Group) (*GroupSight, error) {
 	s := &GroupSight{Pending: map[Partition]int64{}}
 	if len(g.Of) == 0 {
@@ -128,7 +128,7 @@ func LookAtGroup(ctx context.Context, client *kgo.Client, admin *kadm.Client, g 
 	return s, err
 }
 
-// lookAtOffsets looks which transactions are open in the partition that has the offsets of a group.
+// lookAtOffsets returns which transactions are open in the partition that has the offsets of a group.
 func lookAtOffsets(ctx context.Context, client *kgo.Client, admin *kadm.Client, group string) (*offsetsLog, error) {
 	listed, err := admin.ListTopicsWithInternal(ctx, offsetsTopic)
 	if err != nil {
@@ -146,10 +146,10 @@ func lookAtOffsets(ctx context.Context, client *kgo.Client, admin *kadm.Client, 
 	return &offsetsLog{id, sight.Denied[offsetsTopic], sight.Open}, nil
 }
 
-// offsetsPartition returns in which of so many partitions Kafka keeps the offsets of a group. The
-// names of groups are ASCII.
+// offsetsPartition returns the partition of __consumer_offsets in which Kafka keeps the offsets of a
+// group. It computes Java's String.hashCode over bytes, because the names of our groups are ASCII.
 func offsetsPartition(group string, partitions int32) int32 {
-	var hash int32 // as String.hashCode of Java
+	var hash int32 // like Java's String.hashCode
 	for _, c := range []byte(group) {
 		hash = 31*hash + int32(c)
 	}
@@ -159,7 +159,8 @@ func offsetsPartition(group string, partitions int32) int32 {
 	return max(hash, -hash) % partitions
 }
 
-// openOf returns which transactions are open for their coordinator.
+// openOf returns the transactions that their coordinator has open, of the transactional ids that
+// commits accepts.
 func openOf(ctx context.Context, admin *kadm.Client, commits func(id string) bool) (map[began]bool, error) {
 	listed, err := admin.ListTransactions(ctx, nil, nil)
 	if err != nil {
@@ -184,8 +185,8 @@ func openOf(ctx context.Context, admin *kadm.Client, commits func(id string) boo
 	return open, nil
 }
 
-// Staying returns the offsets that are pending now, were pending before, and did not move. The
-// time between the two looks is enough for the transactions of live workers.
+// Staying returns the offsets that are pending now, were pending before, and have not moved. The caller
+// leaves enough time between the two looks for the transactions of live workers to end.
 func (s *GroupSight) Staying(before *GroupSight) (all []Partition) {
 	if before == nil {
 		return nil
@@ -198,9 +199,9 @@ func (s *GroupSight) Staying(before *GroupSight) (all []Partition) {
 	return all
 }
 
-// Hangs returns the offsets that stay pending since a look before, although no coordinator ends
-// their transaction. While a transaction that commits offsets of the group stays
-// open for its coordinator, each may be part of that one, and it returns none.
+// Hangs returns the offsets that have been pending since the look before although no coordinator will
+// end their transaction. While a transaction that commits offsets of the group stays open for its
+// coordinator, each pending offset may be part of it, so Hangs returns none.
 func (s *GroupSight) Hangs(ctx context.Context, client *kgo.Client, admin *kadm.Client, g Group, before *GroupSight) (all []Pending, err error) {
 	staying := s.Staying(before)
 	if len(staying) == 0 {
@@ -218,7 +219,7 @@ func (s *GroupSight) Hangs(ctx context.Context, client *kgo.Client, admin *kadm.
 		}
 		by = slices.DeleteFunc(by, func(h Hang) bool { return h.ID != "" && !g.Commits(h.ID) })
 		if len(by) == 0 {
-			return nil, nil // its coordinator ends it, or it is closed meanwhile
+			return nil, nil // its coordinator will end the transaction, or it has been closed meanwhile
 		}
 	}
 	broker := int32(-1)

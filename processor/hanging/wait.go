@@ -7,8 +7,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A waiter pauses between two steps, each time twice as long, and says what it waits for if
-// that takes long.
+// waiter pauses between two steps, each time twice as long (up to pauseMax). If that takes long, it
+// reports what it waits for.
 type waiter struct {
 	says  func(reason string)
 	since time.Time
@@ -20,7 +20,8 @@ func newWaiter(says func(string)) *waiter {
 	return &waiter{says: says, since: time.Now(), next: pauseMin}
 }
 
-// pause waits for the next step because of a reason. It returns an error once ctx is done.
+// pause waits before the next step. reason is why that step is needed. It returns an error once ctx is
+// done.
 func (w *waiter) pause(ctx context.Context, reason error) error {
 	if reason != nil && time.Since(w.since) >= saysAfter && w.said != reason.Error() {
 		w.said = reason.Error()
@@ -31,7 +32,7 @@ func (w *waiter) pause(ctx context.Context, reason error) error {
 	return err
 }
 
-// over takes back what was said.
+// over takes back the report of what the waiter waits for.
 func (w *waiter) over() {
 	if w.said != "" {
 		w.says("")

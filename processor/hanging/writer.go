@@ -15,17 +15,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ErrUnknown says that a transaction may be committed or not.
+// ErrUnknown reports that a transaction may or may not have been committed.
 var ErrUnknown = errors.New("whether the last transaction is committed is unknown: run it again, it goes on where it stopped")
 
-// IsFenced reports whether the error of a Writer says that another one registered its transactional id.
+// IsFenced reports whether the error of a Writer says that another Writer has registered its
+// transactional id.
 func IsFenced(err error) bool {
 	return slices.ContainsFunc([]error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced},
 		func(code error) bool { return errors.Is(err, code) })
 }
 
-// A Writer writes transactions that commit no offsets, one after the other: those of a command, or of
-// the manifest. None begins before the last one is known to be closed in each of its partitions.
+// Writer writes transactions that commit no offsets, one after the other: for a command, or for the
+// manifest. No transaction begins before the last one is known to be closed in each of its partitions.
 // Only Produce may be called by several goroutines.
 type Writer struct {
 	Client *kgo.Client // with the transactional id
@@ -36,15 +37,15 @@ type Writer struct {
 	denied   map[string]bool // topics that the user has no right to read
 
 	mu      sync.Mutex
-	written kadm.TopicsSet // by the open transaction
-	failed  error          // the first of its records that was not accepted
+	written kadm.TopicsSet // partitions that the open transaction wrote to
+	failed  error          // error of the first of its records that was not accepted
 }
 
-// Open closes what the last transaction of an id left open, and registers the id: that aborts a
-// transaction of another Writer, and fences it. partitions are all that a Writer of the id may have
-// written to. Open waits for their leaders until ctx is done.
+// Open closes what the last transaction of an id left open, and registers the id. That aborts an open
+// transaction of another Writer with the id, and fences that Writer. partitions are all partitions that
+// a Writer of the id may have written to. Open waits for their leaders until ctx is done.
 //
-// timeout bounds a transaction. The options are those of the client besides the Closer's.
+// timeout bounds each transaction. options are added to the options of the Closer.
 func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet, timeout time.Duration, options ...kgo.Opt) (*Writer, error) {
 	client, err := kgo.NewClient(append(slices.Concat(s.Options, options),
 		kgo.TransactionalID(id), kafka.TransactionTimeout(timeout), kafka.EndOnce(timeout))...)
@@ -62,20 +63,20 @@ func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet,
 	return w, nil
 }
 
-// Close ends the connections.
+// Close closes the Writer's client.
 func (w *Writer) Close() { w.Client.Close() }
 
-// Write runs one transaction. produce calls Produce; its error, or that of a record, aborts the
-// transaction. After an error the Writer must not be used any more: the next Open ends what is open.
-// An error that wraps [ErrUnknown] says that the transaction may be committed; one that wraps
-// [ErrHangs] comes of a committed one.
+// Write runs one transaction. produce calls Produce. If produce or a record fails, Write aborts the
+// transaction. After an error the Writer must not be used any more: the next Open ends what is open. An
+// error that wraps [ErrUnknown] says that the transaction may have been committed. An error that wraps
+// [ErrHangs] says that it was committed but is still open somewhere.
 func (w *Writer) Write(ctx context.Context, produce func() error) error {
 	if err := w.Client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	err := produce()
 	if flushed := w.Client.Flush(ctx); flushed != nil {
-		// No end is sent: a record that is on its way might come behind it (A2).
+		// We send no end: a record that is still on its way might arrive after it (A2).
 		return errors.Join(err, fmt.Errorf("the brokers did not accept the records of %s in time: %w", w.id, flushed))
 	}
 	written, failed := w.take()
@@ -97,11 +98,11 @@ func (w *Writer) Write(ctx context.Context, produce func() error) error {
 
 // Produce hands a record of the open transaction to the client.
 func (w *Writer) Produce(rec *kgo.Record) {
-	// Not a context that may end: a record that is cancelled may be written (A2).
+	// The context must never end: a record that is cancelled may still be written (A2).
 	w.Client.Produce(context.Background(), rec, w.note)
 }
 
-// note notes where a record went, and the first error.
+// note records where a record went, and the first error.
 func (w *Writer) note(rec *kgo.Record, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +112,7 @@ func (w *Writer) note(rec *kgo.Record, err error) {
 	}
 }
 
-// take returns what note has noted, and forgets it.
+// take returns what note has recorded, and clears it.
 func (w *Writer) take() (written kadm.TopicsSet, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

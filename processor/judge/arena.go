@@ -2,15 +2,16 @@ package judge
 
 import "math/bits"
 
-// arena allocates pieces of T in chunks and reuses the chunks, so that a worker
-// allocates nothing after its largest transaction. A piece is valid until reset. A
-// worker calls reset after the promise of every record of a transaction.
+// arena allocates pieces of T in chunks and reuses the chunks, so that a worker allocates nothing once
+// it has had its largest transaction. A piece is valid until reset. A worker calls reset after franz-go
+// has called the promise of every record of a transaction.
 type arena[T any] struct {
 	chunks [][]T
 	chunk  int // index of the chunk in use
-	used   int // of that chunk, in pieces
-	// large has the pieces longer than a chunk. They are apart, so that none of them
-	// leaves the rest of the chunks unused: in other transactions others would come first.
+	used   int // pieces used of that chunk
+	// large has the pieces that are longer than a chunk. They are kept apart from the chunks: a long
+	// piece in the sequence would leave the rest of a chunk unused, at another place in each
+	// transaction.
 	large     [][]T
 	largeUsed int
 }
@@ -35,7 +36,7 @@ func (a *arena[T]) take(n int) []T {
 	return piece
 }
 
-// takeLarge returns the next long piece. Its memory is as long as the longest piece that had
+// takeLarge returns the next long piece. Its memory keeps the length of the longest piece that ever had
 // this place in a transaction, rounded up to a power of two.
 func (a *arena[T]) takeLarge(n int) []T {
 	if a.largeUsed == len(a.large) {
@@ -50,8 +51,8 @@ func (a *arena[T]) takeLarge(n int) []T {
 	return piece[:n:n]
 }
 
-// reset invalidates all pieces and clears them, so that what they point to can be
-// freed.
+// reset invalidates all pieces and clears them, so that the garbage collector can free what they point
+// to.
 func (a *arena[T]) reset() {
 	for i := range min(a.chunk, len(a.chunks)) {
 		clear(a.chunks[i])

@@ -12,14 +12,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
-// that no client can read, and continues after it. A batch of the repartition topic has none: only
-// oncebus may write there, so no event is lost with it. That one waits, as the returned error says,
-// until an operator skips it, and so does one that asks is about in any topic.
+// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a
+// batch of an input topic it emits one dead letter and continues after the batch. A batch of the repartition
+// topic gets no dead letter: only oncebus may write there, so no event of a producer is lost with the batch.
+// Such a batch waits, as the returned error says, until an operator decides to skip it. With asks, which
+// describes the batch, a batch of any topic waits for the operator.
 func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) error {
 	t.JoinTransaction()
 	if batch.NextOffset <= t.Open.Next {
-		return nil // processed before
+		return nil // an earlier transaction handled it
 	}
 	if asks == nil && t.Repartitioned {
 		asks = wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
@@ -43,7 +44,7 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 	return nil
 }
 
-// passBatch continues after a batch.
+// passBatch moves the open checkpoint behind a batch.
 func (t *Judge) passBatch(batch *kgo.ErrDecompressTooLarge) {
 	if t.Blind {
 		t.BypassedUpTo(batch.NextOffset)
@@ -52,8 +53,8 @@ func (t *Judge) passBatch(batch *kgo.ErrDecompressTooLarge) {
 	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }
 
-// DeadLetterBatch emits a dead letter for a batch that was not decompressed, to the
-// dead-letter topic of the first route that reads the batch's topic.
+// DeadLetterBatch emits one dead letter for a batch that was not decompressed, to the dead-letter topic
+// of the first route that reads the batch's topic.
 func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, brokerTime int64, limit int) {
 	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
 		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic

@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Reasons of events that were forwarded without a claim, and of the replies to their
-// duplicates.
+// Reasons of events that were forwarded without a claim, and of the replies to their duplicates.
+// Clients see them.
 const (
 	offReason       = "the route is switched off (enabled: false): not checked for duplicates"
 	bypassedReason  = "local state cannot be used: not checked for duplicates"
@@ -17,14 +17,14 @@ const (
 	keyKeptReason   = "an event of the key was also forwarded without a claim, so it may have been executed: the key is not free; oncebus forget frees it"
 )
 
-// passOff forwards an event whose route is switched off, whatever its key and time are, and
-// stores nothing. It reports whether the route is.
+// passOff forwards an event whose route is switched off, whatever key and time the event has, and
+// stores nothing. It reports whether the route is switched off.
 func (t *Judge) passOff(j *Judging, ev *event, turn turn) bool {
 	if !ev.route.Off {
 		return false
 	}
 	if turn == turnForwarded {
-		return true // during a bypass
+		return true // a bypass forwarded the event before
 	}
 	if !j.passOff(ev) && turn == turnUnchecked {
 		t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1)
@@ -32,7 +32,7 @@ func (t *Judge) passOff(j *Judging, ev *event, turn turn) bool {
 	return true
 }
 
-// passOff emits an event whose route is switched off. It reports whether the output took it.
+// passOff emits an event whose route is switched off. It reports whether the output topic accepted it.
 func (e *Emitter) passOff(ev *event) bool {
 	ev.verdict, ev.reason = dedup.Bypassed, offReason
 	out := e.emit(ev, ev.route.Output)
@@ -43,7 +43,7 @@ func (e *Emitter) passOff(ev *event) bool {
 	return out
 }
 
-// forwardUnchecked emits an event without a look-up.
+// forwardUnchecked emits an event during a bypass, without looking up its key.
 func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	ev.verdict, ev.reason = dedup.Bypassed, bypassedReason
 	out := j.emit(ev, ev.route.Output)
@@ -59,8 +59,8 @@ func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	}
 }
 
-// storeForwarded stores an event that was forwarded unchecked, so that its later
-// duplicates are recognised.
+// storeForwarded stores an event that a bypass forwarded unchecked, so that its later duplicates are
+// recognised. It does not emit the event again.
 func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 	if ev.route.Mode == rules.ClaimMode {
 		return t.storeForwardedClaim(j, ev, c)

@@ -6,40 +6,45 @@ import (
 	"oncebus/processor/wire"
 )
 
-// written is what a task wrote of checkpoints, as of a transaction. A whole checkpoint has
-// all fields, a partial one those that its transaction changed. So the changelog grows with
-// the events, not with the namespaces.
+// written describes which checkpoints a task has in the changelog, as of one transaction. A whole
+// checkpoint has all fields; a partial checkpoint has only the fields that its transaction changed.
+// Thanks to partial checkpoints, the changelog grows with the number of events, not of namespaces.
 type written struct {
-	// number counts the partial checkpoints since the whole one, bytes their bytes, and
-	// wholeBytes are those of the whole one. They are 0 before the first whole one.
+	// number counts the partial checkpoints since the last whole one, bytes is their total size, and
+	// wholeBytes is the size of the whole checkpoint. All are 0 before the first whole checkpoint.
 	number            uint32
 	bytes, wholeBytes int
-	// wholeAt is the changelog offset of the whole one, or less.
+	// wholeAt is the changelog offset of the whole checkpoint, or a lower offset if it is not known
+	// exactly.
 	wholeAt int64
 }
 
-// partialFactor is how many times the bytes of the whole checkpoint the partial ones after
-// it may have. A higher one saves bytes of the changelog, and lengthens what a reader of the
-// newest checkpoint reads.
+// partialFactor is how many times the size of the whole checkpoint its partial checkpoints may reach
+// before the next whole one is due. A higher factor saves bytes in the changelog, but a reader of the
+// newest checkpoint has to read more.
 const partialFactor = 8
 
-// checkpointsMax bounds the bytes of the whole checkpoint and of the partial ones after it,
-// all of which the local store has.
+// checkpointsMax bounds the total size of the whole checkpoint and its partial ones, in bytes, because
+// the local store keeps all of them.
 const checkpointsMax = 3 << 20
 
-// GoOn lets the task go on from a checkpoint. The next one that it writes is whole, as what
-// it is relative to may not be in the changelog.
+// GoOn lets the task continue from checkpoint c. The next checkpoint that the task writes is a whole
+// one, because the checkpoint to which a partial one would be relative may not be in the changelog.
 func (t *State) GoOn(c *wire.Checkpoint) {
 	t.Committed = *c
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
-	t.written = written{wholeAt: c.Floor} // a floor comes with a whole checkpoint above it
+	t.written = written{wholeAt: c.Floor} // a new floor is always written with a whole checkpoint, which lies above the floor
 	t.openWritten = t.written
 }
 
-// wholeDue reports whether the checkpoint of the open transaction must be whole. That of a
-// new floor must be, so that a changelog that begins at its floor or before always has one.
-// Those of a bypass must be, as a restore that ends meanwhile stores what it read as a whole
-// one. Nothing that follows may be relative to another than that.
+// wholeDue reports whether the checkpoint of the open transaction must be a whole one: because the partial
+// checkpoints have grown too large, because a field changed that a partial checkpoint does not carry (Set,
+// Known, Closed, other sources), or because an invariant needs it:
+//
+//   - The floor moves. Then a changelog that is trimmed to its floor still contains a whole checkpoint
+//     (T19).
+//   - A bypass. The restore that runs meanwhile may end, and store the checkpoint that it read as a whole
+//     one. A partial checkpoint of the bypass would be relative to a different checkpoint (T20).
 func (t *State) wholeDue() bool {
 	w := &t.written
 	return t.Blind || w.wholeBytes == 0 || w.bytes >= partialFactor*w.wholeBytes || w.bytes+w.wholeBytes > checkpointsMax ||
@@ -48,15 +53,16 @@ func (t *State) wholeDue() bool {
 		!t.Open.SameSources(&t.Committed)
 }
 
-// floorSlack is the bytes of a whole checkpoint that a new floor may always cost.
+// floorSlack is how large a whole checkpoint may be, in bytes, so that a new floor may cost it at any
+// time.
 const floorSlack = 1 << 10
 
-// floorMayMove reports whether a whole checkpoint for a new floor is worth its bytes. With
-// short windows the floor could move every few seconds. It may always stay for longer.
+// floorMayMove reports whether moving the floor is worth a whole checkpoint. With short windows the
+// floor could move every few seconds. To leave it where it is is always safe.
 func (t *State) floorMayMove() bool { return t.written.wholeBytes <= t.written.bytes+floorSlack }
 
-// encodeCheckpoint encodes the checkpoint of the open transaction into t.value. A partial
-// one is relative to the last committed one.
+// encodeCheckpoint encodes the checkpoint of the open transaction into t.value. A partial checkpoint is
+// relative to the last committed checkpoint.
 func (t *State) encodeCheckpoint() {
 	if t.wholeDue() {
 		c := t.Open
@@ -79,7 +85,7 @@ func (t *State) encodeCheckpoint() {
 	t.openWritten.bytes += len(t.value)
 }
 
-// commitCheckpoint notes that the checkpoint of the open transaction was committed.
+// commitCheckpoint records that the checkpoint of the open transaction was committed at offset.
 func (t *State) commitCheckpoint(offset int64) {
 	t.written = t.openWritten
 	if t.written.number == 0 {
@@ -87,8 +93,8 @@ func (t *State) commitCheckpoint(offset int64) {
 	}
 }
 
-// store applies the committed transaction to the store. The store has the checkpoints that
-// the changelog has from the newest whole one on.
+// store applies the committed transaction to the store. The store keeps the same checkpoints as the
+// changelog: the newest whole one and every partial one after it.
 func (t *State) store(position int64) error {
 	value := wire.AppendStored(nil, t.written.number, t.value)
 	if t.written.number == 0 {

@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// claim judges an event of claim mode. The first claims the key and is
-// dispatched; a duplicate gets a reply now, or waits for the outcome.
+// claim judges an event of claim mode. The first event of a key claims the key and is dispatched to the
+// executor; a duplicate gets a reply at once, or waits for the outcome.
 func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	route, rule := ev.route, ev.route.Rule
 	claimed := t.claimEvent(ev, found)
@@ -28,12 +28,12 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	}
 	ev.verdict, ev.claimed = c.Verdict, c
 	if c.Row.Status == dedup.ClaimInProgress {
-		t.leaseBegan(c.Claim.Since, ev.brokerTime) // of a claim by an earlier build too
+		t.leaseBegan(c.Claim.Since, ev.brokerTime) // also for a claim that an earlier build stored
 	}
 	switch {
 	case c.Verdict == dedup.Late:
 		j.applyLatePolicy(ev, found)
-		return nil // the policy concludes it
+		return nil // the policy for late events has concluded the event
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
 		j.reply(route, &reply{
@@ -66,7 +66,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	return nil
 }
 
-// claimEvent returns an event as the decisions on claims need it.
+// claimEvent returns the event in the form in which package dedup decides on claims.
 func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	key := *ev.dedupKey()
 	if found.event.Digest != found.digest {
@@ -75,8 +75,8 @@ func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
 }
 
-// storeWaiting stores a duplicate that waits for the outcome, or lets it join an open claim.
-// If it took the place of a request whose client is gone, that one gets in_progress.
+// storeWaiting stores a duplicate that waits for the outcome, or lets it join an open claim. If it
+// takes the place of a request whose client is gone, that request gets in_progress.
 func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate, open *joining) {
 	left := 0
 	if c.Replaced != nil {
@@ -93,7 +93,7 @@ func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, foun
 	ev.setOutcomeFollows(c)
 }
 
-// replyToDuplicate replies to an event with the stored claim.
+// replyToDuplicate replies to a duplicate with what the stored claim says.
 func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
 	a := reply{
 		verdict: verdict, status: c.Status(), row: &c.Row, claim: &c.Claim,
@@ -101,13 +101,14 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 	}
 	if verdict == dedup.Duplicate {
 		a.reason = forwardedReason
-		ev.reason = a.reason // of the verdict
+		ev.reason = a.reason // also for the verdict record
 	}
 	j.reply(ev.route, &a)
 }
 
-// rejectAfterWindow makes an event after the window of its key a duplicate. Of an order whose
-// adjacent bucket has the row, only that is known: then it is its own first event.
+// rejectAfterWindow turns an event after the window of its key into a duplicate. With adjacent buckets, the
+// row whose window is over may be the row of an adjacent key, of which the judge knows only that its window is
+// over (dedup.Event.Over). The event then counts as its own first event.
 func (ev *event) rejectAfterWindow(c *candidate) {
 	if c.replaced == nil {
 		c.prior = dedup.Row{Digest: c.event.Digest, First: c.event.Time, At: ev.from}
@@ -117,8 +118,8 @@ func (ev *event) rejectAfterWindow(c *candidate) {
 	ev.reason = fmt.Sprintf("%v after the first, window %v: refused, because on_after_window is reject", after, ev.route.Window)
 }
 
-// rejectClaim replies to an event after the window of its claim, without the result: it is
-// another operation, which does not run.
+// rejectClaim replies to an event after the window of its claim. The reply has no result: the event is
+// another operation, which the executor does not run.
 func (t *Judge) rejectClaim(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) error {
 	*c = dedup.ClaimDecision{Verdict: dedup.Duplicate}
 	a := reply{verdict: dedup.Duplicate, key: ev.dedupKey(), row: &found.prior, to: ev.requester(), brokerTime: ev.brokerTime}
@@ -137,8 +138,8 @@ func (t *Judge) rejectClaim(j *Judging, ev *event, c *dedup.ClaimDecision, found
 	return nil
 }
 
-// dispatch sends an event to the executor and stores its claim. If the row has no room
-// for the request, it stores the claim without the request and replies in_progress.
+// dispatch sends an event to the executor and stores its claim. If the row has no room for the request,
+// dispatch stores the claim without the request and replies in_progress.
 func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) error {
 	route := ev.route
 	if !t.fitsStarted(&c.Row) {
@@ -155,11 +156,12 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 		ev.token.App = t.App.TokenApp
 	}
 	own := ev.dedupKey()
-	// The executor gets the key of the claim: one for all attempts, also from an adjacent
-	// bucket, and another one than the event with which it collides.
+	// The executor gets the key of the claim. It is the same key for all attempts, also when an event
+	// of an adjacent bucket repeats the operation, and it differs from the key of an event that the
+	// operation collides with.
 	ev.key = &c.Claim.Key
 	out := j.emit(ev, route.Output)
-	ev.key = own // the sender gets the key of its own event
+	ev.key = own // the sender's reply has the key of its own event
 	if !out {
 		return nil
 	}
@@ -188,44 +190,44 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	return nil
 }
 
-// fits reports whether the changelog accepts a row of a claim. A row that it refuses
-// would abort its transaction at every attempt.
+// fits reports whether the changelog accepts the row of a claim. A row that the broker refused would
+// abort its transaction at every attempt.
 func (t *Judge) fits(row *dedup.Row) bool {
 	return t.fitsBytes(len(row.Result))
 }
 
-// fitsStarted reports whether the changelog accepts a row of a claim in progress, also after
-// its start.
+// fitsStarted reports whether the changelog accepts the row of a claim in progress, and would still
+// accept it when the executor's start id is added.
 func (t *Judge) fitsStarted(row *dedup.Row) bool {
 	return t.fitsBytes(len(row.Result) + startBytes)
 }
 
-// fitsBytes reports whether the changelog accepts a row whose claim has so many bytes.
+// fitsBytes reports whether the changelog accepts a row whose encoded claim has that many bytes.
 func (t *Judge) fitsBytes(claim int) bool {
 	return claim <= dedup.MaxResultBytes && rowBytes(claim) <= int(t.App.Limit(t.Changelog).MaxBytes)
 }
 
-// startBytes is the most bytes of a start id in a row.
+// startBytes is the largest number of bytes that a start id adds to a row.
 const startBytes = 2 + dedup.StartIDMax
 
-// rowBytes returns the bytes that a row takes of the changelog's max.message.bytes: the
-// encoded claim, and the other fields at their longest. So a row that fits still fits
-// with fewer requests, another status or attempt, or an omitted result.
+// rowBytes returns how much of the changelog's max.message.bytes a row needs: the encoded claim, plus
+// all other fields at their longest. A row that fits therefore still fits with fewer requests, with
+// another status or attempt, and with its result omitted.
 func rowBytes(claim int) int {
 	return wire.RecordOverhead + len(dedup.Digest{}) + rowBytesMax + claim
 }
 
-// rowBytesMax is at least the longest row without its claim, plus the length of an
-// omitted result and its digest.
+// rowBytesMax is an upper bound for the longest row without its claim, plus the length and digest that
+// stand for an omitted result.
 const rowBytesMax = 80
 
-// misfit returns the reason of a row that does not fit.
+// misfit returns why the changelog does not accept the row.
 func (t *Judge) misfit(row *dedup.Row) string {
 	limits := t.App.Limit(t.Changelog)
 	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, %s is %d", t.Changelog, rowBytes(len(row.Result)), limits.BytesSetting, limits.MaxBytes)
 }
 
-// requester returns the request that gets the outcome of the event.
+// requester returns the request to which the outcome of the event goes.
 func (ev *event) requester() dedup.Request {
 	r := dedup.Request{At: ev.from, Key: ev.recordKey}
 	if ev.Request != "" {
@@ -244,7 +246,8 @@ func (ev *event) requester() dedup.Request {
 	return r
 }
 
-// outcome applies the outcome of a claim.
+// outcome applies the outcome that an executor reported for a claim, or answers the executor's
+// question.
 func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value, StartID: read.StartID, ReceivedAt: ev.brokerTime}
@@ -285,7 +288,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	return nil
 }
 
-// storeOutcome stores what an outcome changes, and replies to the requests that waited for it.
+// storeOutcome stores what an outcome changes, and replies to the requests that waited for the outcome.
 func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, prior *dedup.Row, s *dedup.OutcomeDecision, brokerTime int64) {
 	t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior, left: len(s.Recipients)})
 	j.countOutcome(route, o.Kind, outcomeApplied)
@@ -310,8 +313,8 @@ func (t *Judge) storeOutcome(j *Judging, route *app.Route, o *dedup.Outcome, pri
 	}
 }
 
-// applyOutcome decides on an outcome by the row of its claim. It omits a result that is
-// too large for the changelog.
+// applyOutcome decides on an outcome by the stored row of its claim. It omits a result that is too
+// large for the changelog.
 func (t *Judge) applyOutcome(e *Emitter, route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
 	prior, held, err := t.rowOf(e, route, &o.Token)
 	if err != nil {
@@ -325,7 +328,7 @@ func (t *Judge) applyOutcome(e *Emitter, route *app.Route, o *dedup.Outcome) (pr
 		if o.Kind == dedup.OutcomeCompleted {
 			s.OmitResult()
 		}
-		if !t.fits(&s.Row) { // max.message.bytes was higher when the row was stored
+		if !t.fits(&s.Row) { // the row was stored while max.message.bytes was higher
 			s.Refused = t.misfit(&s.Row)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// lookUpCollision finds the row of the event's second key, in a route that forwards
-// collisions. own is the row of its first key.
+// lookUpCollision looks up the row of the event's second key (its key combined with its fingerprint),
+// in a route that forwards collisions. own is the row of the event's first key; nil for none.
 func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
 	second, found, err := t.Store.Get(dedup.CollisionDigest(c.event.Digest, ev.Fingerprint))
 	if err != nil {
@@ -23,16 +23,16 @@ func (t *Judge) lookUpCollision(ev *event, c *candidate, own *dedup.Row) error {
 	return nil
 }
 
-// applyCollisionPolicy applies the route's policy to an event with the key of another
+// applyCollisionPolicy applies the route's collision policy to an event that has the key of another
 // event.
 func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
 	t.markCollision(j, ev, stored)
 	j.byPolicy(ev, ev.route.Collision)
 }
 
-// markCollision makes an event a collision with the stored one. It logs it, because the key
-// derivation may be wrong. A collision that only its sender has to know is no alarm: it is one
-// client that used a key again.
+// markCollision gives an event the verdict collision with the stored row. It logs the collision as an
+// error, because the key derivation of the route may be wrong. If the policy is reject, only the sender
+// has to know: it used a key again, which is no alarm for the operator.
 func (t *Judge) markCollision(j *Judging, ev *event, stored *dedup.Row) {
 	level := slog.LevelInfo
 	if ev.route.Collision != rules.Reject {

@@ -8,13 +8,14 @@ import (
 	"oncebus/processor/app"
 )
 
-// Delays are the delays of the duplicates of the open transaction, by route index.
+// Delays counts how long after its first event each duplicate of the open transaction came, by route
+// index.
 type Delays struct {
 	routes []delays
 	used   bool
 }
 
-// delays counts delays by the number of their bound of app.DelayBounds.
+// delays has the delays of one route: counts by bucket (the bounds are app.DelayBounds) and their sum.
 type delays struct {
 	counts [len(app.DelayBounds) + 1]uint64
 	sum    int64 // ms
@@ -22,7 +23,7 @@ type delays struct {
 
 func newDelays(routes int) Delays { return Delays{routes: make([]delays, routes)} }
 
-// count counts the delay of a duplicate: its number, see app.DelayOf, and its ms.
+// count adds the delay of one duplicate: number is its bucket (see app.DelayOf), ms its length.
 func (d *Delays) count(route *app.Route, number int, ms int64) {
 	d.used = true
 	one := &d.routes[route.Index]
@@ -37,8 +38,9 @@ func (d *Delays) reset() {
 	}
 }
 
-// delayHistograms are the delays of committed transactions. A histogram of the library takes
-// one delay at a time, and its lock would be on the path of each duplicate.
+// delayHistograms has the delays of committed transactions, as a Prometheus collector. The histogram
+// type of the Prometheus library takes one delay at a time under a lock, which would be on the path of
+// every duplicate; ours takes all delays of a transaction at once.
 type delayHistograms struct {
 	desc *prometheus.Desc
 
@@ -86,8 +88,8 @@ func (h *delayHistograms) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// histograms returns the histograms of all routes. Collect sends them without the lock: a slow
-// scrape would else keep tasks from publishing their delays.
+// histograms returns the histograms of all routes. Collect sends them after the lock is released:
+// otherwise a slow scrape would keep tasks from publishing their delays.
 func (h *delayHistograms) histograms() (all []prometheus.Metric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,15 +5,16 @@ import (
 	"oncebus/processor/app"
 )
 
-// links reports whether the rows of a route are linked, so that those of earlier windows stay.
-// The builds of an app at level 2 all read such rows, and its checkpoints name a route set. Rows
-// that a pack can have are those of plain deduplication without adjacent buckets.
+// links reports whether the task links the rows of a key in this route, so that the rows of earlier
+// windows stay (hazard T24). It links them if the checkpoint names a route set, that is at level 2,
+// where all builds of the app read linked rows, and if the rows fit into packs, as rows of plain
+// deduplication without adjacent buckets do.
 func (t *State) links(route *app.Route) bool {
 	return t.Open.Set > 0 && t.App.Packed[route.NamespaceID]
 }
 
-// decidePlain decides on an event of plain deduplication that lookUp found the row for. An event
-// before the window of that row has further rows to look up.
+// decidePlain decides on an event of plain mode by the row that lookUp found. For an event before the
+// window of that row it first looks up the rows of earlier windows.
 func (t *Judge) decidePlain(c *candidate) (dedup.Verdict, dedup.Row, error) {
 	if err := t.goBelow(c); err != nil {
 		return 0, dedup.Row{}, err
@@ -26,16 +27,16 @@ func (t *Judge) decidePlain(c *candidate) (dedup.Verdict, dedup.Row, error) {
 	return verdict, row, nil
 }
 
-// goBelow goes down the rows of the event's key to the one that decides on it. It reads as many
-// rows as the key has windows between. An event of an erased key does so too.
+// goBelow goes down the linked rows of the event's key, from window to window, to the row that decides
+// on the event. It reads as many rows as the key has windows in between, also if the key was erased.
 func (t *Judge) goBelow(c *candidate) (err error) {
 	for c.hasPrior && c.event.GoesBelow(&c.prior, c.window, c.streamTime) {
 		if c.descent == nil {
-			c.descent = new(dedup.Descent) // allocated, but for no event in order
+			c.descent = new(dedup.Descent) // on the heap, but only for events that are out of order
 		}
 		passed := c.prior
 		c.descent.Pass(&passed)
-		c.replaced = c.descent.Above // no new key
+		c.replaced = c.descent.Above // so the event adds no new key to the counts
 		digest, linked := passed.Below(c.window, c.streamTime)
 		if c.hasPrior = linked; !linked {
 			break
@@ -47,8 +48,8 @@ func (t *Judge) goBelow(c *candidate) (err error) {
 	return nil
 }
 
-// putFirst stores the row of an event that came out, and what this changes in the other rows of
-// its key.
+// putFirst stores the row of an event that was emitted, and updates the links in the other rows of its
+// key.
 func (t *Judge) putFirst(e *Emitter, c *candidate, row *dedup.Row) {
 	switch {
 	case row.Earlier:

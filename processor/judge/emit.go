@@ -18,54 +18,54 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// ownHeadersMax is the highest number of oncebus headers on one emitted record,
-// ownHeadersPlain that without a reason and outside claim mode.
+// ownHeadersMax is the highest number of oncebus headers on one emitted record; ownHeadersPlain is the
+// highest number for a record without a reason in plain mode.
 const ownHeadersMax, ownHeadersPlain = 14, 3
 
-// original is an input record as its producer wrote it, also if it came through the
-// repartition topic.
+// original is an input record as its producer wrote it, also if the judge reads it from the repartition
+// topic.
 type original struct {
 	rec       *kgo.Record
-	recordKey []byte // without the envelope; nil for none
+	recordKey []byte // the producer's key, not the key of the envelope; nil for none
 	headers   []kgo.RecordHeader
 	timestamp int64 // ms
 	from      dedup.Position
 }
 
-// originalOf returns a raw record, read from a position.
+// originalOf returns the original for a record that was read from its input topic at position from.
 func originalOf(rec *kgo.Record, from dedup.Position) original {
 	return original{rec: rec, recordKey: rec.Key, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: from}
 }
 
-// Emitter builds and sends the records of one worker's open transaction, by the
-// policies of their routes. It reuses its memory in the next one.
+// Emitter builds and sends the records of one worker's open transaction, as the policies of the routes
+// say. The next transaction reuses its memory.
 type Emitter struct {
 	rt       *app.App
 	send     func(*kgo.Record) error
-	refusals map[RefusalID]*Refusal // of transactions since the last commit
+	refusals map[RefusalID]*Refusal // records that brokers rejected in the transactions since the last commit
 
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
 	Delays  Delays
 	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
-	// Awaited reports that a request by HTTP waits for the open transaction.
+	// Awaited reports that an HTTP request waits for the end of the open transaction.
 	Awaited bool
-	Trace   bool     // whether to note the sampled events
-	Traced  []Traced // those of the open transaction
+	Trace   bool     // whether to keep the sampled events in Traced
+	Traced  []Traced // the sampled events of the open transaction
 	current current
 	limits  knownLimits
 }
 
-// knownLimits are the limits of the topic of the last record: most records go to the topic
-// of the one before.
+// knownLimits caches the size limits of the topic of the last record: most records go to the same topic
+// as the record before.
 type knownLimits struct {
 	topic  string
-	of     *map[string]app.TopicLimits // that they are from
+	of     *map[string]app.TopicLimits // the snapshot of all limits that these come from
 	limits app.TopicLimits
 }
 
-// limitsOf returns the limits of a topic, valid until the next call.
+// limitsOf returns the limits of a topic. The result is valid until the next call.
 func (e *Emitter) limitsOf(topic string) *app.TopicLimits {
 	if of := e.rt.Limits.Load(); of != e.limits.of || topic != e.limits.topic {
 		e.limits = knownLimits{topic: topic, of: of, limits: e.rt.Limit(topic)}
@@ -73,23 +73,23 @@ func (e *Emitter) limitsOf(topic string) *app.TopicLimits {
 	return &e.limits.limits
 }
 
-// current has what is read of one record while it is processed. It is here because pointers
-// to it are passed on: of its own it would be allocated for each record.
+// current has what is decoded of one record while it is processed. It is part of the emitter because
+// pointers to it are passed on: as a local variable it would be allocated for each record.
 type current struct {
 	envelope  wire.Envelope
 	candidate candidate
 	claim     dedup.ClaimDecision
 }
 
-// NewEmitter returns an emitter. send gives a record to the client, which may read it
-// until the transaction has ended. It returns an error if the topic is already known to
-// refuse this record for good; the transaction then has to be aborted.
+// NewEmitter returns an emitter. send gives a record to the client, which may read the record until the
+// transaction has ended. send returns an error if the topic is already known to reject this record for
+// good; the caller must then abort the transaction.
 func NewEmitter(rt *app.App, send func(*kgo.Record) error) *Emitter {
 	return &Emitter{rt: rt, send: send, refusals: map[RefusalID]*Refusal{}, Counts: make([]uint64, len(rt.Routes)*countersMax), Delays: newDelays(len(rt.Routes))}
 }
 
-// Reset drops the transaction's records. Every promise must have been called:
-// franz-go reads a record until then.
+// Reset drops the transaction's records. The client must have called the promise of every record
+// before: franz-go reads a record until it calls the promise.
 func (e *Emitter) Reset() {
 	e.records.reset()
 	e.headers.reset()
@@ -104,7 +104,7 @@ func (e *Emitter) Reset() {
 	}
 }
 
-// Release frees the memory that Reset keeps. No transaction may be open.
+// Release frees the memory that Reset keeps for the next transaction. No transaction may be open.
 func (e *Emitter) Release() {
 	e.Traced = nil
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
@@ -114,7 +114,8 @@ func (e *Emitter) count(route *app.Route, what counterIndex) {
 	e.Counts[route.Index*countersMax+int(what)]++
 }
 
-// countEnded counts the keys of a route's namespace that its stream time left behind.
+// countEnded counts the keys of a route's namespace whose window or retention ended because stream time
+// moved.
 func (e *Emitter) countEnded(route *app.Route, ended dedup.Ended) {
 	e.Counts[route.Index*countersMax+int(endedWindows)] += ended.Windows
 	e.Counts[route.Index*countersMax+int(endedRetentions)] += ended.Retentions
@@ -127,8 +128,8 @@ func (e *Emitter) countOutcome(route *app.Route, kind dedup.OutcomeKind, became 
 // NewRecord returns an empty record, valid until the transaction has ended.
 func (e *Emitter) NewRecord() *kgo.Record { return &e.records.take(1)[0] }
 
-// produce sends a record about an input record. If its topic refuses it, the next attempt
-// finds the refusal.
+// produce sends a record that results from the input record at position about. If the topic rejects it,
+// the next attempt of the transaction finds the refusal under that position.
 func (e *Emitter) produce(r *kgo.Record, about dedup.Position) {
 	if err := e.send(r); err != nil {
 		e.refuse(RefusalID{about, r.Topic}, err)
@@ -136,39 +137,40 @@ func (e *Emitter) produce(r *kgo.Record, about dedup.Position) {
 	failpoint.Hit(failpoint.AfterOutput)
 }
 
-// event is an original with its verdict and all that its headers need.
+// event is an input record with its verdict and everything that the headers of its output records need.
 type event struct {
 	original
 	route   *app.Route
 	verdict dedup.Verdict
-	// counted is the verdict that conclude counted. A duplicate whose topic then refuses it has
-	// another verdict in its dead letter, and is a duplicate all the same.
+	// counted is the verdict that conclude counted. It differs from verdict if the topic for duplicates
+	// then rejects the duplicate: its dead letter has another verdict, but the event still counts as a
+	// duplicate.
 	counted dedup.Verdict
-	key     *[32]byte // see dedupKey
-	// envelope is that of a routed event, nil for any other. Its dedup key may have to be
-	// computed first, so only dedupKey reads key.
+	key     *[32]byte // dedup key; read it with dedupKey only
+	// envelope is the envelope of a routed event, nil for any other event. The dedup key of a routed
+	// event may have to be computed first, which dedupKey does.
 	envelope   *wire.Envelope
-	first      *dedup.Row // of the first event, for duplicates
+	first      *dedup.Row // row of the first event of the key, for duplicates
 	reason     string     // for duplicates and dead letters
-	tenant     []byte     // of a route with tenants; else empty
-	turn       tenantTurn // of the tenant
+	tenant     []byte     // tenant of the event; empty in a route without tenants
+	turn       tenantTurn // what the tenant's quota says about the event
 	brokerTime int64      // ms
-	after      int64      // offset after a batch that was not decompressed; else 0
+	after      int64      // offset after a batch that could not be decompressed; 0 for an event
 
-	digest dedup.Digest // of key; zero without one
+	digest dedup.Digest // digest of key; zero without a key
 	wire.Details
 	claim          *dedup.Row         // the claim of a dispatched event
 	token          dedup.Token        // of claim
-	outcomeHeaders []kgo.RecordHeader // token and kind, of a refused outcome
+	outcomeHeaders []kgo.RecordHeader // token and kind of a refused outcome
 
-	replyTo        dedup.Address        // of the request that waits for the verdict; zero for none
-	replaces       dedup.Address        // of a request that its client gave up; zero for none
-	claimed        *dedup.ClaimDecision // the decision, in claim mode
-	emitted        bool                 // to the output
-	outcomeFollows bool                 // to replyTo, after the verdict
+	replyTo        dedup.Address        // request that waits for the verdict; zero for none
+	replaces       dedup.Address        // request that its client gave up and that this event's request replaces; zero for none
+	claimed        *dedup.ClaimDecision // decision on the claim, in claim mode
+	emitted        bool                 // to the output topic
+	outcomeFollows bool                 // an outcome follows to replyTo, after the verdict
 }
 
-// dedupKey returns the event's dedup key; nil if none could be derived.
+// dedupKey returns the event's dedup key; nil if no key could be derived.
 func (ev *event) dedupKey() *[32]byte {
 	if ev.key == nil && ev.envelope != nil {
 		ev.key = ev.envelope.DedupKey(ev.rec.Value)
@@ -176,8 +178,9 @@ func (ev *event) dedupKey() *[32]byte {
 	return ev.key
 }
 
-// emit sends ev to topic. If topic would refuse it, or has refused it, emit sends it to
-// the dead-letter topic, at last without its value. It reports whether it sent ev to topic.
+// emit sends ev to topic and reports whether it did. If the topic would reject ev, or has rejected it
+// in an earlier attempt, emit sends ev to the dead-letter topic instead. If that topic does not accept
+// ev either, emit sends a dead letter that only points to it.
 func (e *Emitter) emit(ev *event, topic string) bool {
 	r := e.build(ev, topic)
 	reason, forms := e.refused(ev.from, topic)
@@ -192,7 +195,7 @@ func (e *Emitter) emit(ev *event, topic string) bool {
 	}
 	if topic != ev.route.DeadLetter {
 		ev.reason, ev.verdict = misfit, dedup.Invalid
-		ev.claim = nil // the event takes none, so an outcome with its token would be refused
+		ev.claim = nil // no claim is stored for the event, so an outcome with its token would be refused
 		e.deadLetter(ev)
 		return false
 	}
@@ -205,9 +208,9 @@ func (e *Emitter) deadLetter(ev *event) {
 	e.emit(ev, ev.route.DeadLetter)
 }
 
-// build makes the record: key, value, timestamp and foreign headers of the original,
-// then the oncebus headers. It drops foreign headers with the oncebus prefix, so that a
-// reader can trust every oncebus header.
+// build makes the record: key, value, timestamp and foreign headers of the original, then the oncebus
+// headers. It drops foreign headers with the oncebus prefix, so that a reader can trust every oncebus
+// header.
 func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = topic, ev.recordKey, ev.rec.Value
@@ -217,7 +220,7 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	case ev.reason != "" || ev.claim != nil:
 		own = ownHeadersMax
 	case headersOf(ev) == rules.Headers{}:
-		own = 0 // most events: three unused headers would be 120 bytes that a collection scans
+		own = 0 // most events: room for three unused headers would be 120 bytes for the garbage collector to scan
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {
@@ -241,8 +244,8 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	return r
 }
 
-// appendRedriveAttempt appends the attempt of the redrive that produced the original, if one
-// did. Without it in the dead letter the next redrive would begin to count again.
+// appendRedriveAttempt appends the header with the redrive attempt, if a redrive produced the original.
+// Without that header in the dead letter, the next redrive would count its attempts from the start.
 func (ev *event) appendRedriveAttempt(to []kgo.RecordHeader) []kgo.RecordHeader {
 	for i := range ev.headers {
 		if _, ok := wire.RedriveAttempt(&ev.headers[i]); ok {
@@ -252,8 +255,8 @@ func (ev *event) appendRedriveAttempt(to []kgo.RecordHeader) []kgo.RecordHeader 
 	return to
 }
 
-// placeByKey returns the number by which a record without a record key gets its
-// partition: one number for all duplicates of a dedup key.
+// placeByKey returns the number by which a record without a record key gets its partition. It is
+// derived from the dedup key, so all duplicates of a key go to the same partition.
 func placeByKey(ev *event) int32 {
 	k := ev.dedupKey()
 	if k == nil {
@@ -262,11 +265,12 @@ func placeByKey(ev *event) int32 {
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
-// allHeaders are those of every record but the unique events of plain routes.
+// allHeaders are the headers of every record except the unique events of routes in plain mode.
 var allHeaders = rules.Headers{Route: true, Key: true, Verdict: true}
 
-// headersOf returns which of the first three headers an event gets. A unique event of a
-// plain route gets what its route asks for: what comes out is what went in.
+// headersOf returns which of the headers route, key and verdict an event gets. A unique event of a
+// route in plain mode gets only the headers that its route asks for: by default the output equals the
+// input.
 func headersOf(ev *event) rules.Headers {
 	if ev.verdict == dedup.Unique && ev.route.Mode != rules.ClaimMode {
 		return ev.route.Headers
@@ -274,6 +278,8 @@ func headersOf(ev *event) rules.Headers {
 	return allHeaders
 }
 
+// ownHeaders appends the oncebus headers that an event gets: route, verdict and key as its route asks for
+// them, the claim token in claim mode, and with a reason also where the record and its first event are.
 func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	has := headersOf(ev)
 	if has.Route {
@@ -314,8 +320,9 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
 }
 
-// appendConnectHeaders appends the headers of Kafka Connect that have a meaning here. A reader
-// of the last header of a name gets these, also if the original has them too.
+// appendConnectHeaders appends those dead-letter headers of Kafka Connect that have a meaning here. The
+// original may already have headers of these names; a reader that takes the last header of a name gets
+// ours.
 func (e *Emitter) appendConnectHeaders(to []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	return append(to,
 		kgo.RecordHeader{Key: wire.HeaderConnectTopic, Value: []byte(e.rt.TopicName(ev.from.Topic))},
@@ -325,22 +332,23 @@ func (e *Emitter) appendConnectHeaders(to []kgo.RecordHeader, ev *event) []kgo.R
 		kgo.RecordHeader{Key: wire.HeaderConnectMessage, Value: []byte(ev.reason)})
 }
 
-// fits reports whether the record fits into a batch of its topic. It compresses one that
-// fits only so: a broker judges compressed batches.
+// fits reports whether the record fits into a batch of its topic. If the record fits only when
+// compressed, fits compresses it: the broker checks the size of the compressed batch.
 func (e *Emitter) fits(r *kgo.Record) bool {
 	limits := e.limitsOf(r.Topic)
 	return wire.RecordBytes(r) <= int(limits.MaxBytes) || kafka.Precompress(r, int(limits.MaxBytes), limits.ReadMax)
 }
 
-// tooLarge returns why a record of n bytes does not fit.
+// tooLarge returns the reason for a record of n bytes that does not fit.
 func (e *Emitter) tooLarge(topic string, n int) string {
 	limits := e.limitsOf(topic)
 	return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d, and it takes more compressed", topic, n, limits.BytesSetting, limits.MaxBytes)
 }
 
-// misfit returns why the topic would refuse the record; "" if it would accept it. A
-// refused record would abort its transaction at every attempt. brokerTime is that of the
-// event. An event that waited in Kafka since may be too old by now.
+// misfit returns why the topic would reject the record; "" if the topic would accept it. It is checked
+// before sending, because a rejected record would abort its transaction at every attempt. brokerTime is
+// the broker time of the event; if the event has waited in Kafka since, its timestamp may be too old by
+// now.
 func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	limits := e.limitsOf(r.Topic)
 	ts := r.Timestamp.UnixMilli()
@@ -360,8 +368,8 @@ func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	return ""
 }
 
-// tooOld reports whether a topic would refuse a timestamp as too old, and the broker
-// time now: it has advanced since the event's.
+// tooOld reports whether a topic would reject a timestamp as too old, and returns the broker time now,
+// which is later than the broker time of the event.
 func (e *Emitter) tooOld(topic string, timestamp, brokerTime int64) (now int64, old bool) {
 	limits := e.limitsOf(topic)
 	if limits.BeforeMaxMS >= app.Forever || limits.AppendTime {
@@ -371,8 +379,8 @@ func (e *Emitter) tooOld(topic string, timestamp, brokerTime int64) (now int64, 
 	return now, timestamp < now-limits.BeforeMaxMS
 }
 
-// timestamp returns the timestamp of a reply or verdict: the broker time of its event
-// or, if that is too old for the topic, that of now.
+// timestamp returns the timestamp of a reply or verdict: the broker time of its event or, if that is
+// too old for the topic, the broker time now.
 func (e *Emitter) timestamp(topic string, brokerTime int64) int64 {
 	if now, old := e.tooOld(topic, brokerTime, brokerTime); old {
 		return now
@@ -380,10 +388,10 @@ func (e *Emitter) timestamp(topic string, brokerTime int64) int64 {
 	return brokerTime
 }
 
-// deadLetterPointer emits a dead letter for a record that the dead-letter topic would
-// refuse: position, digest and oncebus headers, with the broker's time. The record itself
-// is still in its input topic. A topic that refused forms of it gets no value, and after
-// the second one no record key.
+// deadLetterPointer emits a small dead letter in place of full, which the dead-letter topic would
+// reject. It has position, digest and oncebus headers, and the broker's time; the record itself is
+// still in its input topic. forms is how many forms of the dead letter the topic has rejected already:
+// after the first one the pointer has no value, after the second one no record key either.
 func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, forms int) {
 	hash := sha256.Sum256(ev.rec.Value)
 	if ev.reason == "" {
@@ -407,7 +415,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
 		r.Key = e.rt.PositionText(ev.from)
 	}
-	// If the topic would only refuse the timestamp, the value fits.
+	// The topic may object only to the timestamp: then the value fits.
 	r.Value = ev.rec.Value
 	if forms > 0 || !e.fits(r) {
 		r.Value = nil
@@ -415,8 +423,8 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	e.produce(r, ev.from)
 }
 
-// conclude counts an event, replies to it if it is of claim mode and has no claim and, if a
-// request waits for the verdict, produces it. It runs once for each event.
+// conclude counts an event and informs its sender: by a reply, if the event is of claim mode and has no
+// claim, and by a verdict record, if a request waits for the verdict. It runs once for each event.
 func (e *Emitter) conclude(ev *event) {
 	ev.counted = ev.verdict
 	e.count(ev.route, counterIndex(ev.verdict))
@@ -446,7 +454,8 @@ func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
 	e.byPolicy(ev, policy)
 }
 
-// byPolicy forwards, drops or dead-letters an event that was not judged.
+// byPolicy forwards, drops or dead-letters an event that gets no row: one without a key, late, over a
+// limit, or a collision.
 func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
@@ -458,9 +467,9 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-// applyLatePolicy gives the reason: the change of the window, stream time, how far the event's
-// own source had come, or, for an event that all of them leave in time, the stored row whose
-// window it comes before.
+// applyLatePolicy applies the route's policy to a late event. The reason names what made the event
+// late: the change of the window, stream time, how far the event's own source had come, or, if none of
+// these did, the stored row whose window begins after the event.
 func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
 	route := ev.route
@@ -477,6 +486,7 @@ func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	e.byPolicy(ev, route.OnLate)
 }
 
+// applyDuplicatePolicy counts a duplicate, and forwards it, sends it to the topic for duplicates, or drops it.
 func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	e.conclude(ev)
 	var topic string
@@ -488,7 +498,7 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	case rules.DeadLetter, rules.Drop, rules.Clamp, rules.Reject:
 		return
 	}
-	if ev.reason == "" { // else it is after its window
+	if ev.reason == "" { // a reason is already there if on_after_window rejects the event
 		ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
 	}
 	e.emit(ev, topic)

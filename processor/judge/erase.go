@@ -9,10 +9,11 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Erase frees the rows that a request names, in the open transaction, and returns how many.
-// A row that has gone, is free, or is of a later event or attempt stays as it is: so a request
-// may be read again, or late. The next event of a freed key is unique, in claim mode a
-// further attempt. A freed row has no result and no request, and keeps its link.
+// Erase frees the rows that an erasure request names, in the open transaction, and returns how many. A
+// row stays as it is if it has gone, is already free, or belongs to a later event or attempt than the
+// request means: a request may therefore be read again, or late. The next event of a freed key is
+// unique; in claim mode it is a further attempt. A freed row has no result and no requests, and keeps
+// its link.
 func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err error) {
 	var route *app.Route
 	for _, r := range t.App.Routes {
@@ -36,8 +37,9 @@ func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err 
 	return erased, nil
 }
 
+// eraseRow frees one row, if the request means the row that is stored now, and reports whether it did.
 func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, error) {
-	digest, _ := ref.ParseDigest() // ReadErasure has checked it
+	digest, _ := ref.ParseDigest() // ReadErasure has checked the digest
 	row, found, err := t.row(j.Emitter, digest)
 	if err != nil || !found || row.NamespaceID != route.NamespaceID || !ref.Names(&row) || !t.window(route).Retains(row.First, t.streamTime(row.NamespaceID)) {
 		return false, err
@@ -50,7 +52,8 @@ func (t *Judge) eraseRow(j *Judging, route *app.Route, ref *app.RowRef) (bool, e
 	return true, nil
 }
 
-// eraseClaim applies the outcome forget to a claim: the requests that wait get it.
+// eraseClaim applies the outcome "forget" to a claim. The requests that wait for an outcome get this
+// outcome.
 func (t *Judge) eraseClaim(j *Judging, route *app.Route, row *dedup.Row) error {
 	o := dedup.Outcome{Kind: dedup.OutcomeForget, Token: dedup.TokenOf(row, t.ID.Partition)}
 	o.Token.App = t.App.TokenApp

@@ -5,12 +5,12 @@ import (
 	"oncebus/processor/app"
 )
 
-// tooLargeReason is the reason of replies to requests of a claim whose row the changelog
-// would refuse now.
+// tooLargeReason is the reason in the replies to the requests of a claim whose row the changelog would
+// no longer accept.
 const tooLargeReason = "the changelog's max.message.bytes was lowered: the claim cannot keep its requests"
 
-// keepFormer stores a claim whose key another event has claimed, under a digest of its own.
-// It returns how many requests no longer wait under the key; nil is no claim.
+// keepFormer stores a former claim, whose key another event has claimed since, under a digest of its
+// own. It returns how many requests no longer wait under the key. former may be nil: no claim.
 func (t *Judge) keepFormer(e *Emitter, route *app.Route, former *dedup.FormerClaim) (left int) {
 	if former == nil {
 		return 0
@@ -26,8 +26,8 @@ func (t *Judge) keepFormer(e *Emitter, route *app.Route, former *dedup.FormerCla
 	return left
 }
 
-// rowOf returns the row that an outcome with this token is of: that of its key, or that of
-// a former claim.
+// rowOf returns the row to which an outcome with this token belongs: the row of the token's key, or the
+// row of a former claim of the key.
 func (t *Judge) rowOf(e *Emitter, route *app.Route, token *dedup.Token) (row dedup.Row, found bool, err error) {
 	row, found, err = t.row(e, token.Digest)
 	if !found || err != nil {

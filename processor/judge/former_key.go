@@ -6,9 +6,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// forwardFormer forwards a record with a key of the rule before a promotion to the task of its
-// key by the rule in force. A router or an ingress wrote it that had not read the new set. Under
-// the hold of the promotion the record waits: other tasks may still emit by the old rule.
+// forwardFormer handles a record whose key was derived by the rule before a promotion: a router or an
+// ingress wrote it that had not read the new route set yet. The judge derives the key by the rule in
+// force and forwards the record to the task of that key. During the hold of the promotion the record
+// waits instead, because other tasks may still emit by the old rule.
 func (t *Judge) forwardFormer(j *Judging, ev *event, env *wire.Envelope) error {
 	switch {
 	case t.Blind || env.IsSeed:
@@ -23,7 +24,7 @@ func (t *Judge) forwardFormer(j *Judging, ev *event, env *wire.Envelope) error {
 	if derived.Finding == rules.SchemaPending {
 		return pendingOf(ev.rec, &derived)
 	}
-	if derived.Route != nil { // else the route was removed since
+	if derived.Route != nil { // nil if the route was removed since
 		ev.route = t.App.Routes[derived.Route.Index]
 	}
 	if derived.Finding != rules.Keyed {

@@ -11,9 +11,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// forward sends what reached the repartition topic of an earlier generation after its tasks had
-// closed to the tasks of its keys, unchanged. An ingress that slept during the switch may have
-// written it. The envelope has all that the router would derive again.
+// forward handles records that reached the repartition topic of an earlier generation after its tasks
+// had closed (an ingress that slept during the switch may have written them). It sends them, unchanged,
+// to the tasks that now have their keys. The envelope has everything that a router would derive.
 func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 	for _, rec := range records {
 		env := &e.current.envelope
@@ -45,16 +45,17 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 	return nil
 }
 
-// isSkipped reports whether an operator skips the record or the batch of a partition that err is about.
+// isSkipped reports whether err is about the record or batch of this partition that an operator decided
+// to skip.
 func (r *Router) isSkipped(id app.TaskID, err error) bool {
 	skip := r.Skips[id]
 	return skip != nil && errors.Is(err, skip)
 }
 
-// SkipBatch emits one dead letter for a batch of an input that decompresses to more than limit bytes, or
-// that no client can read. A batch of an earlier generation's repartition topic has no dead letter: its
-// partition waits, as the returned error says, until an operator skips it. So does one that asks is
-// about in any topic.
+// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a
+// batch of an input topic it emits one dead letter. A batch of an earlier generation's repartition topic gets
+// no dead letter: its partition waits, as the returned error says, until an operator decides to skip the batch.
+// With asks, which describes the batch, a batch of any topic waits for the operator.
 func (r *Router) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) *wire.UnreadableError {
 	forwarded := slices.Contains(r.App.Topology.Forwarded, batch.Topic)
 	if asks == nil && forwarded {

@@ -8,31 +8,32 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// The row of a claim has all requests that wait for its outcome. To write it for each of them
-// would cost what all of them have: 256 duplicates would write 256 rows of up to 256 requests.
-// So the requests of a transaction join the claim in memory. The row is written once, at the
-// end of the transaction or before another event needs it.
+// The row of a claim contains all requests that wait for its outcome. If it were written for each new
+// request, 256 duplicates of a key would write 256 rows of up to 256 requests each. So the requests of
+// one transaction first join the claim in memory; the row is written once, at the end of the
+// transaction or before another event needs it.
 
-// joining is a claim in memory, to which requests of the open transaction join.
+// joining is a claim in memory, which requests of the open transaction can join.
 type joining struct {
-	row    dedup.Row // as stored: without the requests that joined
+	row    dedup.Row // as stored, without the requests that joined
 	claim  dedup.Claim
-	joined bool // the claim differs from the row
-	bytes  int  // at least those of the claim in the row to write
+	joined bool // a request joined, so the stored row is out of date
+	bytes  int  // upper bound for the encoded claim in the row to write
 }
 
-// joins has the claims of the open transaction for which events waited.
+// joins has the claims of the open transaction that requests can join.
 type joins struct {
 	of    map[dedup.Digest]*joining
-	order []*joining // as they were added; some are written already
-	// requests counts the requests of the claims, which are most of their memory.
+	order []*joining // in the order in which they were added; some are already written
+	// requests is the number of requests in all these claims, which take most of their memory.
 	requests int
 }
 
-// joinsMax bounds the requests in joins. A further claim is written for each request.
+// joinsMax bounds the requests in joins. Beyond it, a further claim is written for each of its
+// requests.
 const joinsMax = waitingMax
 
-// joiningOf returns the claim that decides an event; nil if no request can join it.
+// joiningOf returns the claim in memory that decides an event; nil if no request can join it.
 func (t *Judge) joiningOf(found *candidate) (*joining, error) {
 	row := &found.prior
 	if !found.hasPrior || row.Status != dedup.ClaimInProgress && row.Status != dedup.Submitted {
@@ -58,8 +59,9 @@ func (t *Judge) joiningOf(found *candidate) (*joining, error) {
 	return open, nil
 }
 
-// decideWaiting decides on an event that waits for the outcome of a claim in memory, or gets
-// in_progress. For any other event it writes the claim, reads its row again and returns nil.
+// decideWaiting decides on an event that waits for the outcome of a claim in memory, or that gets
+// in_progress. For any other event it writes the claim, reads its row again and returns nil: the caller
+// then decides by that row.
 func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, found *candidate) (*joining, error) {
 	open, err := t.joiningOf(found)
 	if open == nil || err != nil {
@@ -74,8 +76,7 @@ func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, 
 	return nil, t.writeFound(j.Emitter, found)
 }
 
-// writeFound writes the claim that decides an event, if requests joined it, and reads its row
-// again.
+// writeFound writes the claim that decides an event, if requests joined it, and reads its row again.
 func (t *Judge) writeFound(e *Emitter, found *candidate) (err error) {
 	if t.joins.of[found.prior.Digest] != nil {
 		found.prior, found.hasPrior, err = t.row(e, found.prior.Digest)
@@ -83,12 +84,12 @@ func (t *Judge) writeFound(e *Emitter, found *candidate) (err error) {
 	return err
 }
 
-// newest returns the request of the event that was decided on.
+// newest returns the request of the event that the decision c is about.
 func newest(c *dedup.ClaimDecision) *dedup.Request {
 	return &c.Claim.Requests[len(c.Claim.Requests)-1]
 }
 
-// join lets the request of an event join a claim. left is how many others left it.
+// join lets the request of an event join a claim in memory. left is how many requests left the claim.
 func (t *Judge) join(open *joining, c *dedup.ClaimDecision, left int) {
 	t.joins.requests += len(c.Claim.Requests) - len(open.claim.Requests)
 	open.claim, open.joined = c.Claim, true
@@ -99,13 +100,14 @@ func (t *Judge) join(open *joining, c *dedup.ClaimDecision, left int) {
 	t.OpenCounts.AddWaiting(&open.row, 1-left)
 }
 
-// row returns the row of a digest with all requests of its claim.
+// row returns the stored row of a digest, with all requests that joined its claim.
 func (t *State) row(e *Emitter, digest dedup.Digest) (row dedup.Row, found bool, err error) {
 	t.writeJoined(e, digest)
 	return t.Store.Get(digest)
 }
 
-// writeJoined writes the row of a claim to which requests joined.
+// writeJoined writes the row of a claim in memory, if requests joined it, and removes the claim from
+// memory.
 func (t *State) writeJoined(e *Emitter, digest dedup.Digest) {
 	open := t.joins.of[digest]
 	if open == nil {
@@ -120,7 +122,7 @@ func (t *State) writeJoined(e *Emitter, digest dedup.Digest) {
 	}
 }
 
-// writeAllJoined writes all of them, in the order of their first events.
+// writeAllJoined writes all claims in memory, in the order in which they were added.
 func (t *State) writeAllJoined(e *Emitter) {
 	for _, open := range t.joins.order {
 		t.writeJoined(e, open.row.Digest)

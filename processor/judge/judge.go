@@ -15,36 +15,38 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sampleEvery: one in so many records is timed. To read the clock twice costs as much
-// as the decision itself.
+// sampleEvery says how rarely a judge measures its own time: it times one record in sampleEvery,
+// because reading the clock twice costs as much as the decision itself.
 const sampleEvery = 64
 
-// Judge judges the records of one partition, one at a time, strictly in offset
-// order. It has no client.
+// Judge judges the records of one partition, one at a time, strictly in offset order. It has no Kafka
+// client: it hands its records to the Emitter of the worker.
 type Judge struct {
 	State
 
-	Repartitioned bool // the partition is one of the repartition topic
+	Repartitioned bool // the partition belongs to the repartition topic, not to a prepartitioned input
 	Metrics       *Metrics
-	Skips         *wire.UnreadableError // an unreadable record that an operator skips
+	Skips         *wire.UnreadableError // the unreadable record that an operator decided to skip; nil for none
 	samples       uint
 }
 
-// Judging has the values of a worker that its judges use.
+// Judging has what all judges of one worker share: the emitter, the derived keys, and the broker time.
 type Judging struct {
 	*Emitter
 	Keys    *Keys
 	Shadows *Shadows // of the dedup stage
-	// Held reports that the hold of a promotion is in force.
+	// Held reports that a route was promoted to a new key rule, and that the hold of the promotion is
+	// still in force: records with keys of the former rule wait.
 	Held    bool
 	senders rules.SenderReader
-	// now and certain are broker time, and app.BrokerClock.Certain, read once for the
-	// records of a poll, ms: to read a clock for each costs 4 % of the path of a record.
+	// now is broker time and certain is app.BrokerClock.Certain, both in ms. Process reads them once
+	// for all records of a poll: to read a clock for each record costs 4 % of the time that a record
+	// takes.
 	now, certain int64
 	topic        uint16 // number of the topic of these records; 0 for the repartition topic
 }
 
-// Release drops what was kept of the last record.
+// Release drops the references to the last processed record, so that its memory can be used again.
 func (j *Judging) Release() {
 	j.Keys.Release()
 	if j.Shadows != nil {
@@ -52,14 +54,14 @@ func (j *Judging) Release() {
 	}
 }
 
-// UnknownRouteError reports a record of a route that the routes file does not have.
-// During a rolling update, another process knows it.
+// UnknownRouteError reports a record of a route that the routes file of this process does not have.
+// During a rolling update this is normal: a process that already has the new file knows the route.
 type UnknownRouteError struct {
 	Route  string
-	Offset int64 // of the record
-	Set    int64 // that the process has; 0 at level 1
-	// Held reports that the route is known, and that the record has a key of its rule before a
-	// promotion: it waits until the hold of the promotion ends.
+	Offset int64 // offset of the record
+	Set    int64 // newest route set that this process has read; 0 for an app at level 1, which has no route sets
+	// Held reports another case: the route is known, but the record has a key of the rule that the
+	// route had before a promotion. The record waits until the hold of the promotion ends.
 	Held bool
 }
 
@@ -75,15 +77,19 @@ func (e *UnknownRouteError) Error() string {
 		"restart this process with the route, or, if the route was removed, put it back until its records are processed", e.Offset, e.Route)
 }
 
-// ErrClockDoubtful reports an event that is from the future by an estimate of broker time
-// that may be wrong.
+// ErrClockDoubtful reports an event whose time is in the future by our estimate of broker time, while that
+// estimate may itself be wrong (hazard T14). The worker aborts the transaction and observes the brokers'
+// clock again, before the event is judged.
 var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts the estimate")
 
-// Process judges records in the open transaction. It skips records below the
-// checkpoint, because an earlier transaction judged them (invariant 6). It stops before
-// the first record of an unknown route, with an UnknownRouteError, before one whose schema
-// was not read, with a PendingSchemaError, and before one that cannot be read, with a
-// wire.UnreadableError; the records before it are part of the transaction.
+// Process judges records in the open transaction. It skips records below the checkpoint, because an
+// earlier transaction judged them (invariant 6). It stops with an error before the first record
+//
+//   - whose route is unknown (UnknownRouteError),
+//   - whose schema has not been read yet (PendingSchemaError), or
+//   - that cannot be read (wire.UnreadableError).
+//
+// The records before that one are part of the transaction.
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now, j.certain = t.App.Clock.Now(), t.App.Clock.Certain()
 	if t.Repartitioned {
@@ -97,7 +103,7 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.topic = t.App.TopicNumbers[t.ID.Topic]
 	for rec, derived := range j.Keys.Of(records) {
 		if derived.Finding == rules.SchemaPending {
-			t.JoinTransaction() // a transaction must have a checkpoint
+			t.JoinTransaction() // every transaction of a task needs a checkpoint, also when it judged no record
 			return pendingOf(rec, derived)
 		}
 		if err := t.process(j, rec, derived); err != nil {
@@ -107,7 +113,8 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	return nil
 }
 
-// process judges a record, with its derived key unless it is of the repartition topic.
+// process judges one record. derived is its dedup key; a record of the repartition topic carries its
+// key in the envelope, and derived is nil.
 func (t *Judge) process(j *Judging, rec *kgo.Record, derived *rules.Derived) error {
 	t.JoinTransaction()
 	if rec.Offset < t.Open.Next {
@@ -140,26 +147,27 @@ func (t *Judge) process(j *Judging, rec *kgo.Record, derived *rules.Derived) err
 	return nil
 }
 
-// turn is what a judge does with an event, apart from its verdict.
+// turn is how a judge treats an event because of a bypass, apart from its verdict. During a bypass the
+// local store cannot be used, and routes that fail open forward their events unchecked.
 type turn uint8
 
 const (
-	// turnFresh: judge it.
+	// turnFresh is the normal case: judge the event.
 	turnFresh turn = iota
-	// turnUnchecked: forward it unchecked. The store cannot be used, and the route
-	// fails open.
+	// turnUnchecked forwards the event unchecked: the store cannot be used, and the route fails open.
 	turnUnchecked
-	// turnSkip: skip it. The store cannot be used. The event was forwarded unchecked
-	// before, or will be judged after the restore.
+	// turnSkip skips the event, because the store cannot be used. Either the event was forwarded
+	// unchecked before, or its route does not fail open, and the task judges the event after the
+	// restore.
 	turnSkip
-	// turnForwarded: store it, do not emit it. It was forwarded unchecked.
+	// turnForwarded stores the event without emitting it: a bypass has already forwarded it unchecked.
 	turnForwarded
-	// turnDeadLettered: skip it. It became a dead letter during the bypass.
+	// turnDeadLettered skips the event: it became a dead letter during a bypass.
 	turnDeadLettered
 )
 
-// turnOf returns the turn of a record. No other function of this package compares
-// Blind with a route's FailOpen.
+// turnOf returns the turn of a record. It is the only function of this package that compares Blind with
+// a route's FailOpen.
 func (t *Judge) turnOf(route *app.Route, offset int64) turn {
 	bypassed := offset < t.Open.BypassedTo(route.NamespaceID)
 	switch {
@@ -205,7 +213,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		}
 		return t.judgeShadow(j, route, env)
 	}
-	if route.IsShadow() { // the set of the record has promoted it
+	if route.IsShadow() { // the router that wrote the record has a newer set, in which this shadow is promoted
 		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset, Set: t.App.Set}
 	}
 	if env.IsQuery {
@@ -235,7 +243,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
-// processSeed takes a seed, or a stream time.
+// processSeed applies a seed record: a seeded key, or the stream time that the task had in another cluster.
 func (t *Judge) processSeed(j *Judging, ev *event, env *wire.Envelope) error {
 	switch {
 	case t.Blind:
@@ -246,7 +254,7 @@ func (t *Judge) processSeed(j *Judging, ev *event, env *wire.Envelope) error {
 	return t.seed(j, ev)
 }
 
-// processPrepartitioned judges a record of a prepartitioned topic with its derived key.
+// processPrepartitioned judges a record of a prepartitioned topic with the key derived from it.
 func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rules.Derived) error {
 	route := t.App.Routes[derived.Route.Index]
 	ev := event{
@@ -275,7 +283,8 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record, derived *rule
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
-// brokerTimeOf returns the broker time of a record of a prepartitioned topic.
+// brokerTimeOf returns the broker time of a record of a prepartitioned topic, ms: the time at which the
+// broker appended it, if the topic records that, else our estimate of broker time now.
 func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 	if rec.Attrs.TimestampType() == kafka.TimestampAppend {
 		return rec.Timestamp.UnixMilli()
@@ -283,29 +292,31 @@ func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 	return j.now
 }
 
-// candidate is an event to judge, with the row and the stream time that decide it.
+// candidate is an event that is being judged, with the stored row and the stream time that decide it.
 type candidate struct {
 	event      dedup.Event
-	digest     dedup.Digest // of its first key
-	clamped    bool         // its event time, which then moves no stream time
-	window     dedup.Window // by which the task judges its namespace
-	streamTime int64        // of its namespace, ms
-	front      int64        // of its source, ms, if it is later: no event of the source is behind it by more than the grace
+	digest     dedup.Digest // digest of the event's first key: in a route that forwards collisions, event.Digest may be its second key
+	clamped    bool         // its event time was clamped; a clamped time does not move stream time
+	window     dedup.Window // window by which the task judges the namespace
+	streamTime int64        // stream time of the namespace, ms
+	front      int64        // how far its source has come, or streamTime if later, ms: an event before it by more than the grace is late
 	prior      dedup.Row
 	hasPrior   bool
-	// replaced is the prior row if it stands: the event's own row replaces it. nil
-	// for a new key.
+	// replaced is prior if that row still decides: the event's own row will replace it. It is nil for a
+	// new key.
 	replaced *dedup.Row
-	// descent is its way down the rows of its key; nil for an event that the latest decides.
+	// descent is the path from the key's latest row down to the rows of its earlier windows; nil for an
+	// event that the latest row decides.
 	descent *dedup.Descent
-	// collided is the row of the other event that has the event's key, in a route that
-	// forwards collisions.
+	// collided is the row of a different event that has the same key, in a route that forwards
+	// collisions.
 	collided *dedup.Row
 }
 
-// lookUp finds the row that decides an event: that of its key or, with adjacent
-// buckets, that of an adjacent key. In a route that forwards collisions it may be that of
-// a second key, which the event then has. The row may lack requests that joined its claim.
+// lookUp finds the row that decides an event: the row of its key or, with adjacent buckets, of an
+// adjacent key. In a route that forwards collisions, an event that collides gets a second key, and
+// lookUp may return the row of that key. Requests that joined the row's claim in this transaction may
+// not be in the row yet.
 func (t *Judge) lookUp(ev *event, c *candidate) error {
 	own, found, err := t.Store.Get(c.event.Digest)
 	if err != nil {
@@ -318,7 +329,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if ev.route.ForwardsCollisions() {
 		var other *dedup.Row
 		if found {
-			row := own // only here, because it is allocated
+			row := own // a copy on the heap, which only these routes need
 			other = &row
 		}
 		if err := t.lookUpCollision(ev, c, other); err != nil {
@@ -331,6 +342,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	return nil
 }
 
+// lookUpPrior looks up the rows of the event's adjacent keys, if it has any, and chooses the row that decides.
 func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 	if !ev.HasAdjacent {
 		return nil
@@ -351,7 +363,7 @@ func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 	return nil
 }
 
-// lookUpAdjacent adds the row of an adjacent key, if it has one.
+// lookUpAdjacent appends the row of an adjacent key to rows, if the key has a row.
 func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.Row, error) {
 	row, found, err := t.Store.Get(digest)
 	if found {
@@ -360,8 +372,8 @@ func (t *Judge) lookUpAdjacent(rows []dedup.Row, digest dedup.Digest) ([]dedup.R
 	return rows, err
 }
 
-// judge reaches the verdict on an event with a key: admit by time, look up, decide,
-// emit, store. Each step may be the last. Stream time advances after all of them.
+// judge reaches the verdict on an event with a key, in these steps: admit the event by its time, look up
+// its row, decide, emit, store. Any step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	c := &j.current.candidate
@@ -375,10 +387,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	}
 	switch {
 	case turn == turnForwarded && verdict != dedup.Unique:
-		return nil // it became a dead letter, or was late, during the bypass
+		return nil // during the bypass it became a dead letter, or was late
 	case verdict == dedup.Invalid:
 		if turn == turnUnchecked {
-			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // read again, it may be valid
+			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // judged again after the bypass, its time might be valid
 		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", admitted, route.Skew, ev.brokerTime)
@@ -396,10 +408,11 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
-	// A late event of claim mode may repeat one whose claim is stored. DecideClaim dispatches
-	// none but that of an expired lease. A late event behind the window of a retained row,
-	// which a changed window has, or a source that is ahead of stream time, would be another
-	// operation.
+	// A late event of claim mode may repeat an event whose claim is stored, so we look for the claim
+	// before the policy for late events applies. DecideClaim dispatches a late event only if the lease
+	// of the claim has expired. But a late event may also lie behind the whole window of a row that is
+	// still stored: after the window changed, or from a source that is ahead of stream time. It is then
+	// another operation, and late.
 	if verdict == dedup.Late && (c.replaced == nil || c.window.Over(c.replaced.First, admitted)) {
 		j.applyLatePolicy(ev, c)
 		return nil
@@ -430,7 +443,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	return nil
 }
 
-// decide judges an event of plain deduplication.
+// decide judges an event of a route in plain mode.
 func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	route := ev.route
 	verdict, row, err := t.decidePlain(c)

@@ -12,30 +12,30 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Keys derives the keys of the records of a worker, in their order. A key depends on its
-// record alone. So with many records they are derived on a goroutine of their own, ahead of
-// the decisions, and no verdict changes by that.
+// Keys derives the dedup keys of a worker's records, in their order. A key depends on its record alone,
+// so if there are many records, a goroutine derives the keys ahead of the decisions. That changes no
+// verdict.
 type Keys struct {
 	deriver *rules.Deriver
 	seconds prometheus.Histogram
 	samples uint
 	input   rules.Input
 	chunks  []chunk
-	// AheadMin is how many records of a partition are derived ahead; fewer are not, so that
-	// an idle worker is as fast as ever.
+	// AheadMin is how many records of a partition a poll must have for keys to be derived ahead. With
+	// fewer records the goroutine would cost an idle worker more time than it saves.
 	AheadMin int
 }
 
-// chunk has the derived keys of consecutive records.
+// chunk has consecutive records with their derived keys.
 type chunk struct {
 	records []*kgo.Record
 	derived [chunkRecords]rules.Derived
 }
 
-// The numbers are those of a prototype that was measured. Others were not tried here.
+// These numbers come from a prototype that was measured; no others were tried.
 const (
 	aheadMin     = 512
-	chunkRecords = 256 // longer ones leave the first decisions without work
+	chunkRecords = 256 // with longer chunks the first decisions wait longer for their keys
 	chunksAhead  = 4
 )
 
@@ -44,7 +44,7 @@ func NewKeys(deriver *rules.Deriver, metrics *Metrics) *Keys {
 	return &Keys{deriver: deriver, seconds: metrics.keyDerivationSeconds, AheadMin: aheadMin}
 }
 
-// Release drops what it has of the last records. No iteration may be in progress.
+// Release drops the references to the last records. No iteration may be in progress.
 func (k *Keys) Release() {
 	k.deriver.Release()
 	k.input = rules.Input{}
@@ -53,7 +53,8 @@ func (k *Keys) Release() {
 	}
 }
 
-// Of returns the records with their keys. A key is valid until the next one.
+// Of returns the records with their keys. A key is valid until the iteration goes on to the next
+// record.
 func (k *Keys) Of(records []*kgo.Record) iter.Seq2[*kgo.Record, *rules.Derived] {
 	return func(yield func(*kgo.Record, *rules.Derived) bool) {
 		if len(records) >= k.AheadMin {
@@ -70,8 +71,8 @@ func (k *Keys) Of(records []*kgo.Record) iter.Seq2[*kgo.Record, *rules.Derived] 
 	}
 }
 
-// ahead derives chunk after chunk on a goroutine, as long as a chunk is free, while yield has
-// the one before. The goroutine has ended when ahead returns, because both use the deriver.
+// ahead derives chunk after chunk on a goroutine while yield consumes the chunk before. The goroutine
+// waits if no chunk is free. It has ended when ahead returns, because the caller uses the same deriver.
 func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Derived) bool) {
 	if k.chunks == nil {
 		k.chunks = make([]chunk, chunksAhead)
@@ -85,7 +86,7 @@ func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Deriv
 		for part := range slices.Chunk(records, chunkRecords) {
 			c := <-free
 			if c == nil {
-				return // closed
+				return // free was closed: the consumer has stopped
 			}
 			c.records = part
 			for i, rec := range part {
@@ -96,7 +97,7 @@ func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Deriv
 	}()
 	defer func() {
 		close(free)
-		for range ready { // until the goroutine has ended
+		for range ready { // wait until the goroutine has closed ready
 		}
 	}()
 	for c := range ready {
@@ -109,7 +110,7 @@ func (k *Keys) ahead(records []*kgo.Record, yield func(*kgo.Record, *rules.Deriv
 	}
 }
 
-// derive derives the key of a record, timed for one in sampleEvery.
+// derive derives the key of a record. It times one record in sampleEvery.
 func (k *Keys) derive(rec *kgo.Record, derived *rules.Derived) {
 	wire.SetInput(&k.input, rec)
 	if k.samples++; k.samples%sampleEvery != 0 {

@@ -7,13 +7,13 @@ import (
 	"oncebus/processor/app"
 )
 
-// overLimit reports whether an event's key is new and exceeds live_keys.
+// overLimit reports whether an event has a new key and the namespace already has live_keys keys.
 func (t *State) overLimit(route *app.Route, c *candidate) bool {
 	return c.replaced == nil && route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
 }
 
-// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. Its time
-// still advances stream time, which frees keys.
+// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. The event's time still
+// advances stream time, which frees keys of ended windows.
 func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",

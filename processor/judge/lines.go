@@ -8,7 +8,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A lineKind is a line of the log that an event causes. A task logs a sample of them.
+// lineKind is a kind of log line that events cause. A task logs only a sample of each kind.
 type lineKind uint8
 
 const (
@@ -21,14 +21,14 @@ const (
 	lineKinds
 )
 
-// lineTexts are the beginnings of the lines.
+// lineTexts are the beginnings of the log lines, by kind.
 var lineTexts = [lineKinds]string{"collision", "lease expired", "duplicate after its window", "requests answered without an outcome", "superseded attempt not announced", "duplicate"}
 
-// mayLog reports whether the log may have one more line of a kind.
+// mayLog reports whether the sample has room for one more line of a kind.
 func (t *State) mayLog(kind lineKind) bool { return t.lines[kind].Take() }
 
-// LogOmitted logs how many lines were omitted, of intervals that are over or, when the task
-// closes, of all.
+// LogOmitted logs how many lines were omitted in the intervals that are over; with all, also in the
+// current interval, because the task closes.
 func (t *State) LogOmitted(all bool) {
 	for kind := range t.lines {
 		level := slog.LevelWarn
@@ -39,8 +39,8 @@ func (t *State) LogOmitted(all bool) {
 	}
 }
 
-// logRepeat logs a duplicate, or an event after its window that comes out again. Where no line is
-// due it costs a few comparisons and allocates nothing.
+// logRepeat logs a duplicate, or an event after its window that is emitted again. If no line is due, it
+// costs a few comparisons and allocates nothing.
 func (t *State) logRepeat(ev *event, first *dedup.Row) {
 	kind, level := lineDuplicate, t.App.DuplicateLog.Level
 	if ev.counted == dedup.AfterWindow {

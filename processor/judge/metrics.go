@@ -10,7 +10,7 @@ import (
 	"oncebus/processor/app"
 )
 
-// Metrics are the series of judging and routing.
+// Metrics has the Prometheus series of judging and routing.
 type Metrics struct {
 	Events               *prometheus.CounterVec
 	deadLetters          *prometheus.CounterVec
@@ -27,7 +27,7 @@ type Metrics struct {
 	counters             sync.Map // by route name: []prometheus.Counter, by counterIndex
 }
 
-// NewMetrics registers the series, with one per route and verdict.
+// NewMetrics registers the series, with a counter for each route and verdict.
 func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	m := &Metrics{
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
@@ -59,14 +59,15 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	return m
 }
 
-// Prepare makes the series of routes, so that they are 0 before the first event.
+// Prepare creates the series of routes, so that they show 0 before the first event.
 func (m *Metrics) Prepare(routes *rules.Routes) {
 	for _, r := range routes.Routes {
 		m.counters.Store(r.Name, m.countersOf(r.Name, r.Mode == rules.ClaimMode))
 	}
 }
 
-// Publish adds the counts of a committed transaction, which are by route index of the app.
+// Publish adds the counts of a committed transaction. counts has countersMax counters for each route of
+// the app, by route index.
 func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 	for i, c := range counts {
 		if c == 0 {
@@ -80,15 +81,16 @@ func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 		}
 		known, _ := m.counters.Load(route.Name)
 		counters, _ := known.([]prometheus.Counter)
-		if counter >= len(counters) { // of a former route, or of claims of a plain one
+		if counter >= len(counters) { // of a route that is no longer there, or of claims in a route that is now in plain mode
 			counters = m.countersOf(route.Name, counter > int(collisions))
 		}
 		counters[counter].Add(float64(c))
 	}
 }
 
-// A counterIndex is the index of a counter of a route: verdicts, dead letters, collisions, then outcomes
-// by kind and result, then the others, at last ended keys of its namespace. The counters change when a transaction is committed.
+// counterIndex is the index of a counter among the counters of a route: first the verdicts, then dead
+// letters, collisions, outcomes by kind and result, the others, and at the end the ended keys of the
+// route's namespace. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
@@ -110,20 +112,20 @@ type outcomeResult int
 const (
 	outcomeApplied     outcomeResult = iota
 	outcomeRepeated                  // the same outcome was applied before
-	outcomeRefused                   // its token is old, or it is too late
-	outcomeConflicting               // its attempt was completed with another result
-	outcomeSuperseded                // a start or renewal of an attempt that is not to run
+	outcomeRefused                   // the token is old, or the outcome is too late
+	outcomeConflicting               // the attempt was completed with another result
+	outcomeSuperseded                // a start or renewal of an attempt that must not run any more
 	outcomeResults
 )
 
 var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused", "conflicting", "superseded"}
 
-// unreadableOutcome is the label of an outcome without a kind or a token.
+// unreadableOutcome is the label for an outcome from which no kind or token could be read.
 const unreadableOutcome = "unreadable"
 
-// countersOf returns the counters of a route in the order of counterIndex. A plain route has
-// those of verdicts, dead letters and collisions only: with hundreds of routes all others would be
-// most of a scrape.
+// countersOf returns the counters of a route in the order of counterIndex. A route in plain mode gets
+// only the counters of verdicts, dead letters and collisions: with hundreds of routes, the others would
+// be most of a scrape.
 func (m *Metrics) countersOf(route string, claims bool) []prometheus.Counter {
 	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {

@@ -7,23 +7,23 @@ import (
 	"oncebus/processor/wire"
 )
 
-// packBytes is the size at which a pack is sent. Packs of one transaction are then on their
-// way while it goes on.
+// packBytes is the size in bytes at which a pack is sent, so that the client can send the packs of a
+// transaction while the transaction goes on.
 const packBytes = 32 << 10
 
-// packs has the rows of the open transaction that are not in a changelog record yet, and
-// the number of packs it has sent.
+// packs has the rows of the open transaction that are not in a changelog record yet, and the number of
+// packs that the transaction has sent.
 //
-// The rows of a namespace are either all packed or all single (app.App.Packed), except for
-// erased ones, before which put sends the pack. So those of one digest are in the changelog
-// in the order in which they were stored.
+// A restore must read the rows of a digest in the order in which they were stored (hazard T16). So the
+// rows of a namespace are either all packed or all single (app.App.Packed). The only exception are
+// erased rows, which are single, and put sends the pack before each of them.
 type packs struct {
 	pack  dedup.Pack
-	limit int // of the pack's bytes
+	limit int // largest size of the pack, bytes
 	sent  uint32
 }
 
-// packRow appends a row to the pack.
+// packRow appends a row to the pack, and sends the pack when it is full.
 func (t *State) packRow(e *Emitter, row *dedup.Row, headers ...kgo.RecordHeader) {
 	if t.packs.pack.Rows() == 0 {
 		t.packs.limit = t.packBytesMax()
@@ -34,13 +34,13 @@ func (t *State) packRow(e *Emitter, row *dedup.Row, headers ...kgo.RecordHeader)
 	}
 }
 
-// packBytesMax is how long a pack may be: the changelog must accept it.
+// packBytesMax returns how many bytes a pack may have so that the changelog accepts it.
 func (t *State) packBytesMax() int {
 	room := int(t.App.Limit(t.Changelog).MaxBytes) - wire.RecordOverhead - wire.PackKeyBytes - len(wire.HeaderSweep)
 	return min(packBytes, room)
 }
 
-// sendPack produces the pack, if it has a row. All its rows have the headers.
+// sendPack produces the pack, if it has a row. headers become headers of the changelog record.
 func (t *State) sendPack(e *Emitter, headers ...kgo.RecordHeader) {
 	if t.packs.pack.Rows() == 0 {
 		return
@@ -51,7 +51,7 @@ func (t *State) sendPack(e *Emitter, headers ...kgo.RecordHeader) {
 	t.packs.sent++
 }
 
-// discardPacks drops the packs of a transaction that has ended.
+// discardPacks drops the pack of a transaction that has ended.
 func (t *State) discardPacks() {
 	t.packs.pack.Reset()
 	t.packs.sent = 0

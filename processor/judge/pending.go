@@ -10,13 +10,13 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// PendingSchemaError reports a record whose schema was not read yet. It is neither the record's
-// fault nor a verdict: its partition waits for the schema. Nothing of the record was emitted. A
-// transaction of the routing stage aborts, because it commits all that was polled.
+// PendingSchemaError reports a record whose schema has not been read yet. That is neither a fault of
+// the record nor a verdict: the partition waits for the schema, and nothing of the record was emitted.
+// A transaction of the routing stage aborts, because it would commit everything that was polled.
 type PendingSchemaError struct {
 	Format rules.RecordFormat
 	Schema formats.Reference
-	Offset int64 // of the record
+	Offset int64 // offset of the record
 }
 
 // Error implements error.
@@ -28,10 +28,10 @@ func (e *PendingSchemaError) Error() string {
 	return fmt.Sprintf("the record at offset %d waits, and all after it, until %s was read", e.Offset, what)
 }
 
-// Unwrap makes it an error after which a transaction aborts.
+// Unwrap returns kafka.ErrMustAbort: the transaction must abort.
 func (e *PendingSchemaError) Unwrap() error { return kafka.ErrMustAbort }
 
-// pendingOf returns the error of a record with the finding SchemaPending.
+// pendingOf returns the error for a record with the finding SchemaPending.
 func pendingOf(rec *kgo.Record, derived *rules.Derived) error {
 	return &PendingSchemaError{Format: derived.Format, Schema: derived.Schema, Offset: rec.Offset}
 }

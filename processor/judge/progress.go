@@ -11,8 +11,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// WriteProgress produces a progress record to every chosen partition of the repartition topic.
-// It follows the outcomes of the transactions before, and so does what it says of them.
+// WriteProgress produces a progress record to every chosen partition of the repartition topic. A task
+// reads it after the outcomes of the earlier transactions, so it may rely on what the record says about
+// them.
 func (r *Router) WriteProgress(e *Emitter, p *wire.Progress, chosen func(partition int32) bool) {
 	env := wire.Envelope{IsProgress: true}
 	key := env.Append(nil)
@@ -28,7 +29,7 @@ func (r *Router) WriteProgress(e *Emitter, p *wire.Progress, chosen func(partiti
 	}
 }
 
-// applyProgress adds a progress record to what the task knows.
+// applyProgress adds what a progress record says to what the task knows.
 func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	record, err := wire.DecodeProgress(rec.Value)
 	if err != nil {
@@ -60,20 +61,20 @@ func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	return t.answerLeases(j.Emitter, rec.Timestamp.UnixMilli())
 }
 
-// While claims are open a progress record follows another within about a second. Longer
-// than progressGapMax, or back by more than setBackMin, ms, broker time may have changed
-// by a step: no process can tell it from a time without a router.
+// While claims are open, the routing stage writes a progress record about every second. If the next one
+// is more than progressGapMax later, or more than setBackMin earlier (both in ms, broker time), a
+// broker's clock may have been set: a process cannot tell that from a time without a router.
 const progressGapMax, setBackMin = 60_000, 1000
 
-// followsStep reports whether broker time may have changed by a step since the last
-// progress record. A process that starts after the step cannot observe it, so the log
-// must show it.
+// followsStep reports whether broker time may have jumped since the last progress record. A process
+// that starts after the jump cannot observe it, so the log itself must show it.
 func (t *Judge) followsStep(stored int64) bool {
 	last := t.Open.ProgressAt
 	return last != 0 && (stored > last+progressGapMax || stored < last-setBackMin)
 }
 
-// evidence returns what the task knows of the outcomes and the executor of a route.
+// evidence returns what the task knows about the outcomes of a route and about its executor. It decides
+// whether a lease is over.
 func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	if !t.App.WritesProgress {
 		return dedup.LeaseEvidence{}
@@ -88,22 +89,23 @@ func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	return e
 }
 
-// leaseBegan notes the broker time, in ms, at which a lease began that may not have
-// ended. An event or outcome stored at a broker time shows it. While one may not have, the routing stage writes progress records.
+// leaseBegan records the broker time at, in ms, at which a lease began that may still run. stored is
+// the broker time of the event or outcome that shows it. While a lease may still run, the routing stage
+// writes progress records.
 func (t *State) leaseBegan(at, stored int64) {
 	if !t.App.WritesProgress {
 		return
 	}
 	if stored < t.Open.ProgressAt-setBackMin {
-		// Broker time was set back. What is known is of the time before, and would end the
-		// wait for progress records.
+		// Broker time was set back. What the task knows is from before, and would end the wait for new
+		// progress records too early.
 		t.Open.Progress = wire.Progress{}
 	}
 	t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)
 }
 
-// AwaitsProgress reports whether a lease may not have ended, or has ended under requests that
-// wait, as of the open transaction.
+// AwaitsProgress reports whether the task needs progress records, as of the open transaction: a lease
+// may still run, or a lease has ended while requests wait for its claim.
 func (t *State) AwaitsProgress() bool {
 	return t.App.WritesProgress && slices.ContainsFunc(t.App.Routes, func(route *app.Route) bool {
 		if route.Mode != rules.ClaimMode || t.OpenCounts.InProgress(route.NamespaceID) == 0 {

@@ -9,15 +9,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// query answers a sender who asks for the outcome of its event: by a verdict for its
-// request, as the event's next duplicate would get it. It changes no row and no stream time,
-// so it makes no attempt. A task without its store answers nothing, and the sender asks again.
+// query answers a sender that asks for the outcome of its event. The answer is the verdict that the
+// next duplicate of the event would get. A query changes no row and no stream time, so it makes no
+// attempt. A task without its store does not answer; the sender then asks again.
 func (t *Judge) query(j *Judging, ev *event, env *wire.Envelope) error {
 	if t.Blind {
 		return nil
 	}
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: dedup.Unique, Key: ev.dedupKey(), Status: wire.StatusUnknown, BrokerTime: ev.brokerTime}
-	if bytes.Equal(ev.route.WireName, env.Route) { // else a promotion has changed the key's rule
+	if bytes.Equal(ev.route.WireName, env.Route) { // otherwise a promotion has changed the rule of the key
 		if err := t.findOutcome(j, ev, env, &a); err != nil {
 			return err
 		}
@@ -26,7 +26,7 @@ func (t *Judge) query(j *Judging, ev *event, env *wire.Envelope) error {
 	return nil
 }
 
-// findOutcome reads what is known of the operation of an event.
+// findOutcome looks up the event's operation and sets in the answer a what is known of it.
 func (t *Judge) findOutcome(j *Judging, ev *event, env *wire.Envelope, a *wire.VerdictRecord) error {
 	c := &j.current.candidate
 	*c = candidate{streamTime: t.streamTime(ev.route.NamespaceID), window: t.window(ev.route), digest: env.Digest}
@@ -45,10 +45,10 @@ func (t *Judge) findOutcome(j *Judging, ev *event, env *wire.Envelope, a *wire.V
 		a.Status = wire.StatusFreed
 		return nil
 	case !c.window.Covers(row.First, env.EventTime):
-		a.Status = wire.StatusExpired // another operation has the key
+		a.Status = wire.StatusExpired // another operation has the key now
 		return nil
 	case c.event.Collides(row, c.window, c.streamTime):
-		return nil // the key is that of another event, whose outcome is not the sender's
+		return nil // the row belongs to another event, whose outcome is not for this sender
 	}
 	claim, err := dedup.DecodeClaim(row.Result)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// answer stores what a start or renewal changes, and answers it: by a verdict for the
-// request that asked, else on the route's answers topic. It becomes no dead letter if it
-// is superseded, because its sender knows.
+// answer stores what a start or renewal changes, and answers it: by a verdict record, if an HTTP
+// request asked, else on the route's answers topic. If the attempt is superseded, the question does not
+// become a dead letter, because the answer tells its sender.
 func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior *dedup.Row, s *dedup.OutcomeDecision) {
 	result := outcomeApplied
 	switch {
@@ -23,7 +23,7 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 	default:
 		t.put(j.Emitter, &change{row: &s.Row, claim: &s.Claim, replaced: prior})
 		if s.Claim.StartID == nil {
-			t.leaseBegan(s.Claim.Since, ev.brokerTime) // begun again
+			t.leaseBegan(s.Claim.Since, ev.brokerTime) // the lease begins again
 		}
 	}
 	j.countOutcome(ev.route, read.Kind, result)
@@ -41,8 +41,8 @@ func (t *Judge) answer(j *Judging, ev *event, read *wire.OutcomeEnvelope, prior 
 	}
 }
 
-// produceAnswer produces an answer to the answers topic, with the record key and the foreign
-// headers of its question. If the topic would refuse it, or has refused it, it becomes a dead
+// produceAnswer produces an answer to the answers topic, with the record key and the foreign headers of
+// the question. If the topic would reject the answer, or has rejected it, the answer becomes a dead
 // letter.
 func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
 	r := j.NewRecord()
@@ -68,7 +68,7 @@ func (j *Judging) produceAnswer(ev *event, a *wire.QuestionAnswer) {
 	j.produce(r, ev.from)
 }
 
-// respondToQuestion produces an answer for the request that asked.
+// respondToQuestion produces an answer for the HTTP request that asked.
 func (e *Emitter) respondToQuestion(ev *event, a *wire.QuestionAnswer) {
 	e.Awaited = true
 	topic := e.rt.Topology.Verdicts
@@ -79,7 +79,7 @@ func (e *Emitter) respondToQuestion(ev *event, a *wire.QuestionAnswer) {
 	timestamp := e.timestamp(topic, ev.brokerTime)
 	r.Topic, r.Partition, r.Timestamp = topic, a.To.Partition, time.UnixMilli(timestamp)
 	r.Headers = a.AppendHeaders(e.headers.take(wire.QuestionHeadersMax)[:0])
-	if e.misfit(r, timestamp) == "" { // else an operator gave the topic too low a limit: the request asks again
+	if e.misfit(r, timestamp) == "" { // otherwise an operator gave the topic too low a limit: the request asks again
 		e.produce(r, dedup.Position{})
 	}
 }

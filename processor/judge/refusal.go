@@ -5,26 +5,26 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Refusal is a record that its topic's broker refused for good, in a transaction that
-// was then aborted. The event is judged again, and treated as if its record had been
-// measured and found unfit: it goes to the dead-letter topic with the broker's error.
+// Refusal is a record that the broker rejected for good, in a transaction that was then aborted. The
+// judge judges the event again as if it had found the record unfit before sending: the event goes to
+// the dead-letter topic with the broker's error.
 type Refusal struct {
 	Reason string
-	Forms  int  // how many forms of the record the topic refused
-	used   bool // by the open transaction
+	Forms  int  // how many forms of the record the broker rejected
+	used   bool // the open transaction respected the refusal
 }
 
-// refusedFormsMax is how many forms a dead letter has: whole, without its value, and
-// without its record key.
+// refusedFormsMax is how many forms a dead letter has: whole, without its value, and also without its
+// record key.
 const refusedFormsMax = 3
 
-// RefusalID identifies the record that a topic refused.
+// RefusalID identifies a rejected record.
 type RefusalID struct {
-	About dedup.Position // of the event, or of the request that gets a reply
+	About dedup.Position // position of the event, or of the request that gets a reply
 	Topic string
 }
 
-// refuse stores that a topic refused a record.
+// refuse stores that a topic rejected a record.
 func (e *Emitter) refuse(id RefusalID, err error) {
 	r := e.refusals[id]
 	if r == nil {
@@ -35,8 +35,8 @@ func (e *Emitter) refuse(id RefusalID, err error) {
 	r.Forms++
 }
 
-// refused returns why a topic refused the record about a position, and how many forms of
-// it; "" and 0 if it refused none.
+// refused returns why a topic rejected the record about a position, and how many forms of the record it
+// rejected; "" and 0 for none.
 func (e *Emitter) refused(about dedup.Position, topic string) (reason string, forms int) {
 	if len(e.refusals) == 0 {
 		return "", 0
@@ -49,7 +49,7 @@ func (e *Emitter) refused(about dedup.Position, topic string) (reason string, fo
 	return r.Reason, r.Forms
 }
 
-// Refusals returns how many forms of records topics refused since the last commit.
+// Refusals returns how many forms of records were rejected since the last commit.
 func (e *Emitter) Refusals() (forms int) {
 	for _, r := range e.refusals {
 		forms += r.Forms
@@ -57,7 +57,7 @@ func (e *Emitter) Refusals() (forms int) {
 	return forms
 }
 
-// TakeRefusals returns and drops the refusals that the committed transaction respected.
+// TakeRefusals removes and returns the refusals that the committed transaction respected.
 func (e *Emitter) TakeRefusals() map[RefusalID]*Refusal {
 	taken := map[RefusalID]*Refusal{}
 	for id, r := range e.refusals {
@@ -69,12 +69,12 @@ func (e *Emitter) TakeRefusals() map[RefusalID]*Refusal {
 	return taken
 }
 
-// DropRefusals drops all refusals. After a rebalance another process may have judged the
-// events, and later their topics may accept them.
+// DropRefusals drops all refusals. It is called after a rebalance: another process may have judged the
+// events meanwhile, and their topics may accept them later.
 func (e *Emitter) DropRefusals() { clear(e.refusals) }
 
-// RefusedInEveryForm returns a dead letter whose topic refused it also without value and
-// record key; nil without one.
+// RefusedInEveryForm returns a dead letter that its topic rejected in every form, also without value
+// and record key; nil if there is none.
 func (e *Emitter) RefusedInEveryForm() *Refusal {
 	for _, r := range e.refusals {
 		if r.Forms >= refusedFormsMax {

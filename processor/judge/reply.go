@@ -14,24 +14,24 @@ import (
 	"oncebus/processor/wire"
 )
 
-// reply is the reply to one request.
+// reply is the reply to one request of claim mode. It is produced to the route's replies topic.
 type reply struct {
 	verdict    dedup.Verdict
 	status     string     // "" for none
 	key        *[32]byte  // nil for a missing key
-	row        *dedup.Row // of the first event; without a claim, of the event itself
+	row        *dedup.Row // row of the first event; without a claim, a row made from the event itself
 	claim      *dedup.Claim
-	reason     string // why the event has no claim, or the reply no result
-	after      int64  // as in event
+	reason     string // why the event has no claim, or why the reply has no result
+	after      int64  // as in event: offset after a batch that could not be decompressed; else 0
 	to         dedup.Request
 	value      []byte
 	headers    []dedup.Header
 	brokerTime int64 // ms
 }
 
-// reply produces a reply: key as in the request, value and foreign headers as in the
-// outcome. If the replies topic would refuse them, or has, it produces the reply without
-// them. If the topic has refused that too, the reply becomes a dead letter.
+// reply produces a reply: its key is the key of the request, value and foreign headers come from the
+// outcome. If the replies topic would reject these, or has rejected them, the reply goes without them.
+// If the topic has rejected that form too, the reply becomes a dead letter.
 func (e *Emitter) reply(route *app.Route, a *reply) {
 	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
@@ -70,8 +70,8 @@ func (e *Emitter) reply(route *app.Route, a *reply) {
 	e.produce(r, a.to.At)
 }
 
-// replyWithoutClaim replies to the sender of an event of claim mode that has no claim. It
-// needs no row, so the router replies too.
+// replyWithoutClaim replies to the sender of an event of claim mode that has no claim. It needs no
+// stored row, so the router uses it too.
 func (e *Emitter) replyWithoutClaim(ev *event) {
 	a := reply{
 		verdict: ev.verdict, key: ev.dedupKey(), row: &dedup.Row{Digest: ev.digest, First: ev.timestamp, At: ev.from},
@@ -80,7 +80,7 @@ func (e *Emitter) replyWithoutClaim(ev *event) {
 	if ev.dedupKey() == nil {
 		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
 	}
-	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // late, before the window of this claim
+	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // the event is late: it is before the window of this claim
 		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Status()
 	}
 	switch {
@@ -92,8 +92,8 @@ func (e *Emitter) replyWithoutClaim(ev *event) {
 	e.reply(ev.route, &a)
 }
 
-// deadLetterReply emits a reply that its topic refused, as a dead letter of the event that
-// it replies to.
+// deadLetterReply emits a reply that its topic rejected, as a dead letter of the event that the reply
+// is for.
 func (e *Emitter) deadLetterReply(route *app.Route, a *reply, reason string) {
 	headers := e.headers.take(len(a.headers))[:0]
 	for _, h := range a.headers {
@@ -105,7 +105,7 @@ func (e *Emitter) deadLetterReply(route *app.Route, a *reply, reason string) {
 	})
 }
 
-// dedupKey returns the key of the claim, else that of the event; nil for a missing key.
+// dedupKey returns the key of the claim or, without a claim, of the event; nil for a missing key.
 func (a *reply) dedupKey() *[32]byte {
 	if a.claim != nil {
 		return &a.claim.Key
@@ -113,7 +113,7 @@ func (a *reply) dedupKey() *[32]byte {
 	return a.key
 }
 
-// omitted returns why a duplicate does not get the result; "" if it does.
+// omitted returns why a duplicate does not get the result; "" if it gets the result.
 func (a *reply) omitted(route *app.Route) string {
 	switch {
 	case a.claim == nil || a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
@@ -124,6 +124,7 @@ func (a *reply) omitted(route *app.Route) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
+// replyHeaders returns the oncebus headers of a reply.
 func (e *Emitter) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
 	own := e.headers.take(replyHeadersMax)[:0]
 	own = append(own,

@@ -11,23 +11,23 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Router is the first stage: it derives dedup keys and produces every record to the
-// partition of its key. It has no state. Its transaction of offsets and records is
-// needed all the same (G8): a repeated record without a key would be a repeated event,
-// and a repeated old one would begin an expired window again.
+// Router is the first stage: it derives dedup keys and produces every record to the partition of its
+// key. It has no state. It still needs a transaction of offsets and records (hazard G8): a repeated
+// record without a key would be a repeated event, and a repeated old record would begin an expired
+// window again.
 type Router struct {
 	App  *app.App
 	Keys *Keys
-	// Fronts has the highest event time by namespace of the records of the last Process.
+	// Fronts has the highest event time of each namespace among the records of the last Process.
 	Fronts []wire.Front
-	// Skips has the records of an earlier generation's repartition topic that cannot be read and
-	// that an operator skips.
+	// Skips has, by partition, the unreadable record of an earlier generation's repartition topic that
+	// an operator decided to skip.
 	Skips map[app.TaskID]*wire.UnreadableError
-	now   int64 // broker time, read once for the records of a Process, ms
+	now   int64 // broker time, ms, read once for all records of a Process
 }
 
-// Process routes the records of one partition into the open transaction. The error is about a
-// record of an earlier generation's repartition topic, or a PendingSchemaError.
+// Process routes the records of one partition into the open transaction. It returns a
+// PendingSchemaError, or an error about a record of an earlier generation's repartition topic.
 func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 	r.Fronts, r.now = r.Fronts[:0], r.App.Clock.Now()
 	if len(records) == 0 {
@@ -52,6 +52,8 @@ func (r *Router) Process(e *Emitter, records []*kgo.Record) error {
 	return nil
 }
 
+// route sends one record with its envelope to the repartition topic. It applies the route's policy to a record
+// without a key; a record that the topic would reject becomes a dead letter.
 func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from dedup.Position) {
 	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
@@ -83,7 +85,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	}
 }
 
-// reach notes the time of an event. One from the future moves no front.
+// reach raises the namespace's front to the time of an event. An event from the future moves no front.
 func (r *Router) reach(route *app.Route, at int64) {
 	if at > r.now+route.Span.Skew {
 		return
@@ -97,16 +99,16 @@ func (r *Router) reach(route *app.Route, at int64) {
 	r.Fronts = append(r.Fronts, wire.Front{NamespaceID: route.NamespaceID, At: at})
 }
 
-// send produces a record with its envelope to a partition of the repartition topic, or
-// returns why the topic would refuse it, or has refused it.
+// send produces a record with its envelope to a partition of the repartition topic. If the topic would
+// reject the record, or has rejected it, send returns the reason instead.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	e.Awaited = e.Awaited || env.ReplyTo.IsSet()
 	out := e.NewRecord()
 	out.Topic, out.Value = r.App.Topology.Repartition, rec.Value
 	out.Partition = partition
 	out.Key = env.Append(e.bytes.take(env.Size())[:0])
-	// The task trusts oncebus headers, so foreign ones are dropped, but for the attempt of a
-	// redrive: it only ends loops, and a dead letter has to have it.
+	// The task trusts oncebus headers, so we drop the headers of that name that a producer wrote. The
+	// attempt of a redrive stays: it only ends loops, and a dead letter needs it.
 	headers := e.headers.take(len(rec.Headers))[:0]
 	for i := range rec.Headers {
 		if wire.IsReserved(rec.Headers[i].Key) {
@@ -127,8 +129,9 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	return ""
 }
 
-// outcome sends an outcome to the partition in its claim token, where its claim is, or one without
-// a claim to the request that waits for it. An unreadable outcome becomes a dead letter and counts as refused.
+// outcome sends an outcome to the partition that its claim token names, where the claim is. An outcome
+// without a claim goes to the request that waits for it. An unreadable outcome becomes a dead letter
+// and counts as refused.
 func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	route, reason, unclaimed := r.answerUnclaimed(e, rec)
 	var read wire.OutcomeEnvelope

@@ -8,12 +8,13 @@ import (
 
 // seeds counts what became of the seeds of the open transaction.
 type seeds struct {
-	counts []wire.SeedCounts // of each run
-	sent   uint32            // records
+	counts []wire.SeedCounts // counts of each run of the command seed
+	sent   uint32            // records with counts that the transaction has produced
 }
 
-// seed stores the row of a seed, unless a row decides on its key. It emits nothing, and
-// leaves stream time alone. Limits on live keys do not apply: the key was known elsewhere.
+// seed stores the row of a seed (a key that is known from elsewhere), unless a stored row decides on
+// the key. It emits nothing and does not move stream time. The limits on live keys do not apply: the
+// key was known before.
 func (t *Judge) seed(j *Judging, ev *event) error {
 	route, env := ev.route, ev.envelope
 	c := &j.current.candidate
@@ -25,7 +26,7 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, c.window, c.streamTime, ev.brokerTime)
 	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
 		if c.replaced != nil {
-			fate = dedup.SeedKnown // requests may wait for the outcome of this claim
+			fate = dedup.SeedKnown // requests may wait for the outcome of the stored claim
 		} else if err := t.seededClaim(&row, ev); err != nil {
 			return wire.Unreadable(ev.rec, err)
 		}
@@ -40,13 +41,13 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	return nil
 }
 
-// seededClaim adds the claim of a seed to its row.
+// seededClaim adds the claim that a seed carries to the seed's row.
 func (t *Judge) seededClaim(row *dedup.Row, ev *event) error {
 	from, err := dedup.DecodeValue(row.Digest, ev.rec.Value)
 	if err != nil {
 		return err
 	}
-	if row.Digest != ev.envelope.Digest { // it collides with another event of the key
+	if row.Digest != ev.envelope.Digest { // the seed got a second key, because it collides with another event of the key
 		if err := from.SecondKey(ev.Fingerprint); err != nil {
 			return err
 		}
@@ -57,7 +58,7 @@ func (t *Judge) seededClaim(row *dedup.Row, ev *event) error {
 	return row.SetSeedClaim(&from, ev.brokerTime, t.fits)
 }
 
-// countSeed counts a seed in the open transaction.
+// countSeed counts the fate of a seed in the open transaction.
 func (t *State) countSeed(e *Emitter, env *wire.Envelope, fate dedup.SeedFate) {
 	all := t.seeds.counts
 	if len(all) == 0 || all[len(all)-1].Run != env.Seed {
@@ -74,8 +75,8 @@ func (t *State) countSeed(e *Emitter, env *wire.Envelope, fate dedup.SeedFate) {
 	}
 }
 
-// writeSeedCounts produces the counts of seeds in the open transaction. Their keys are
-// unique, so compaction removes none.
+// writeSeedCounts produces the counts of seeds to the changelog, in the open transaction. Each record
+// has a key of its own, so that compaction removes none.
 func (t *State) writeSeedCounts(e *Emitter) {
 	for i := range t.seeds.counts {
 		counts := &t.seeds.counts[i]

@@ -11,11 +11,12 @@ import (
 	"oncebus/processor/wire"
 )
 
-// int64Digits is the longest decimal text of an int64.
+// int64Digits is the length of the longest decimal text of an int64.
 const int64Digits = 20
 
-// producerID returns the sender of a raw record of a route whose sender is the producer id;
-// nil for a producer without one. The record of the repartition topic has the router's.
+// producerID returns the sender of a raw record in a route that identifies senders by producer id; nil
+// for a producer without an id. It must be read from the raw record: the record of the repartition
+// topic has the router's producer id.
 func (e *Emitter) producerID(route *app.Route, rec *kgo.Record) []byte {
 	if route.Sender.Kind != rules.SenderProducerID || rec.ProducerID < 0 {
 		return nil
@@ -23,11 +24,11 @@ func (e *Emitter) producerID(route *app.Route, rec *kgo.Record) []byte {
 	return strconv.AppendInt(e.bytes.take(int64Digits)[:0], rec.ProducerID, 10)
 }
 
-// countLookup counts a judged event.
+// countLookup updates the counts and the log for a judged event.
 func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 	t.OpenCounts.CountLookup(ev.route.NamespaceID, ev.counted)
 	repeated := ev.counted.IsDuplicate()
-	if repeated || ev.counted == dedup.AfterWindow && ev.route.Mode != rules.ClaimMode { // claim mode has its line for the latter
+	if repeated || ev.counted == dedup.AfterWindow && ev.route.Mode != rules.ClaimMode { // claim mode logs an event after its window itself
 		t.logRepeat(ev, &c.prior)
 	}
 	if repeated {
@@ -38,8 +39,8 @@ func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 	}
 }
 
-// countDuplicate counts a duplicate by day, delay and sender. Any other event costs
-// nothing here.
+// countDuplicate counts a duplicate by day, delay and sender. Events that are no duplicates do not come
+// here.
 func (t *Judge) countDuplicate(j *Judging, ev *event, c *candidate) {
 	delay := c.event.Time - c.prior.First
 	number := app.DelayOf(delay)

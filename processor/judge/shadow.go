@@ -10,22 +10,23 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A shadow tries out another key rule. A copy by the new rule may be in another partition, so
-// no task can look up both keys. The task of an event sends its verdict to the task of the new
-// key, in its own transaction and after the verdict: only then it is known that the event was
-// emitted, and only an emitted event makes a row. The router must not send it. A copy that the
-// rule in force drops would then make a row.
+// A shadow tries out a new key rule without using it. Two copies of an event may have the same key by
+// the new rule but different keys, and so different partitions, by the rule in force; no task can look
+// up both keys. So the task that judges an event sends its verdict to the task of the new key, in the
+// same transaction and after the verdict: only then it is known whether the event was emitted, and only
+// an emitted event makes a row of the shadow. The router cannot send it earlier: a copy that the rule
+// in force drops would then make a row.
 
-// Shadows has the derivers of a worker for the shadows in force, by route index.
+// Shadows has a worker's key derivers of the shadows in force, by route index.
 type Shadows struct {
 	derivers []*rules.Deriver // nil for a route without a shadow
-	// What is read and written of one event.
+	// The decoded input and output of the event that is being processed.
 	input    rules.Input
 	derived  rules.Derived
 	envelope wire.Envelope
 }
 
-// NewShadows returns the derivers of one worker, made by newDeriver.
+// NewShadows returns the shadows of one worker; newDeriver makes their derivers.
 func NewShadows(rt *app.App, newDeriver func(*rules.Shadow) *rules.Deriver) *Shadows {
 	s := &Shadows{derivers: make([]*rules.Deriver, len(rt.Routes))}
 	for i, r := range rt.Routes {
@@ -36,7 +37,7 @@ func NewShadows(rt *app.App, newDeriver func(*rules.Shadow) *rules.Deriver) *Sha
 	return s
 }
 
-// release drops what the derivers have of the last record.
+// release drops the references to the last record.
 func (s *Shadows) release() {
 	s.input, s.envelope = rules.Input{}, wire.Envelope{}
 	for _, d := range s.derivers {
@@ -46,8 +47,8 @@ func (s *Shadows) release() {
 	}
 }
 
-// setOriginal sets the input of a key derivation to a record of the repartition topic, as its
-// producer wrote it.
+// setOriginal fills in the input of a key derivation from a record of the repartition topic, so that
+// the deriver sees the record as its producer wrote it.
 func (t *Judge) setOriginal(in *rules.Input, ev *event) {
 	wire.SetInput(in, ev.rec)
 	in.Topic, in.Key, in.Timestamp = t.App.TopicName(ev.from.Topic), ev.recordKey, ev.timestamp
@@ -59,8 +60,8 @@ func (t *Judge) setOriginal(in *rules.Input, ev *event) {
 	}
 }
 
-// deriveShadow derives the new key of an event before anything of it is emitted, because the
-// event may have to wait for its schema.
+// deriveShadow derives the event's key by the new rule. The judge calls it before it emits anything of
+// the event, because the event may have to wait for its schema.
 func (t *Judge) deriveShadow(j *Judging, ev *event) error {
 	if ev.route.Shadow == nil || j.Shadows == nil {
 		return nil
@@ -74,7 +75,8 @@ func (t *Judge) deriveShadow(j *Judging, ev *event) error {
 	return nil
 }
 
-// shadow sends the verdict on an event to the task of its new key, which deriveShadow derived.
+// shadow sends the verdict on an event to the task of the event's key by the new rule, which
+// deriveShadow has derived.
 func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
 	if ev.route.Shadow == nil || j.Shadows == nil || !t.Repartitioned {
 		return
@@ -104,11 +106,11 @@ func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
 	j.produce(out, dedup.Position{})
 }
 
-// judgeShadow compares the verdict on an event with that of a shadow, whose key the task has.
-// It emits nothing.
+// judgeShadow compares the verdict on an event with the verdict of a shadow, in the task of the
+// shadow's key. It emits nothing.
 func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) error {
 	if !bytes.Equal(route.WireName, env.Route) {
-		return nil // a shadow that came before the one that was promoted
+		return nil // an earlier shadow than the promoted one
 	}
 	id := route.NamespaceID
 	streamTime, window := t.streamTime(id), t.window(route)
@@ -141,8 +143,8 @@ func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) er
 	return nil
 }
 
-// countShadow counts an event of a shadow in the open transaction. A shadow that is not in
-// force is not counted.
+// countShadow counts an event of a shadow in the open transaction. It ignores a shadow that is not in
+// force.
 func (t *State) countShadow(route *app.Route, fate dedup.ShadowFate, sample wire.ShadowSample) {
 	if t.Open.ShadowOf(route.NamespaceID) == nil {
 		return

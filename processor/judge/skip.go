@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// skipDecided returns nil in place of the error about the record that an operator skips.
+// skipDecided returns nil if err is about the record that an operator decided to skip, else err.
 func (t *Judge) skipDecided(err error) error {
 	if t.Skips == nil || !errors.Is(err, t.Skips) {
 		return err

@@ -8,10 +8,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// joinSources gives each namespace the sources that its routes have, at the beginning of the open
-// transaction. A namespace without a route in force keeps those that it had: its last records may
-// still come. One that follows none has no sources: its task is that of a prepartitioned topic, or
-// all of its events come by HTTP.
+// joinSources gives each namespace the sources that its routes have (the partitions of their inputs),
+// at the beginning of the open transaction. A namespace without a route in force keeps its sources,
+// because its last records may still come. A namespace has no sources if its task belongs to a
+// prepartitioned topic or if all its events come by HTTP: it then follows none, and every event moves
+// its stream time.
 func (t *State) joinSources() {
 	t.owned, t.counted = [256]bool{}, [256]bool{}
 	if len(t.App.Sources) > 0 && t.ID.Topic == t.App.Topology.Repartition {
@@ -23,7 +24,7 @@ func (t *State) joinSources() {
 	}
 }
 
-// addSources adds the sources that the open checkpoint lacks.
+// addSources adds to the open checkpoint the sources that it lacks.
 func (t *State) addSources() {
 	for id, numbers := range t.App.Sources {
 		at, has := t.Open.SourcesOf(id)
@@ -41,14 +42,14 @@ func (t *State) addSources() {
 	}
 }
 
-// sourcesOf returns the index of a namespace's sources in the open checkpoint; false for a
-// namespace that follows none.
+// sourcesOf returns the index of a namespace's sources in the open checkpoint; false if the namespace
+// has none.
 func (t *State) sourcesOf(namespaceID uint8) (int, bool) {
 	at := int(t.placed[namespaceID]) - 1
 	return at, at >= 0
 }
 
-// ownSources returns sources that the open transaction may change, by their index.
+// ownSources returns the sources at index at, as a copy that the open transaction may change.
 func (t *State) ownSources(at int) *wire.Sources {
 	if id := t.Open.Sources[at].NamespaceID; !t.owned[id] {
 		if t.owned == [256]bool{} {
@@ -60,8 +61,8 @@ func (t *State) ownSources(at int) *wire.Sources {
 	return &t.Open.Sources[at]
 }
 
-// front returns the highest event time that an event's source has reached in its own order, as
-// far as this task knows it; dedup.NoStreamTime if it knows nothing.
+// front returns how far the event's own source has come: the highest event time in it, in its order,
+// that this task knows of; dedup.NoStreamTime if the task knows none.
 func (t *State) front(ev *event) int64 {
 	at, follows := t.sourcesOf(ev.route.NamespaceID)
 	if !follows {
@@ -80,9 +81,9 @@ func (t *State) front(ev *event) int64 {
 // isFromIngress reports whether an event of the repartition topic came by HTTP.
 func (ev *event) isFromIngress() bool { return ev.envelope != nil && ev.envelope.FromIngress }
 
-// advance moves the stream time of a route's namespace after an event at a time that it was
-// admitted at. The event may be the last one that kept stream time back, or show that its source
-// has come further.
+// advance updates the sources and the stream time of a route's namespace after an event that was
+// admitted at time. The event may show that its source has come further, and that source may be the
+// last one that kept stream time back.
 func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 	id := ev.route.NamespaceID
 	if until, retired := t.App.RetiredUntil[id]; retired && ev.brokerTime >= until {
@@ -99,7 +100,7 @@ func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 		s.Grow(ev.from.Topic, int(ev.from.Partition)+1, dedup.NoStreamTime)
 		i, known = s.Of(ev.from.Topic, ev.from.Partition)
 	}
-	keptBack := !known // nothing else says whether the source did
+	keptBack := !known // for an unknown source nothing tells, so assume that it kept stream time back
 	if known && time > s.Front[i] {
 		s = t.ownSources(at)
 		keptBack = max(s.Front[i], s.Bound[i]) <= t.streamTime(id)
@@ -119,8 +120,9 @@ func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 	return t.follow(e, ev.route, at, ev.brokerTime)
 }
 
-// follow moves the stream time of a route's namespace to the least of its sources at a broker time
-// of the log. It never goes back: what was late, or evicted, stays so.
+// follow moves the stream time of a route's namespace to the source that has come least far, as of
+// broker time now. Stream time never goes back: events that were late stay late, evicted rows stay
+// evicted.
 func (t *Judge) follow(e *Emitter, route *app.Route, at int, now int64) error {
 	s := &t.Open.Sources[at]
 	next := s.Least(now)
@@ -132,8 +134,8 @@ func (t *Judge) follow(e *Emitter, route *app.Route, at int, now int64) error {
 	return t.moveStreamTime(e, route, next)
 }
 
-// readInputs takes what a progress record says of the inputs, at the broker time at which it
-// was stored.
+// readInputs applies what a progress record says about the inputs. stored is the broker time at which
+// the record was stored, ms.
 func (t *Judge) readInputs(e *Emitter, inputs []wire.InputProgress, stored int64) error {
 	var done [256]bool
 	for _, route := range t.App.Routes {
@@ -159,10 +161,11 @@ func (t *Judge) readInputs(e *Emitter, inputs []wire.InputProgress, stored int64
 	return nil
 }
 
-// endRetired lets the rows of namespaces without a route in force go, once broker time has gone on by
-// their retention since: no router reads for them, so nothing else may move their stream time. It is
-// moved by a little more than the retention, since a key may count as live for a 64th of it too long;
-// and not beyond broker time, so a route that comes back then has no live event that is late.
+// endRetired lets the rows of namespaces without a route in force expire, once broker time has moved on
+// by their retention. No router reads for such a namespace, so nothing else moves its stream time.
+// Stream time moves by a little more than the retention, since a key may count as live for a 64th of
+// the retention too long. It never moves beyond broker time, so if a route comes back, none of its live
+// events is late.
 func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	if len(t.App.RetiredUntil) == 0 {
 		return nil
@@ -170,8 +173,8 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	for _, route := range t.App.Kept() {
 		id := route.NamespaceID
 		until, retired := t.App.RetiredUntil[id]
-		// An event that was routed after the retention is of a route that has come back, and this task does
-		// not have its set yet.
+		// An event that was routed after the retention shows that the route has come back; this task
+		// has not read its route set yet.
 		if !retired || stored < until || t.returned[id] == until {
 			continue
 		}
@@ -179,7 +182,7 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 		if at, follows := t.sourcesOf(id); follows {
 			latest = t.Open.Sources[at].Highest
 		} else if t.OpenCounts.LiveKeys(id) == 0 {
-			continue // as a shadow has it, whose latest time is its stream time
+			continue // a shadow without keys, say, whose latest time is its stream time
 		}
 		retention := route.Span.Retention()
 		if next := min(latest+retention+retention/32+1, stored); has && next > t.streamTime(id) {
@@ -191,7 +194,7 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	return nil
 }
 
-// skewOf returns the longest time in ms by which a route of a namespace lets an event be ahead of
+// skewOf returns the longest time, in ms, by which the routes of a namespace let an event be ahead of
 // broker time.
 func (t *Judge) skewOf(namespaceID uint8) (longest int64) {
 	for _, route := range t.App.Routes {
@@ -202,8 +205,8 @@ func (t *Judge) skewOf(namespaceID uint8) (longest int64) {
 	return longest
 }
 
-// readInput takes what a progress record says of one input. It was stored at a broker time, and no
-// event that the task would admit is after latest.
+// readInput applies what a progress record says about one input. The record was stored at broker time
+// stored; no event after latest can be admitted, so no front goes beyond latest.
 func readInput(s *wire.Sources, in *wire.InputProgress, stored, latest int64) {
 	if !s.HasTopic(in.Topic) {
 		return

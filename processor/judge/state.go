@@ -14,36 +14,37 @@ import (
 	"oncebus/state"
 )
 
-// State has the stored rows, the checkpoint and the key counts of one partition, as of
-// the last committed transaction and as of the open one.
+// State has the stored rows, the checkpoint and the key counts of one partition, both as of the last
+// committed transaction and as of the open one.
 type State struct {
 	ID        app.TaskID
 	Changelog string
 	App       *app.App
 
 	Store *state.Store
-	// Blind reports that the store cannot be used. Events of routes that fail open
-	// are then forwarded unchecked; all others are judged after the restore.
+	// Blind reports that the store cannot be used. Events of routes that fail open are then forwarded
+	// unchecked (a bypass); all other events are judged after the restore.
 	Blind bool
 
-	// Committed is the checkpoint of the last committed transaction, Open
-	// that of the open one. Invariant: Committed.Next <= Open.Next.
+	// Committed is the checkpoint of the last committed transaction, Open is the checkpoint of the open
+	// transaction. Invariant: Committed.Next <= Open.Next.
 	Committed, Open wire.Checkpoint
-	InTransaction   bool // the open transaction has work of this task
-	// joinedAt is when the task joined the open transaction, StartedAt when the
-	// task began to judge; broker time, ms.
+	InTransaction   bool // the open transaction contains work of this task
+	// joinedAt is when the task joined the open transaction, StartedAt is when the task began to judge;
+	// both in broker time, ms.
 	joinedAt, StartedAt int64
-	// SteppedAt is when the task noticed that broker time went ahead by a step, ms; 0 for
-	// none since the last one that a progress record showed.
+	// SteppedAt is when the task noticed that broker time had jumped ahead, ms; 0 if there was no jump
+	// since the last jump that a progress record showed.
 	SteppedAt          int64
-	Counts, OpenCounts app.Counts // as of Committed, and of Open
-	// Waiting has the claims with requests that wait; nil before the restore.
+	Counts, OpenCounts app.Counts // Counts belongs to Committed, OpenCounts to Open
+	// Waiting has the claims for whose outcome requests wait; nil before the restore.
 	Waiting *app.Waiting
-	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
+	// CheckpointRecord is the checkpoint row of the open transaction, the last row that the task
+	// produces in it.
 	CheckpointRecord *kgo.Record
-	value            []byte // buffer for encoded rows; at last the checkpoint
-	senders, tenants []byte // buffers for the changes of the senders, and of the tenants
-	// written is as of Committed, openWritten as of Open.
+	value            []byte // buffer for encoded rows; after WriteCheckpoint it holds the encoded checkpoint
+	senders, tenants []byte // buffers for the changes of the sender counts and of the tenant counts
+	// written describes the checkpoints in the changelog as of Committed, openWritten as of Open.
 	written, openWritten written
 
 	joins joins
@@ -51,32 +52,35 @@ type State struct {
 	seeds seeds
 	sweep sweep
 	lines [lineKinds]app.SampledLine
-	// sweepRefused reports that a sweep cannot write a row.
+	// sweepRefused reports that the changelog does not accept a row that a sweep must write again.
 	sweepRefused bool
-	// owned has the namespace ids whose sources the open transaction has copied, so that it may
-	// change them.
+	// owned tells, by namespace id, whether the open transaction has copied the namespace's sources.
+	// Only the copy may be changed, because Committed shares the original.
 	owned [256]bool
-	// counted has the namespace ids whose stream time the open transaction has moved to the least of the
-	// sources while their counts held. Else an old count may have kept it back, and not a source.
+	// counted tells, by namespace id, whether the open transaction has moved the stream time to the
+	// least of the namespace's sources while the count of its sources held. Otherwise it may have been
+	// an old count, not a slow source, that kept stream time back.
 	counted [256]bool
-	// returned has, by the ids of namespaces without a route in force, the time of app.App.RetiredUntil
-	// once an event was stored after it.
+	// returned is for namespaces without a route in force, by namespace id: the value of
+	// app.App.RetiredUntil, set once an event was stored after that time.
 	returned [256]int64
-	// placed has the place of each namespace's sources in the open checkpoint plus 1; 0 without any.
+	// placed has, by namespace id, the index of the namespace's sources in the open checkpoint, plus 1;
+	// 0 if the checkpoint has no sources of the namespace.
 	placed [256]int16
-	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
+	// SweepAfter replaces the constant of that name in tests; 0 means the constant.
 	SweepAfter int64
-	// JoinsMax replaces the constant of that name in tests; 0 for the constant.
+	// JoinsMax replaces the constant joinsMax in tests; 0 means the constant.
 	JoinsMax int
 	Log      *slog.Logger
 }
 
-// JoinTransaction copies the checkpoint, so that Discard can restore it.
+// JoinTransaction makes the task part of the open transaction, if it is not yet. It copies the
+// committed checkpoint, so that Discard can return to it.
 func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
-		t.Open.Closed = 0 // the switch for which it was closed is aborted
+		t.Open.Closed = 0 // the committed checkpoint was closed for a switch that has been aborted since
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
 		t.joinSet()
 		t.joinSources()
@@ -93,16 +97,16 @@ func (t *State) streamTime(namespaceID uint8) int64 {
 	return t.Open.StreamTimes.Of(namespaceID)
 }
 
-// change is a row to store, with its effect on the counts of keys.
+// change is a row to store, with its effect on the key counts.
 type change struct {
 	row      *dedup.Row
-	replaced *dedup.Row   // the row that it replaces; nil for a new key
+	replaced *dedup.Row   // the stored row that row takes the place of; nil for a new key
 	left     int          // requests that no longer wait for the outcome of replaced
 	joined   int          // requests that begin to wait for the outcome of row
-	claim    *dedup.Claim // that of row, in claim mode
+	claim    *dedup.Claim // claim of row, in claim mode
 }
 
-// put stores a row: in the store, in the changelog and in the counts of keys.
+// put stores a row: in the local store, in the changelog and in the key counts.
 func (t *State) put(e *Emitter, c *change) {
 	t.Store.Put(*c.row)
 	if c.claim != nil && t.Waiting != nil {
@@ -111,7 +115,7 @@ func (t *State) put(e *Emitter, c *change) {
 	switch {
 	case t.App.Packed[c.row.NamespaceID] && c.row.Packs():
 		t.packRow(e, c.row)
-	case t.App.Packed[c.row.NamespaceID]: // an erased row, which follows those of the pack
+	case t.App.Packed[c.row.NamespaceID]: // an erased row: it must follow the rows of its key that the pack holds
 		t.sendPack(e)
 		t.singleRow(e, c.row)
 	default:
@@ -125,7 +129,7 @@ func (t *State) put(e *Emitter, c *change) {
 	t.OpenCounts.AddWaiting(c.row, c.joined)
 }
 
-// singleRow produces a row as a changelog record of its own.
+// singleRow produces a row as a changelog record of its own, not in a pack.
 func (t *State) singleRow(e *Emitter, row *dedup.Row, headers ...kgo.RecordHeader) {
 	key := e.bytes.take(len(row.Digest))
 	copy(key, row.Digest[:])
@@ -133,7 +137,7 @@ func (t *State) singleRow(e *Emitter, row *dedup.Row, headers ...kgo.RecordHeade
 	t.produceRow(e, key, t.value, headers...)
 }
 
-// produceRow produces a changelog record; value is copied.
+// produceRow produces a changelog record. It copies value, so the caller may use the buffer again.
 func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	r := e.NewRecord()
 	r.Topic, r.Partition, r.Key, r.Headers = t.Changelog, t.ID.Partition, key, headers
@@ -143,15 +147,15 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 	return r
 }
 
-// WriteCheckpoint produces the rows that are left, and then the checkpoint row, the
-// task's last row in the open transaction.
+// WriteCheckpoint produces the rows that the task still holds back (joined claims, the pack, seed
+// counts), and then the checkpoint row, the task's last row in the open transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
 	t.writeAllJoined(e)
 	t.sendPack(e)
 	t.writeSeedCounts(e)
 	t.Open.Sequence++
 	if !t.Blind {
-		t.Open.Counts, t.Open.Counted, t.Open.Senders, t.Open.Tenants = "", false, nil, nil // they are in OpenCounts
+		t.Open.Counts, t.Open.Counted, t.Open.Senders, t.Open.Tenants = "", false, nil, nil // encodeCheckpoint takes them from OpenCounts
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
 		t.dropWhole()
@@ -166,20 +170,20 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.CheckpointRecord = t.produceRow(e, wire.AppendCheckpointKey(nil, t.openWritten.number), t.value, headers...)
 }
 
-// ErrNoOffset reports that the broker stored the checkpoint row and returned no offset,
-// as it does for a batch that it received twice.
+// ErrNoOffset reports that the broker stored the checkpoint row but returned no offset for it, as it
+// does for a batch that it received twice.
 var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint row")
 
-// Commit applies the committed transaction to the store, in one step with the position
-// after it. The checkpoint row is its last one, and its commit marker follows: a further
-// owner of the task writes only after it has read this marker. So a store that is not
-// behind has the changelog's end as its position, and nothing is missing if all before
-// is deleted. Errors wrap ErrNoOffset, or are those of the store.
+// Commit applies the committed transaction to the store, in one step with the changelog position behind
+// it: the offset of the checkpoint row plus 2. The checkpoint row is the last row of the transaction,
+// and the commit marker follows it. The next owner of the task writes only after it has read this
+// marker. A store that is up to date therefore has the end of the changelog as its position, and lacks
+// nothing even if everything before that position is deleted. Errors wrap ErrNoOffset or come from the store.
 func (t *State) Commit() error {
 	if t.Blind {
 		t.commitCheckpoint(t.CheckpointRecord.Offset)
 		t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
-		return nil // a restore reads the checkpoint from the changelog
+		return nil // the store cannot be used: a restore will read the checkpoint from the changelog
 	}
 	position := t.CheckpointRecord.Offset + 2
 	if t.CheckpointRecord.Offset < t.Store.Position() {
@@ -202,7 +206,7 @@ func (t *State) Commit() error {
 	return nil
 }
 
-// Discard drops the open transaction.
+// Discard drops the open transaction and returns to the last committed one.
 func (t *State) Discard() {
 	if t.Store != nil {
 		t.Store.Discard()
@@ -218,18 +222,17 @@ func (t *State) Discard() {
 	t.discardSeeds()
 }
 
-// waitingMax is how many requests of a namespace may wait for an outcome in one
-// partition, those of dispatched events included. Further duplicates get in_progress
-// at once.
+// waitingMax is how many requests of a namespace may wait for an outcome in one partition, including
+// the requests of dispatched events. A duplicate beyond that number gets in_progress at once.
 const waitingMax = 64 << 10
 
-// mayWait reports whether one more request of a route may wait for an outcome.
+// mayWait reports whether another request of the route may wait for an outcome.
 func (t *State) mayWait(route *app.Route) bool {
 	return t.OpenCounts.Waiting(route.NamespaceID) < waitingMax
 }
 
-// BypassedUpTo stores that the events of the namespaces that fail open were forwarded up
-// to an offset.
+// BypassedUpTo records in the open checkpoint that a bypass handled every record below offset, for each
+// namespace whose route fails open.
 func (t *State) BypassedUpTo(offset int64) {
 	for _, id := range t.App.FailOpen[t.ID.Topic] {
 		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.NamespaceID == id })

@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// announceTakeover announces that a duplicate took over the claim whose row it found: its
-// executor may still run, and the next renewal may be a long time away.
+// announceTakeover announces that a duplicate took over a claim whose lease had ended. The former
+// executor may still run, and its next renewal, which would tell it, may be a long time away.
 func (t *Judge) announceTakeover(j *Judging, ev *event, found *candidate, attempt uint32) error {
 	former, err := dedup.DecodeClaim(found.prior.Result)
 	if err != nil {
@@ -23,9 +23,9 @@ func (t *Judge) announceTakeover(j *Judging, ev *event, found *candidate, attemp
 	return nil
 }
 
-// announce produces the answer superseded for an attempt in progress, without a question, if
-// its route has an answers topic. One that the topic refuses is left out: a renewal gets the
-// same answer.
+// announce produces the answer "superseded" for an attempt in progress, without a question, if its
+// route has an answers topic. If the topic rejects the announcement, we leave it out: the executor's
+// next renewal gets the same answer.
 func (t *Judge) announce(j *Judging, route *app.Route, prior *dedup.Row, claim *dedup.Claim, attempt uint32, reason string, brokerTime int64) {
 	if route.Claim.Answers == "" {
 		return
@@ -36,8 +36,8 @@ func (t *Judge) announce(j *Judging, route *app.Route, prior *dedup.Row, claim *
 	}
 	r := j.NewRecord()
 	timestamp := j.timestamp(route.Claim.Answers, brokerTime)
-	// A key, so that a compacted topic takes it. It is one of its own: that of a question would
-	// remove the answer to it.
+	// A compacted topic needs a record key. The announcement gets a key of its own: with the key of a
+	// question, compaction would remove the answer to that question.
 	r.Topic, r.Key, r.Timestamp = route.Claim.Answers, token.Append(nil), time.UnixMilli(timestamp)
 	s := wire.Supersession{Route: route.NameBytes, Token: &token, Key: &claim.Key, Attempt: attempt, Reason: reason}
 	r.Headers = s.AppendHeaders(j.headers.take(wire.QuestionHeadersMax)[:0])

@@ -11,39 +11,39 @@ import (
 )
 
 const (
-	// SweepAfter is the number of rows in the changelog, in addition to sweepFactor for
-	// each row of the store, from which a task sweeps. So a sweep writes at most a third
-	// of what was written since the last one.
+	// SweepAfter and sweepFactor decide when a task sweeps: once the changelog has more rows than
+	// SweepAfter plus sweepFactor for each row of the store. A sweep therefore writes at most a third
+	// of what was written since the last sweep.
 	SweepAfter = 1_000_000
-	// sweepFactor allows for rows that a fence drops late, and overwritten rows of claims.
+	// sweepFactor allows for rows that a fence drops late, and for overwritten rows of claims.
 	sweepFactor = 4
-	// sweepRowsMax and sweepBytesMax bound the rows of a sweep in one transaction, some
-	// 20 ms. A single row may have more bytes.
+	// sweepRowsMax and sweepBytesMax bound what a sweep writes in one transaction, to some 20 ms. A
+	// single row may have more bytes.
 	sweepRowsMax, sweepBytesMax = 8192, 4 << 20
 )
 
-// sweep is a rewriting of all live rows to the changelog, in order of digest, a chunk in
-// each transaction. Then no row below the offset at which it began is needed.
+// sweep writes all live rows to the changelog again, in the order of their digests, one chunk in each
+// transaction. After it, no row below the offset at which it began is needed.
 //
-// Rows must be written again if no fence is due for long: if a namespace gets no events any
-// more, or its route was removed. A sweep also completes a changelog that lacks rows. It is
-// in memory only: after a restart the task sweeps from the start again.
+// A sweep is needed if no fence will be due for long, because a namespace gets no events any more or
+// its route was removed (hazard T12). It also completes a changelog that lacks rows. A sweep exists in
+// memory only: after a restart the task begins it again.
 type sweep struct {
 	running bool
-	began   int64        // changelog offset: it writes every row below this again
+	began   int64        // changelog offset below which the sweep writes every row again
 	rowsAt  int64        // rows in the changelog up to began
-	next    dedup.Digest // the first digest that committed transactions have not read
+	next    dedup.Digest // the first digest that the committed transactions have not read
 
-	// Of the open transaction.
+	// openNext, openDone and openRows are next, the end, and rows as of the open transaction.
 	openNext dedup.Digest
 	openDone bool
-	openRows int // written by it and the transactions before
+	openRows int // rows written, including the open transaction
 
 	rows int // written by committed transactions
 }
 
-// StartSweep begins a sweep at the store's position, or begins it again. Rows at higher
-// offsets need none.
+// StartSweep begins a sweep at the store's position, or begins it again. Rows at higher offsets need no
+// sweep.
 func (t *State) StartSweep() {
 	t.sweep = sweep{running: true, began: t.Store.Position(), rowsAt: t.Committed.Rows}
 	t.Log.Info("sweep of the changelog began", t.sweepAttrs()...)
@@ -52,8 +52,8 @@ func (t *State) StartSweep() {
 // Sweeping reports whether a sweep is running.
 func (t *State) Sweeping() bool { return t.sweep.running }
 
-// sweepIfLong starts a sweep if fences do not keep the changelog short. Rows of namespaces
-// without a route count as live.
+// sweepIfLong starts a sweep if fences do not keep the changelog short. It counts rows of namespaces
+// without a route as live.
 func (t *State) sweepIfLong() {
 	written := t.Committed.Rows - t.Open.FloorRows
 	after := int64(SweepAfter)
@@ -66,17 +66,17 @@ func (t *State) sweepIfLong() {
 	t.StartSweep()
 }
 
-// sweepHeaders mark the rows of a sweep.
+// sweepHeaders mark the changelog records of a sweep.
 var sweepHeaders = []kgo.RecordHeader{{Key: wire.HeaderSweep}}
 
-// Sweep writes the next chunk of a running sweep in the open transaction. It reads the rows
-// of the open transaction too, so that it never writes an older row after a newer one.
+// Sweep writes the next chunk of a running sweep in the open transaction. It also sees the rows that
+// the open transaction has stored, so it never writes an older row after a newer one.
 func (t *State) Sweep(e *Emitter) error {
 	if !t.sweep.running || t.Blind {
 		return nil
 	}
 	t.writeAllJoined(e)
-	t.sendPack(e) // not with the headers of a sweep
+	t.sendPack(e) // its rows are new: their record must not have the headers of a sweep
 	defer t.sendPack(e, sweepHeaders...)
 	horizons := t.App.Horizons(&t.Committed)
 	read, bytes := 0, 0
@@ -104,7 +104,7 @@ func (t *State) Sweep(e *Emitter) error {
 	return nil
 }
 
-// sweepRow writes a row again. It returns false if the changelog accepts it no more.
+// sweepRow writes a row again. It returns false if the changelog no longer accepts the row.
 func (t *State) sweepRow(e *Emitter, row *dedup.Row) bool {
 	if row.Packs() {
 		t.packRow(e, row, sweepHeaders...)
@@ -119,15 +119,15 @@ func (t *State) sweepRow(e *Emitter, row *dedup.Row) bool {
 	return true
 }
 
-// refuseSweep ends a sweep at a row that the changelog does not accept any more: each
-// transaction with it would abort.
+// refuseSweep ends a sweep at a row that the changelog no longer accepts: every transaction with that
+// row would abort.
 func (t *State) refuseSweep(row *dedup.Row, limits app.TopicLimits) {
 	t.sweep, t.sweepRefused = sweep{}, true
 	t.Log.Error("sweep of the changelog ended: a setting is lower than a stored row; raise it and restart, or the changelog grows",
 		"topic", t.Changelog, "key", row.Digest.String(), "row_bytes", len(t.value), "setting", limits.BytesSetting, "bytes", limits.MaxBytes)
 }
 
-// commitSweep moves a running sweep past the chunk of the committed transaction.
+// commitSweep moves a running sweep behind the chunk of the committed transaction.
 func (t *State) commitSweep() {
 	t.sweep.next, t.sweep.rows = t.sweep.openNext, t.sweep.openRows
 	if t.sweep.openDone {
@@ -136,7 +136,7 @@ func (t *State) commitSweep() {
 	}
 }
 
-// discardSweep drops the chunk of the open transaction.
+// discardSweep drops the chunk of the aborted transaction.
 func (t *State) discardSweep() {
 	t.sweep.openNext, t.sweep.openRows, t.sweep.openDone = t.sweep.next, t.sweep.rows, false
 }

@@ -10,19 +10,19 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A tenant over its quota must slow down no other one: its events become dead letters at once,
-// and no partition is paused. Each task enforces its share of the quota. What it has granted is
-// part of its checkpoint, so that it commits with the events, and moves with the task.
+// A tenant over its quota must not slow down another tenant: its events become dead letters at once,
+// and no partition is paused. Each task enforces its share of the quota. What a task has granted is
+// part of its checkpoint, so that it is committed with the events and moves with the task.
 
-// tenantTurn is the turn of an event's tenant, with its quota.
+// tenantTurn is what the quota of an event's tenant says about the event.
 type tenantTurn struct {
 	dedup.TenantTurn
-	taken bool // else the route has no tenants, or the event no turn
+	taken bool // false if the route has no tenants, or the event was not checked
 	quota rules.TenantQuota
 	share dedup.TenantShare
 }
 
-// tenantOf returns the tenant of a derived key; nil for none.
+// tenantOf returns the tenant of a derived key; nil if there is none.
 func (e *Emitter) tenantOf(derived *rules.Derived) []byte {
 	if derived.Tenant == "" {
 		return nil
@@ -32,8 +32,8 @@ func (e *Emitter) tenantOf(derived *rules.Derived) []byte {
 	return name
 }
 
-// takeTenant takes an event of a tenant. It returns false, and makes the event a dead letter, if
-// that is over its rate.
+// takeTenant charges an event to its tenant's rate. If the tenant is over its rate, it makes the event
+// a dead letter and returns false.
 func (t *Judge) takeTenant(j *Judging, ev *event) bool {
 	if len(ev.tenant) == 0 || !t.OpenCounts.HasTenants(ev.route) {
 		return true
@@ -51,8 +51,9 @@ func (t *Judge) takeTenant(j *Judging, ev *event) bool {
 	return false
 }
 
-// tenantTime returns when an event was sent. Where a route has no inputs to be read at different
-// speeds, that is when the task got it: a request, or a record of a prepartitioned topic.
+// tenantTime returns when an event was sent. Where a route has no inputs that could be read at
+// different speeds, that is when the task got the event: an HTTP request, or a record of a
+// prepartitioned topic.
 func (t *Judge) tenantTime(ev *event) dedup.TenantTime {
 	at, follows := t.sourcesOf(ev.route.NamespaceID)
 	switch {
@@ -64,8 +65,8 @@ func (t *Judge) tenantTime(ev *event) dedup.TenantTime {
 	return dedup.NewTenantTime(ev.brokerTime, ev.timestamp, t.Open.Sources[at].ReadSince())
 }
 
-// hasRoom reports whether a new key is within the quota of the event's tenant. It makes the event
-// a dead letter if not.
+// hasRoom reports whether a new key is within the quota of the event's tenant. If not, it makes the
+// event a dead letter.
 func (t *Judge) hasRoom(j *Judging, ev *event) bool {
 	x := &ev.turn
 	if !x.taken || x.HasRoom(x.share) {
@@ -75,21 +76,21 @@ func (t *Judge) hasRoom(j *Judging, ev *event) bool {
 	return false
 }
 
-// addKey counts an emitted event with a new key.
+// addKey counts an emitted event with a new key against the tenant's quota.
 func (x *tenantTurn) addKey() {
 	if x.taken {
 		x.AddKey()
 	}
 }
 
-// applyQuota makes an event over a quota a dead letter.
+// applyQuota makes an event that is over a quota a dead letter.
 func (t *Judge) applyQuota(j *Judging, ev *event, cause string) {
 	ev.verdict, ev.claimed = dedup.Limited, nil
 	ev.reason = fmt.Sprintf(wire.ReasonQuota+"tenant %s of route %s is over %v: %s", rules.AppendSender(nil, ev.tenant), ev.route.Name, ev.turn.quota, cause)
 	j.byPolicy(ev, rules.DeadLetter)
 }
 
-// isNewKey reports whether the event of a verdict is the first of its key in its window.
+// isNewKey reports whether an event with this verdict is the first event of its key in the window.
 func (c *candidate) isNewKey(verdict dedup.Verdict) bool {
 	return c.replaced == nil || verdict == dedup.AfterWindow
 }

@@ -6,20 +6,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Traced is an event whose sender samples its trace, with what its span shows.
+// Traced is an event whose sender samples its trace, with everything that the event's span shows.
 type Traced struct {
-	Trace      [16]byte // of the sender's span
+	Trace      [16]byte // trace id of the sender's span
 	Span       [8]byte
 	Route      *app.Route
 	Verdict    dedup.Verdict
-	Digest     dedup.Digest   // of the key in its namespace; zero without a key
+	Digest     dedup.Digest   // digest of the key in its namespace; zero without a key
 	Key        *[32]byte      // the dedup key; nil without one
 	From       dedup.Position // of the event
-	First      dedup.Position // of the first event of the key; From if it is this one
+	First      dedup.Position // position of the first event of the key; From if this event is the first
 	BrokerTime int64          // when the event was appended, ms
 }
 
-// trace notes an event of the open transaction if its trace is sampled.
+// trace adds an event to Traced if its sender samples the trace.
 func (e *Emitter) trace(ev *event) {
 	for i := range ev.headers {
 		if ev.headers[i].Key != wire.HeaderTraceparent {

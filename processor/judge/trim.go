@@ -1,15 +1,15 @@
 package judge
 
-// fenceSteps is how many fences a namespace sets while stream time moves by one
-// retention. With fewer than wire's limit on fences, those of one namespace are not merged.
+// fenceSteps is how many fences a namespace sets while stream time moves by one retention. It is below
+// package wire's limit on fences, so the fences of a single namespace are not merged.
 const fenceSteps = 12
 
 // setFences brings the floor and the fences of the open checkpoint up to date.
 //
-// It goes by the stream times of the committed checkpoint and adds no margin of broker
-// time. The skew of a route bounds how far one event moves stream time, and the store
-// evicts by the same times: what it evicts no rebuild needs. Without new rows of the
-// open transaction the fence is exact: all rows below the store's position are committed.
+// It uses the stream times of the committed checkpoint and adds no margin of broker time: the skew of a
+// route bounds how far one event moves stream time, and the store evicts by the same times, so no
+// rebuild needs an evicted row. The fence is exact because it leaves out the rows of the open
+// transaction: all rows below the store's position are committed.
 func (t *State) setFences() {
 	horizons := t.App.Horizons(&t.Committed)
 	if t.floorMayMove() {
@@ -20,8 +20,8 @@ func (t *State) setFences() {
 	}
 }
 
-// fenceDue reports whether a namespace has rows after the times of all fences, by a step
-// of its retention.
+// fenceDue reports whether a namespace has rows whose times are later than all fences by at least one
+// step (retention / fenceSteps).
 func (t *State) fenceDue(horizons *[256]int64) bool {
 	before, has := t.Open.FencedTimes()
 	for _, r := range t.App.Routes {
@@ -37,6 +37,6 @@ func (t *State) fenceDue(horizons *[256]int64) bool {
 	return false
 }
 
-// TrimTo returns the changelog offset below which no record is needed. It is never above the
-// newest whole checkpoint.
+// TrimTo returns the changelog offset below which no record is needed. It is never above the newest
+// whole checkpoint, which the partial checkpoints need.
 func (t *State) TrimTo() int64 { return min(t.Committed.Floor, t.written.wholeAt) }

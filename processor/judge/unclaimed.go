@@ -9,10 +9,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An event without a key has no claim, so nothing is stored that could send the outcome to its
-// sender. Where the first sender waits for its outcome, the event instead carries the address of
-// its request, the executor copies that into the outcome, and the router sends the outcome there.
-// Nothing is stored of it: if the request is gone, so is the outcome.
+// An event without a key has no claim, so no stored row could lead the outcome to its sender. If the
+// sender waits for the outcome, the event carries the address of its request instead: the executor
+// copies the address into the outcome, and the router sends the outcome to that request. Nothing of it
+// is stored: if the request is gone, the outcome is lost.
 
 // awaitsUnclaimed reports whether a request waits for the outcome of an event without a key.
 func (ev *event) awaitsUnclaimed() bool {
@@ -21,8 +21,8 @@ func (ev *event) awaitsUnclaimed() bool {
 }
 
 // answerUnclaimed sends the outcome of an event without a claim to the request that waits for it.
-// It returns false for an outcome that names no request. reason says why it cannot be sent. The
-// event's own route is not known: it counts for the first one of the topic.
+// unclaimed is false for an outcome that names no request. reason says why the outcome cannot be sent.
+// The event's own route is not known, so the outcome counts for the first route of the topic.
 func (r *Router) answerUnclaimed(e *Emitter, rec *kgo.Record) (route *app.Route, reason string, unclaimed bool) {
 	to, kind, reason, unclaimed := app.ReadUnclaimed(rec)
 	if !unclaimed {

@@ -11,12 +11,12 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An ingress client submits events for senders that wait for the verdict. Such an
-// event has the address of its request. The judge produces the verdict to
-// <app>-verdicts in the transaction that decides the event, so a consumer reads
-// committed verdicts only.
+// An ingress client submits events for senders that wait for the verdict. Such an event carries the
+// address of its request. The judge produces the verdict to the topic <app>-verdicts in the transaction
+// that decides the event; consumers of that topic read committed records only, so they never see the
+// verdict of an aborted transaction.
 
-// setOutcomeFollows sets outcomeFollows if the stored claim has the event's address.
+// setOutcomeFollows sets outcomeFollows if the stored claim has the event's request, with an address.
 func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 	if n := len(c.Claim.Requests); n > 0 {
 		last := &c.Claim.Requests[n-1]
@@ -24,9 +24,11 @@ func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 	}
 }
 
+// respondToEvent produces the verdict on an event for the request that waits for it. A replayed verdict has
+// the stored outcome as well.
 func (e *Emitter) respondToEvent(ev *event) {
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.dedupKey(), Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
-	// After a limit, or a topic that would refuse the event, the verdict is another one.
+	// If a limit or a topic's settings stopped the event, its verdict is no longer that of the claim.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Status()
 		if ev.verdict == dedup.Replayed {
@@ -39,7 +41,7 @@ func (e *Emitter) respondToEvent(ev *event) {
 	e.produceVerdict(&a)
 }
 
-// respondWithOutcome produces the outcome for a request that waited for it.
+// respondWithOutcome produces the outcome of a claim for a request that waited for it.
 func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 	a := wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status,
@@ -50,16 +52,16 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 	e.produceVerdict(&a)
 }
 
-// respondWithout produces the verdict for a request that waited for an outcome and gets
-// none. If its client waits after all, it gets its response.
+// respondWithout produces a verdict for a request that waited for an outcome and will get none. The
+// client may have stopped waiting; if it still waits, it gets this response.
 func (e *Emitter) respondWithout(r *reply) {
 	e.produceVerdict(&wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, BrokerTime: r.brokerTime,
 	})
 }
 
-// produceVerdict produces a verdict if a request waits for it, without the result if the topic
-// would refuse it.
+// produceVerdict produces a verdict record if a request waits for it. If the topic would reject the
+// record, it produces the verdict without the result.
 func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	if !a.To.IsSet() {
 		return // the event came from a topic
@@ -67,7 +69,7 @@ func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	topic := e.rt.Topology.Verdicts
 	e.Awaited = true
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
-		return // the address is forged or of another app
+		return // the address is forged, or of another app
 	}
 	r := e.NewRecord()
 	timestamp := e.timestamp(topic, a.BrokerTime)

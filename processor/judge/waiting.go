@@ -10,23 +10,23 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Reasons of replies to requests that waited for an outcome.
+// Reasons in the replies to requests that waited for an outcome.
 const (
 	leaseOverReason  = "the lease ended without an outcome: the next event under the key is dispatched again"
 	windowOverReason = "no outcome came within two windows and the grace: the claim is forgotten"
 )
 
-// answersMax bounds the claims that one progress record answers. The next one answers the
-// rest.
+// answersMax bounds the claims that a task answers on one progress record. The next progress record
+// answers the rest.
 const answersMax = 1024
 
-// unanswered counts requests that are answered without an outcome for one reason. They share
-// a line of the log, because a route may have very many.
+// unanswered counts the requests that are answered without an outcome for the same reason. They share
+// one log line, because a route may have very many of them.
 type unanswered struct {
 	reason         string
 	counter        counterIndex
 	keys, requests int
-	key            string // of the first
+	key            string // first of these keys
 	attempt        uint32
 }
 
@@ -36,8 +36,8 @@ func (u *unanswered) log(t *State, route *app.Route) {
 	}
 }
 
-// answerEvicted answers the requests of claims that a stream time evicts. Their rows are
-// evicted after the transaction, so it is the last one that can.
+// answerEvicted answers the requests of claims that a new stream time evicts. It must do so in this
+// transaction: the rows are evicted after its commit.
 func (t *State) answerEvicted(e *Emitter, route *app.Route, streamTime int64) error {
 	if t.Waiting == nil {
 		return nil
@@ -52,7 +52,7 @@ func (t *State) answerEvicted(e *Emitter, route *app.Route, streamTime int64) er
 	return nil
 }
 
-// AnswerShortened answers the requests of claims that a shorter window evicts, in the first
+// AnswerShortened answers the requests of claims that a shorter window evicts. It does so in the first
 // transaction under a newer route set.
 func (t *State) AnswerShortened(e *Emitter) error {
 	if t.Open.Set == t.Committed.Set || t.Waiting == nil {
@@ -68,8 +68,8 @@ func (t *State) AnswerShortened(e *Emitter) error {
 	return nil
 }
 
-// answerLeases answers the requests of claims whose leases have ended, at a broker time in
-// ms. The claims stay: the next event under a key takes over.
+// answerLeases answers the requests of claims whose leases have ended by broker time now, in ms. The
+// claims stay: the next event of such a key takes its claim over.
 func (t *State) answerLeases(e *Emitter, now int64) error {
 	seen := [256]bool{}
 	for _, route := range t.App.Routes {
@@ -94,8 +94,8 @@ func (t *State) answerLeases(e *Emitter, now int64) error {
 	return nil
 }
 
-// answerWaiting answers the requests of a claim without an outcome, and removes them from
-// its row. With at it does so only if the lease is over then.
+// answerWaiting answers the requests of a claim without an outcome, and removes them from its row. If
+// at is given, it does so only if the lease is over at that time.
 func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest, u *unanswered, at *dedup.ClaimEvent) error {
 	prior, found, err := t.row(e, digest)
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest,
 	switch {
 	case len(claim.Requests) == 0:
 		row.Digest = digest
-		t.Waiting.Note(&row, &claim) // the entry is out of date
+		t.Waiting.Note(&row, &claim) // the entry in Waiting was out of date
 		return nil
 	case at != nil && !at.LeaseIsOver(&claim, route.Rule):
 		return nil
@@ -121,7 +121,7 @@ func (t *State) answerWaiting(e *Emitter, route *app.Route, digest dedup.Digest,
 	return nil
 }
 
-// replyWithoutOutcome removes the requests from a claim and its row, and replies to each. It
+// replyWithoutOutcome removes the requests from a claim and its row, and replies to each of them. It
 // returns their number.
 func (t *State) replyWithoutOutcome(e *Emitter, route *app.Route, row *dedup.Row, claim *dedup.Claim, u *unanswered) int {
 	requests := row.DropRequests(claim)

@@ -8,7 +8,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// window returns the window by which the task judges the events of a route.
+// window returns the window by which the task judges the events of a route. It differs from the route's
+// own window as long as the rows of a changed window are not complete.
 func (t *State) window(route *app.Route) dedup.Window {
 	if len(t.Open.Known) == 0 {
 		return route.Span
@@ -16,7 +17,8 @@ func (t *State) window(route *app.Route) dedup.Window {
 	return t.Open.Window(route.NamespaceID, route.Span)
 }
 
-// dropWhole drops the namespaces whose change of the window has no effect any more.
+// dropWhole drops from the open checkpoint the changes of windows that no longer have an effect,
+// because the rows of the window are complete by now.
 func (t *State) dropWhole() {
 	if slices.ContainsFunc(t.Open.Known, t.isWhole) {
 		t.Open.Known = slices.DeleteFunc(slices.Clone(t.Open.Known), t.isWhole)

@@ -14,72 +14,73 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ErrBudgetExhausted is wrapped by the error of a partition whose next batch is not
-// decompressed, because the process's budget is exhausted. The client fetches the
-// batch again. The error changes nothing, so callers skip it.
+// ErrBudgetExhausted is wrapped by the error of a partition whose next batch was not decompressed,
+// because the process's budget is exhausted. The client fetches the batch again by itself, so callers
+// ignore the error.
 var ErrBudgetExhausted = errors.New("the decompression budget is exhausted")
 
 const (
-	// BudgetDefault is the default of ONCEBUS_MAX_DECOMPRESSED_BYTES.
+	// BudgetDefault is the default of ONCEBUS_MAX_DECOMPRESSED_BYTES, in bytes.
 	BudgetDefault = 64 << 20
-	// FetchMaxBytes bounds a fetch response, which is in memory in addition to the
-	// budget: one for each client and broker. Batches that the budget refuses are fetched
-	// again. The records of a response without compression take up to twenty times its
-	// bytes, and no budget can refuse them. So it is small.
+	// FetchMaxBytes bounds a fetch response. Responses are in memory in addition to the budget: one for
+	// each client and broker. The bound is small for two reasons: batches that the budget refuses are
+	// fetched again, and the records of a response without compression take up to twenty times its
+	// bytes, which no budget can refuse.
 	FetchMaxBytes = 2 << 20
-	// budgetWait is how long a decompression waits for the budget before it fails.
-	// It paces the fetches of a client that gets nothing, and it is short, because
-	// franz-go cannot reassign partitions meanwhile.
+	// budgetWait is how long a decompression waits for the budget before it fails. The wait paces the
+	// fetches of a client that gets no memory. It is short, because franz-go cannot reassign partitions
+	// meanwhile. budgetPoll is the pause between two attempts.
 	budgetWait, budgetPoll = 100 * time.Millisecond, 2 * time.Millisecond
-	// sameResponse is the time in which a client refuses further batches without a wait:
-	// they are those of other partitions in the same response.
+	// sameResponse is for how long after a refusal a client refuses further batches without waiting:
+	// they belong to other partitions of the same response.
 	sameResponse = 5 * time.Millisecond
-	// collectPause is the least time between two collections for refused batches. It doubles
-	// with each one that frees less than an eighth of the budget, vainMax times: then the
-	// memory is in use, and is recycled at the end of a transaction. Without that a routed
-	// backlog of two workers had 25 collections in 5 s, now it has 6, at 3 % less CPU.
+	// collectPause is the least time between two garbage collections because of refused batches. It
+	// doubles with each collection that frees less than an eighth of the budget, at most vainMax times:
+	// then the memory is in use, and will be recycled at the end of a transaction. Without this a
+	// routed backlog of two workers had 25 collections in 5 s; now it has 6, with 3 % less CPU.
 	collectPause, vainMax = 100 * time.Millisecond, 3
-	// uselessMax is how often a useless collection doubles what must be lent before the next
-	// one. One is useless that frees less than an eighth of the budget of what should be
-	// recycled: it is in use, and is recycled indeed.
+	// uselessMax is how often a useless collection doubles the memory that must be lent before the next
+	// collection. A collection is useless if it frees less than an eighth of the budget from the memory
+	// that should be recycled: that memory is in use, and will indeed be recycled.
 	uselessMax = 4
-	// priorityMax is how long a refused batch keeps smaller ones out without
-	// another attempt.
+	// priorityMax is how long a refused batch keeps smaller batches out if its client does not try
+	// it again meanwhile.
 	priorityMax = time.Second
-	// stalledAfter is how long the budget may refuse every batch while no transaction is
-	// open. Then it accepts one.
+	// stalledAfter is how long the budget may refuse every batch while no transaction is open. After
+	// that it accepts one batch beyond its limit.
 	stalledAfter = 10 * time.Second
-	// overdrawnPause and overdrawnGrowth pace the collections while a batch larger than
-	// the budget is in memory: garbage would come in addition to it.
+	// overdrawnPause, overdrawnMax and overdrawnGrowth pace the garbage collections while a batch
+	// larger than the budget is in memory: garbage would come on top of it.
 	overdrawnPause, overdrawnMax = 20 * time.Millisecond, 200 * time.Millisecond
 	overdrawnGrowth              = 16 << 20
 )
 
-// A Budget bounds the memory of decompressed batches of a process: their bytes and their
-// records, of all clients, from decompression until they are recycled or the garbage
-// collector has freed them. It counts the records of batches without compression too.
-// A worker recycles the records of a transaction after its end. A record may also be
-// reachable from a buffered fetch or a producer, each of which may drop it, so only the
-// collector knows when that one is free. What it has not freed yet is memory too.
+// Budget bounds the memory of the decompressed batches of a process: the bytes of the batches and of
+// their records, for all clients, from decompression until somebody recycles them or the garbage
+// collector has freed them. It also counts the records of batches without compression.
 //
-// A batch gets memory if it fits, or if a quarter of the budget at most is in use. So a
-// batch larger than the whole budget is decompressed too, almost alone. A refused batch
-// holds nothing and blocks nothing: the client fetches it again. So clients that each
-// hold a part of the budget cannot deadlock.
+// A worker recycles the records of a transaction after its end. But a record may also be reachable from
+// a buffered fetch or a producer, which drop it at some time that only the garbage collector notices.
+// Memory that the collector has not freed yet counts as used.
+//
+// A batch gets memory if it fits, or if at most a quarter of the budget is in use. So even a batch
+// larger than the whole budget is decompressed, almost alone. A refused batch holds nothing and blocks
+// nothing: its client fetches it again. Clients that each hold a part of the budget therefore cannot
+// deadlock.
 type Budget struct {
 	limit int64
 	used  atomic.Int64
-	// since is what was taken since the last collection and only the collector frees, lent
-	// what was taken since then to be recycled, and is not.
+	// since is the memory taken since the last collection that only the collector frees. lent is the
+	// memory taken since then that will be recycled and has not been yet.
 	since, lent atomic.Int64
-	// freed is what the collector has freed since then of what should be recycled, dropped
-	// what it has freed of the rest.
+	// freed is what the collector has freed since then of the memory that should have been recycled;
+	// dropped is what it has freed of the other memory.
 	freed, dropped atomic.Int64
 	collecting     atomic.Bool
-	overdrawn      atomic.Bool // boundGarbage runs
+	overdrawn      atomic.Bool // a goroutine of boundGarbage is running
 	refusals       atomic.Int64
-	// users are the transactions in progress, each of which may have records. uses
-	// counts those that began.
+	// users is the number of transactions in progress, each of which may hold records. uses is the
+	// number of transactions that ever began.
 	users, uses atomic.Int64
 
 	batches recycler[byte]
@@ -87,18 +88,18 @@ type Budget struct {
 
 	mu          sync.Mutex
 	collectedAt time.Time
-	useless     int       // collections in a row that freed little of what should be recycled, at most uselessMax
-	vain        int       // collections in a row that freed little, at most vainMax
-	grantedAt   time.Time // when a batch last got memory or had a user, or the first was refused after that
-	grantedUses int64     // uses at that time
-	refusing    bool      // since grantedAt
-	// priority is the size of the largest refused batch, until priorityUntil: smaller
-	// batches then get a quarter of the budget only. Else it might never fit.
+	useless     int       // successive collections that freed little of the memory that should be recycled, at most uselessMax
+	vain        int       // successive collections that freed little, at most vainMax
+	grantedAt   time.Time // when a batch last got memory or a transaction was in progress, or when the first batch after that was refused
+	grantedUses int64     // uses at grantedAt
+	refusing    bool      // a batch was refused since grantedAt
+	// priority is the size of the largest refused batch, until priorityUntil. Until then smaller
+	// batches get only a quarter of the budget; otherwise the large batch might never fit.
 	priority      int64
 	priorityUntil time.Time
 }
 
-// NewBudget returns a budget of limit bytes; 0 is BudgetDefault.
+// NewBudget returns a budget of limit bytes; 0 means BudgetDefault.
 func NewBudget(limit int64) *Budget {
 	b := &Budget{limit: cmp.Or(limit, BudgetDefault)}
 	b.batches.budget, b.records.budget = b, b
@@ -111,21 +112,21 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 // Limit returns the bytes of the budget.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// Refusals returns how often a batch got no memory and its client had to fetch it again.
+// Refusals returns how often a batch got no memory, so that its client had to fetch it again.
 func (b *Budget) Refusals() int64 { return b.refusals.Load() }
 
-// Use says that a transaction processes records, until the returned function is called.
-// Until then the budget accepts no batch only because it refused all others for long: they
-// wait for these records. A restore does not call it: it may wait for the disk with
-// records, and the routing stage continues meanwhile.
+// Use declares that a transaction processes records, until the caller calls end. Meanwhile the refused
+// batches wait for these records, so the budget does not count the time as a stall (stalledAfter). A
+// restore does not call Use: it may wait for disk space while it holds records, and the routing stage
+// must continue.
 func (b *Budget) Use() (end func()) {
 	b.uses.Add(1)
 	b.users.Add(1)
 	return func() { b.users.Add(-1) }
 }
 
-// ClientOptions are the options of a client that decompresses within the budget. No batch
-// may decompress to more than batchMax bytes.
+// ClientOptions returns the options of a client that decompresses within the budget. A batch must not
+// decompress to more than batchMax bytes.
 func (b *Budget) ClientOptions(batchMax int) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.WithDecompressor(&decompressor{budget: b, batchMax: batchMax}),
@@ -135,13 +136,13 @@ func (b *Budget) ClientOptions(batchMax int) []kgo.Opt {
 	}
 }
 
-// recordsMax is the most memory that the records of a batch may take: as much as its bytes
-// or as the budget, and at least BudgetDefault.
+// recordsMax is the most memory that the records of one batch may take, in bytes: the largest of the
+// budget, batchMax and BudgetDefault.
 func (d *decompressor) recordsMax() int64 {
 	return max(d.budget.limit, int64(d.batchMax), BudgetDefault)
 }
 
-// take takes n bytes, or reports false.
+// take takes n bytes of the budget, and reports whether it did.
 func (b *Budget) take(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,15 +166,15 @@ func (b *Budget) take(n int64) bool {
 	return true
 }
 
-// collectTaken collects if much was taken since the last collection.
+// collectTaken runs the garbage collector if much memory was taken since the last collection.
 func (b *Budget) collectTaken() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.collect(b.since.Load() >= b.limit/2 || b.lent.Load() >= b.limit/2<<b.useless, time.Now())
 }
 
-// stalled reports whether the budget has refused every batch for stalledAfter, and no
-// record has been in use. Then something idle refers to a record.
+// stalled reports whether the budget has refused every batch for stalledAfter while no transaction was
+// in progress. Then something idle still refers to a record, and waiting does not help.
 func (b *Budget) stalled(now time.Time) bool {
 	if uses := b.uses.Load(); !b.refusing || b.users.Load() > 0 || uses != b.grantedUses {
 		b.refusing, b.grantedAt, b.grantedUses = true, now, uses
@@ -181,14 +182,14 @@ func (b *Budget) stalled(now time.Time) bool {
 	return now.Sub(b.grantedAt) > stalledAfter
 }
 
-// add adds n bytes that are in memory in any case.
+// add counts n bytes that are allocated in any case, whether they fit or not.
 func (b *Budget) add(n int64) {
 	b.since.Add(n)
 	b.used.Add(n)
 }
 
-// collect runs the garbage collector if it is due and not running. It frees the budget
-// before the budget is exhausted.
+// collect runs the garbage collector if it is due and not already running, in a goroutine. So the
+// budget is freed before it is exhausted.
 func (b *Budget) collect(due bool, now time.Time) {
 	if !due || !b.collecting.CompareAndSwap(false, true) {
 		return
@@ -214,41 +215,41 @@ func (b *Budget) collectNow() {
 	b.collecting.Store(false)
 }
 
-// release returns n bytes.
+// release returns n bytes to the budget.
 func (b *Budget) release(n int64) { b.used.Add(-n) }
 
-// giveBack returns n bytes that were only reserved.
+// giveBack returns n bytes that were reserved but not used.
 func (b *Budget) giveBack(n int64) {
 	b.release(n)
 	reduce(&b.since, n)
 }
 
-// lend says that n of the bytes taken are to be recycled.
+// lend declares that n of the bytes taken will be recycled.
 func (b *Budget) lend(n int64) {
 	reduce(&b.since, n)
 	b.lent.Add(n)
 }
 
-// recycled returns n bytes that were lent.
+// recycled returns n bytes that were lent and are recycled now.
 func (b *Budget) recycled(n int64) {
 	b.release(n)
 	reduce(&b.lent, n)
 }
 
-// collected returns n bytes that the collector has freed. counter is freed or dropped.
+// collected returns n bytes that the collector has freed. counter is b.freed or b.dropped.
 func (b *Budget) collected(counter *atomic.Int64, n int64) {
 	counter.Add(n)
 	b.release(n)
 }
 
-// reduce subtracts n, but the counter was perhaps reset since n was added.
+// reduce subtracts n, but not below 0: the counter may have been reset since n was added.
 func reduce(counter *atomic.Int64, n int64) {
 	for now := counter.Load(); !counter.CompareAndSwap(now, max(0, now-n)); {
 		now = counter.Load()
 	}
 }
 
-// takeFree takes n bytes if they fit and no refused batch has priority, or reports false.
+// takeFree takes n bytes if they fit and no refused batch has priority. It reports whether it did.
 func (b *Budget) takeFree(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,8 +260,8 @@ func (b *Budget) takeFree(n int64) bool {
 	return true
 }
 
-// boundGarbage collects until the memory in use fits the budget, if it does not. By default
-// the garbage may be as large as the batch.
+// boundGarbage runs the garbage collector again and again while more memory is in use than the budget
+// allows. Go's default would let the garbage grow as large as the batch.
 func (b *Budget) boundGarbage() {
 	if b.used.Load() <= b.limit || !b.overdrawn.CompareAndSwap(false, true) {
 		return
@@ -283,16 +284,15 @@ func (b *Budget) boundGarbage() {
 	}()
 }
 
-// recordBytes is the memory of a record without its key, value and headers, with the
-// pointer to it; headerBytes that of a header without its key and value.
+// recordBytes is the memory of a record with the pointer to it, but without its key, value and headers.
+// headerBytes is the memory of a header without its key and value.
 const (
 	recordBytes = int64(unsafe.Sizeof(kgo.Record{}) + unsafe.Sizeof((*kgo.Record)(nil)))
 	headerBytes = int64(unsafe.Sizeof(kgo.RecordHeader{}))
 )
 
-// recordsMemory returns the memory that franz-go allocates for the records of a
-// decompressed batch, in addition to its bytes, and for their headers. It counts up to the
-// first malformed record.
+// recordsMemory returns the memory that franz-go allocates for the records of a decompressed batch and
+// for their headers, in addition to the bytes of the batch. It counts up to the first malformed record.
 func recordsMemory(batch []byte) (records, headers int64) {
 	for len(batch) > 0 {
 		length, n := binary.Varint(batch)
@@ -307,8 +307,8 @@ func recordsMemory(batch []byte) (records, headers int64) {
 	return records, headers
 }
 
-// headersMemory returns the memory of the headers of a record and of their keys, which
-// franz-go copies; 0 for a malformed record.
+// headersMemory returns the memory of a record's headers and of their keys, which franz-go copies; 0
+// for a malformed record.
 func headersMemory(record []byte) (memory int64) {
 	rest := record[1:]     // attributes
 	for field := range 4 { // timestamp, offset, key, value

@@ -8,14 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ErrOtherCluster is wrapped by the errors about a cluster at the address of another one.
+// ErrOtherCluster is wrapped by errors about another cluster at the address of the former one.
 var ErrOtherCluster = errors.New("the cluster was replaced")
 
-// CheckCluster asks a broker for the id of its cluster, and compares it with the one on which a
-// process began. Without an answer it returns nil: whether a broker answers is another question.
+// CheckCluster asks a broker for the id of its cluster, and compares it with the id with which the
+// process began. If no broker answers it returns nil: whether brokers answer is checked elsewhere.
 func CheckCluster(ctx context.Context, client *kgo.Client, began string) error {
 	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{} // none, for nil is all
+	req.Topics = []kmsg.MetadataRequestTopic{} // an empty list asks for no topic; nil would ask for all
 	resp, err := req.RequestWith(ctx, client)
 	if err != nil || resp.ClusterID == nil {
 		return nil //nolint:nilerr // as above
@@ -23,10 +23,10 @@ func CheckCluster(ctx context.Context, client *kgo.Client, began string) error {
 	return SameCluster(*resp.ClusterID, began)
 }
 
-// SameCluster returns an operator error if the brokers are of another cluster than the one on which
-// a process began: somebody has put it at the same address. What the process knows of topics, groups
-// and offsets is of the former one, so no request would ever succeed again. Without an id, which some
-// brokers do not give, it returns nil.
+// SameCluster returns an operator error if the brokers belong to another cluster than the one on which
+// the process began: somebody has put that cluster at the same address. What the process knows of
+// topics, groups and offsets belongs to the former cluster, so no request would ever succeed again. If
+// an id is missing, which some brokers do not give, it returns nil.
 func SameCluster(cluster, began string) error {
 	if cluster == began || cluster == "" || began == "" {
 		return nil

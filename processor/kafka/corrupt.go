@@ -16,16 +16,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// IsCorrupt reports whether a fetch ended at a batch with a wrong checksum. franz-go has no name
-// for that error (v1.22.3).
+// IsCorrupt reports whether a fetch ended at a batch with a wrong checksum. franz-go exports no error
+// for that (v1.22.3), so IsCorrupt looks at the text.
 func IsCorrupt(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "encoded crc ") }
 
-// A CorruptBatchError is a batch with a wrong checksum, as one fetch brought it. What it says about its
-// offsets is not believed: they are all those between what comes before and behind it.
+// CorruptBatchError is a batch with a wrong checksum, as one fetch brought it. What the batch says
+// about its own offsets may be wrong, too: its offsets are taken to be all between the batch before it
+// and the batch after it.
 type CorruptBatchError struct {
 	*kgo.ErrDecompressTooLarge
 
-	Digest string // of all its bytes
+	Digest string // digest of all bytes of the batch
 }
 
 // Error implements error.
@@ -33,7 +34,7 @@ func (b *CorruptBatchError) Error() string {
 	return fmt.Sprintf("the checksum of the batch at %s/%d/%d is wrong", b.Topic, b.Partition, b.Offset)
 }
 
-// Unwrap makes it a batch that a client stops at.
+// Unwrap returns the error with which a client stops at a batch and names its offsets.
 func (b *CorruptBatchError) Unwrap() error { return b.ErrDecompressTooLarge }
 
 // Is reports whether two fetches brought the same batch with the same bytes.
@@ -42,25 +43,26 @@ func (b *CorruptBatchError) Is(other error) bool {
 	return ok && o != nil && *o.ErrDecompressTooLarge == *b.ErrDecompressTooLarge && o.Digest == b.Digest
 }
 
-// The checksum of a batch is of what follows it.
+// The checksum is at batchSumAt and covers the bytes from batchSummedAt on.
 const batchSumAt, batchSummedAt = 17, 21
 
-// corruptFetchMax bounds the fetch that looks for the batch behind a corrupt one.
+// corruptFetchMax bounds the size of the fetch that looks for the batch after a corrupt batch.
 const corruptFetchMax = 16 << 20
 
-// errNoEnd says that nothing shows where a batch with a wrong checksum ends.
+// errNoEnd reports that nothing shows where a batch with a wrong checksum ends.
 var errNoEnd = errors.New("its checksum is wrong, and no whole batch behind it, nor the end of the partition, shows where it ends")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// isRight reports whether a batch is what its checksum says. Formats before 2 have another one.
+// isRight reports whether the checksum of a batch is right. Formats before 2 have another checksum and
+// pass.
 func isRight(b []byte) bool {
 	return b[batchMagicAt] != batchMagic || crc32.Checksum(b[batchSummedAt:], castagnoli) == binary.BigEndian.Uint32(b[batchSumAt:])
 }
 
-// FindCorrupt returns the batch with a wrong checksum that comes next after an offset, nil if a
-// committed record comes before it, or none is wrong in this fetch. Everything before it is aborted,
-// a control record or compacted away, by batches whose checksums are right.
+// FindCorrupt returns the next batch with a wrong checksum at or after an offset. It returns nil if a
+// committed record comes before such a batch, or if this fetch has none. Everything before the batch
+// was aborted, compacted away or a control record, as batches with right checksums say.
 func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchError, error) {
 	for bytes := int32(fetchBytes); ; {
 		p, err := r.fetchRaw(ctx, r.request(from, bytes))
@@ -70,7 +72,7 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchErro
 		batch, next, err := corruptIn(p, from)
 		switch {
 		case errors.Is(err, errNoEnd) && bytes < corruptFetchMax:
-			bytes *= 4 // a fetch is cut off at its limit
+			bytes *= 4 // a fetch is cut off at its size limit
 		case err != nil:
 			return nil, fmt.Errorf("batch of %s/%d at offset %d or behind it: %w", r.Topic, r.Partition, from, err)
 		case batch != nil:
@@ -84,16 +86,17 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchErro
 	}
 }
 
-// corruptPause separates two reads of a batch with a wrong checksum.
+// corruptPause is the pause between two reads of a batch with a wrong checksum.
 const corruptPause = time.Second
 
-// FindCorruptTwice returns what a reader finds at an offset, nil for no such batch, and whether another one finds the
-// same bytes.
+// FindCorruptTwice returns the corrupt batch that the reader first finds at an offset; nil for none.
+// same reports whether the reader again finds the same bytes, so that the damage is at the leader, not
+// on the way.
 func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (found *CorruptBatchError, same bool, err error) {
 	found, err = first.FindCorrupt(ctx, from)
 	pause := corruptPause
 	if err != nil {
-		pause *= 10 // it is read again and again
+		pause *= 10 // the caller reads it again and again
 	}
 	if paused := Pause(ctx, pause); err != nil || paused != nil || found == nil {
 		return nil, false, err
@@ -102,8 +105,9 @@ func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (fo
 	return found, err == nil && other != nil && found.Is(other), err
 }
 
-// endAt returns the error of a fetch that ended at a wrong checksum: the batch, if it has the same
-// bytes when it is read twice more. A command goes on behind it, as it does at one that is too large.
+// endAt returns the error of a fetch that ended at a wrong checksum. If two further reads bring the
+// same bytes, that is the batch itself: a command then continues after it, as after a batch that is too
+// large.
 func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 	batch, same, err := FindCorruptTwice(ctx, r, r, from)
 	if same {
@@ -112,8 +116,9 @@ func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 	return cmp.Or(err, ended)
 }
 
-// corruptIn returns the batch with a wrong checksum that comes next in one fetch, or the offset from
-// which on to look for it; an offset that is no later than from if a committed record comes first.
+// corruptIn looks for a batch with a wrong checksum in one fetch. It returns the batch if it comes
+// next. Otherwise next is the offset from which to look further; if a committed record comes first, next is
+// not after from.
 func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
 	next, at := passUncommitted(p, from, true)
 	size := batchSize(at)
@@ -129,7 +134,7 @@ func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptB
 	if s := batchSize(behind); s > 0 && behind[batchMagicAt] == batchMagic && isRight(behind[:s]) {
 		after = int64(binary.BigEndian.Uint64(behind))
 	} else if last := int64(int32(binary.BigEndian.Uint32(at[batchLastDeltaAt:]))); len(behind) == 0 && int64(binary.BigEndian.Uint64(at))+last+1 == p.HighWatermark {
-		after = p.HighWatermark // the batch and the broker say the same
+		after = p.HighWatermark // the batch and the broker agree
 	}
 	if after <= next || after > p.HighWatermark || hasBatch(at[:size], next, after) {
 		return nil, next, errNoEnd
@@ -141,8 +146,9 @@ func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptB
 	}, next, nil
 }
 
-// hasBatch reports whether a batch has another one inside, which is right and begins between two
-// offsets: then its length is what is wrong, and it would take that one with it.
+// hasBatch reports whether the bytes of a batch contain another batch that is right and begins between
+// the two offsets. Then the length of the outer batch is wrong, and skipping it would skip the inner
+// batch, too.
 func hasBatch(b []byte, after, before int64) bool {
 	for at := 1; at+batchHeaderBytes <= len(b); at++ {
 		inner := b[at:]

@@ -15,29 +15,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scratchBytes is the size up to which a batch is decompressed in one step, into memory
-// that is used again. A larger one is measured first, and then decompressed into as much
-// memory as it needs. franz-go's decompressor doubles a buffer and copies it, which takes
-// four times the bytes of a large batch.
+// scratchBytes is the size up to which a batch is decompressed in one step, into memory that is used
+// again. A larger batch is first measured, and then decompressed into exactly the memory that it needs.
+// franz-go's own decompressor doubles a buffer and copies it, which takes four times the bytes of a
+// large batch.
 const scratchBytes = 1 << 20
 
-// batchBytesMin is the least memory of a batch: the runtime allocates several tiny
-// objects as one, and then may never report that one of them is free.
+// batchBytesMin is the least memory of a batch, in bytes: Go's runtime allocates several tiny objects
+// as one, and may then never report that one of them is free.
 const batchBytesMin = 64
 
-// A decompressor decompresses the batches of one client. It refuses a batch of more than
-// batchMax bytes, or whose records take more than recordsMax, with kgo.ErrMaxDecompress,
-// and one without memory in its budget with ErrBudgetExhausted.
+// decompressor decompresses the batches of one client. It refuses with kgo.ErrMaxDecompress a batch
+// that decompresses to more than batchMax bytes or whose records take more than recordsMax, and with
+// ErrBudgetExhausted a batch for which the budget has no memory.
 type decompressor struct {
 	budget   *Budget
 	batchMax int
-	// refusedAt is when the budget last refused a batch of the client, in Unix ns. The
-	// partitions of one response shall not wait one after the other.
+	// refusedAt is when the budget last refused a batch of the client, in Unix ns. It keeps the
+	// partitions of one response from waiting one after the other.
 	refusedAt atomic.Int64
 }
 
-// damaged is the error about a batch that no client can decompress. The client treats it as one
-// that is too large: it stops there, and names the offsets.
+// damaged is the error about a batch that no client can decompress. It counts as kgo.ErrMaxDecompress,
+// so the client treats the batch as too large: it stops there and names the offsets.
 type damaged struct{ cause error }
 
 func (e damaged) Error() string        { return "the batch cannot be decompressed: " + e.cause.Error() }
@@ -69,24 +69,25 @@ func (d *decompressor) decompress(src []byte, codec kgo.CompressionCodecType) ([
 	return nil, fmt.Errorf("unknown compression codec %d", codec)
 }
 
-// scratches has the memory for batches of scratchBytes at most.
+// scratches has the memory into which batches of at most scratchBytes are decompressed.
 var scratches = sync.Pool{New: func() any { return new([scratchBytes]byte) }}
 
-// allocate takes the memory of a batch of n bytes, and that of its records and headers, and
-// returns the bytes.
+// allocate takes the memory of a batch of n bytes and of its records and headers from the budget, and
+// returns memory for the bytes.
 func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 	size := max(n, batchBytesMin)
 	memory := int64(capacityOf(size)) + headers
 	if !d.take(memory + records) {
 		return nil, ErrBudgetExhausted
 	}
-	d.budget.giveBack(records) // pool takes it at once
+	d.budget.giveBack(records) // pool takes the memory of the records at once
 	batch := d.budget.batches.get(size, memory)[:n]
 	d.budget.collectTaken()
 	return batch, nil
 }
 
-// take takes memory, and waits for it unless a batch of the client was refused just now.
+// take takes memory from the budget. It waits for it, unless a batch of the client was refused just
+// now.
 func (d *decompressor) take(n int64) bool {
 	if d.budget.take(n) {
 		return true
@@ -105,7 +106,7 @@ func (d *decompressor) take(n int64) bool {
 	return false
 }
 
-// finish copies a batch out of the scratch memory.
+// finish copies a decompressed batch from the scratch memory into memory of its own.
 func (d *decompressor) finish(scratch []byte) ([]byte, error) {
 	records, headers := recordsMemory(scratch)
 	if records+headers > d.recordsMax() {
@@ -119,7 +120,7 @@ func (d *decompressor) finish(scratch []byte) ([]byte, error) {
 	return batch, nil
 }
 
-// fill makes a batch of size bytes at most, which decode decompresses into it.
+// fill makes memory for a batch of at most size bytes, into which decode then decompresses.
 func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error)) ([]byte, error) {
 	batch, err := d.allocate(size, 0, 0)
 	if err != nil {
@@ -136,14 +137,14 @@ func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error))
 		d.budget.batches.put(batch)
 		return nil, kgo.ErrMaxDecompress
 	}
-	// The headers get their memory in any case, and so do the records: a batch whose
+	// The headers and the records get their memory even if it does not fit: otherwise a batch whose
 	// records do not fit would never arrive.
 	d.budget.add(headers)
 	d.budget.batches.accountOf(batch).taken.Add(headers)
 	return decoded, nil
 }
 
-// stream decompresses a codec whose batches do not have their size.
+// stream decompresses a batch of a codec that does not state the decompressed size.
 func (d *decompressor) stream(src []byte, readers *sync.Pool) ([]byte, error) {
 	reader := readers.Get().(streamReader)
 	defer readers.Put(reader)
@@ -179,10 +180,10 @@ func (d *decompressor) stream(src []byte, readers *sync.Pool) ([]byte, error) {
 	})
 }
 
-// errFull says that a stream may be longer than the memory for it.
+// errFull reports that a stream may be longer than the memory for it.
 var errFull = errors.New("the stream fills the memory")
 
-// readAll reads a stream to its end, or fills to.
+// readAll reads a stream to its end, or until to is full.
 func readAll(stream io.Reader, to []byte) (n int, err error) {
 	for n < len(to) {
 		read, err := stream.Read(to[n:])
@@ -197,8 +198,8 @@ func readAll(stream io.Reader, to []byte) (n int, err error) {
 	return n, errFull
 }
 
-// xerialMagic begins a batch of snappy blocks, as Java producers write it. A version and
-// the least compatible version follow, 4 bytes each.
+// xerialMagic begins a batch of several snappy blocks, as Java producers write it. The version and the
+// least compatible version follow, 4 bytes each.
 var xerialMagic = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
 
 const xerialHeaderBytes = 16
@@ -223,7 +224,7 @@ func snappyBlocks(src []byte) (blocks [][]byte, err error) {
 	return blocks, nil
 }
 
-// snappy decompresses blocks, each of which has its size.
+// snappy decompresses the snappy blocks of a batch. Each block states its decompressed size.
 func (d *decompressor) snappy(src []byte) ([]byte, error) {
 	blocks, err := snappyBlocks(src)
 	if err != nil {
@@ -253,7 +254,7 @@ func (d *decompressor) snappy(src []byte) ([]byte, error) {
 	})
 }
 
-// decode decompresses a batch whose size is at most size bytes.
+// decode decompresses a batch that decompresses to at most size bytes.
 func (d *decompressor) decode(size int, decode func(to []byte) ([]byte, error)) ([]byte, error) {
 	if size > scratchBytes {
 		return d.fill(size, decode)
@@ -267,16 +268,17 @@ func (d *decompressor) decode(size int, decode func(to []byte) ([]byte, error)) 
 	return d.finish(batch)
 }
 
-// zstds has decoders that write into the memory they are given, and no further.
+// zstds has decoders that never write beyond the memory that they are given.
 var zstds = sync.Pool{New: func() any {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
-		panic(fmt.Errorf("%w: make a zstd decoder: %w", ErrIllegalState, err)) // the options are constant
+		panic(fmt.Errorf("%w: make a zstd decoder: %w", ErrIllegalState, err)) // cannot happen, because the options are constant
 	}
 	return decoder
 }}
 
-// zstd decompresses frames. A frame may have its size, and each of its blocks has a limit.
+// zstd decompresses zstd frames. A frame may state its size; if not, each of its blocks has a largest
+// size.
 func (d *decompressor) zstd(src []byte) ([]byte, error) {
 	size, known, err := zstdSize(src, d.batchMax)
 	if err != nil {
@@ -287,7 +289,7 @@ func (d *decompressor) zstd(src []byte) ([]byte, error) {
 	}
 	decoder := zstds.Get().(*zstd.Decoder)
 	defer zstds.Put(decoder)
-	// The decoder needs the memory for a whole block at the limit.
+	// The decoder needs memory for a whole block even if the batch ends at the limit.
 	return d.decode(min(size, d.batchMax+zstdBlockMax), func(to []byte) ([]byte, error) {
 		out, err := decoder.DecodeAll(src, to[:0])
 		if len(out) > d.batchMax || errors.Is(err, zstd.ErrDecoderSizeExceeded) && size > d.batchMax {
@@ -305,8 +307,8 @@ const (
 
 var errZstd = errors.New("malformed zstd frame")
 
-// zstdSize returns the most bytes to which frames decompress, and whether it is their
-// size. It stops after limit.
+// zstdSize returns the most bytes to which the frames decompress; known reports that this is their
+// exact size. It stops when size exceeds limit.
 func zstdSize(src []byte, limit int) (size int, known bool, err error) {
 	known = true
 	for len(src) > 0 && size <= limit {
@@ -342,8 +344,7 @@ func zstdSize(src []byte, limit int) (size int, known bool, err error) {
 	return size, known, nil
 }
 
-// zstdBlocks returns the most bytes to which the blocks of a frame decompress, and their
-// length.
+// zstdBlocks returns the most bytes to which the blocks of a frame decompress, and their length in src.
 func zstdBlocks(src []byte) (size, length int, err error) {
 	for last := false; !last; {
 		if len(src)-length < zstdBlockHeader {

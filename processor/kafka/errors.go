@@ -8,23 +8,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Action is the worker's reaction to an error. The four are ordered by how much work
-// they discard. Classify returns one for every error.
+// Action is the worker's reaction to an error. The four actions are ordered by how much work they
+// discard. Classify returns one of them for every error.
 type Action uint8
 
 const (
 	// Retry sends the request again after a pause, with the same client: the broker
 	// changed nothing.
 	Retry Action = iota
-	// Abort aborts the open transaction and continues with the same client. The
-	// transaction cannot commit, after a rebalance or a failed produce request for
-	// example.
+	// Abort aborts the open transaction and continues with the same client: the transaction cannot
+	// commit, for example after a rebalance or a failed produce request.
 	Abort
-	// Rebuild makes a new client and restores. The client lost its group membership
-	// or its producer id, or the commit outcome is unknown (invariant 3).
+	// Rebuild replaces the client and restores the tasks: the client lost its group membership or its
+	// producer id, or the commit outcome is unknown (invariant 3).
 	Rebuild
-	// Stop ends the process: continuing would break a guarantee, or the operator has
-	// to change something first. The events stay in Kafka.
+	// Stop ends the process, because to continue would break a guarantee or because an operator has to
+	// change something first. The events stay in Kafka.
 	Stop
 )
 
@@ -36,24 +35,21 @@ var (
 	// ErrIllegalState is wrapped by every error that only a bug in oncebus
 	// can cause.
 	ErrIllegalState = errors.New("illegal state")
-	// ErrOperator is wrapped by errors that only the operator can resolve: a
-	// missing topic, a topic with unsuitable settings, a manifest that
-	// disagrees with the routes.
+	// ErrOperator is wrapped by errors that only an operator can resolve: a missing topic, a topic with
+	// unsuitable settings, a manifest that disagrees with the routes.
 	ErrOperator = errors.New("refused")
-	// ErrMustAbort is wrapped by errors after which a task cannot commit: its
-	// partition has another owner, or its store failed.
+	// ErrMustAbort is wrapped by errors after which a task cannot commit the open transaction, for
+	// example because its partition has another owner or its store failed.
 	ErrMustAbort = errors.New("transaction must abort")
-	// ErrTruncated is wrapped by errors about a topic that lost records after a
-	// task had read them.
+	// ErrTruncated is wrapped by errors about a topic that lost records after a task had read them.
 	ErrTruncated = errors.New("topic was truncated or recreated")
-	// ErrStaleTopic is wrapped by errors about a topic that was recreated while a
-	// client wrote to it. The client keeps the old topic's id, so the worker replaces
-	// it.
+	// ErrStaleTopic is wrapped by errors about a topic that was recreated while a client wrote to it.
+	// The client keeps the id of the former topic, so the worker replaces the client.
 	ErrStaleTopic = errors.New("topic was recreated, the client knows the former one")
 )
 
-// IsOperatorError reports whether only the operator can resolve an error, by other
-// settings, routes or topics. A retry fails again.
+// IsOperatorError reports whether only an operator can resolve an error, by other settings, routes or
+// topics. A retry would fail again.
 func IsOperatorError(err error) bool { return errors.Is(err, ErrOperator) }
 
 // OperatorErrorf returns an error that wraps ErrOperator.
@@ -61,8 +57,8 @@ func OperatorErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrOperator, fmt.Errorf(format, args...))
 }
 
-// Classify returns the action for an error. After a network error or an unknown
-// error the broker's state is unknown, so the worker makes a new client.
+// Classify returns the action for an error. After a network error or an unknown error the state at the
+// broker is unknown, so the worker replaces the client.
 func Classify(err error) Action {
 	var ke *kerr.Error
 	switch {
@@ -80,12 +76,12 @@ func Classify(err error) Action {
 	return Rebuild
 }
 
-// classifyCode is the table of broker errors. A code outside of it is retried if
-// Kafka calls it retriable. Otherwise the worker makes a new client and reads the
-// log again.
+// classifyCode has the action for each error code of a broker. For a code that is not listed, it
+// returns Retry if Kafka calls the code retriable, else Rebuild: the worker makes a new client and
+// reads the log again.
 func classifyCode(ke *kerr.Error) Action {
 	switch ke {
-	// The operator has to grant a right, change a setting or upgrade the cluster.
+	// An operator has to grant a right, change a setting or upgrade the cluster.
 	case kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.TransactionalIDAuthorizationFailed, kerr.DelegationTokenAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
@@ -94,7 +90,7 @@ func classifyCode(ke *kerr.Error) Action {
 		kerr.InvalidSessionTimeout, kerr.InvalidTopicException, kerr.InvalidGroupID,
 		kerr.InconsistentGroupProtocol, kerr.InconsistentClusterID:
 		return Stop
-	// The log has lost the offset to continue from (invariant 8).
+	// The log no longer has the offset at which to continue (invariant 8).
 	case kerr.OffsetOutOfRange:
 		return Stop
 	// The group rebalanced during this transaction.
@@ -119,20 +115,20 @@ func classifyCode(ke *kerr.Error) Action {
 	return Rebuild
 }
 
-// RefusesRecord reports whether a broker refused a record for good: with these settings
-// of its topic it will never accept it. An error of a batch may be that of any of its
-// records.
+// RefusesRecord reports whether a broker rejected a record for good: with the present settings of its
+// topic, the broker will never accept the record. The error of a batch may be caused by any record of
+// the batch.
 func RefusesRecord(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) ||
 		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)
 }
 
-// ErrCommitUnknown is wrapped by the errors of an End that failed. The worker
-// replaces the client, whatever the code is (invariant 3).
+// ErrCommitUnknown is wrapped by the errors of an End that failed. The worker then replaces the client,
+// whatever the error code is (invariant 3).
 var ErrCommitUnknown = errors.New("commit outcome unknown")
 
-// AsCommitUnknown wraps an error of End in ErrCommitUnknown, so that Classify
-// returns at least Rebuild.
+// AsCommitUnknown wraps an error of End in ErrCommitUnknown, so that Classify returns Rebuild for it.
+// It returns an error that stops the process unchanged.
 func AsCommitUnknown(err error) error {
 	if Classify(err) == Stop {
 		return err

@@ -8,11 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Joint makes one request of the questions of many callers. While a request is sent and
-// answered, further questions wait; the next request has all of them. So the restores of
-// 1,000 partitions send some tens of requests in place of 1,000, and a single question does
-// not wait. A request never answers a question that was asked after it was sent: the
-// watermark of a restore is that from after its offset fetch (invariant 4).
+// Joint combines the questions of many callers into few requests. While one request is on its way,
+// further questions wait; the next request contains all of them. So the restores of 1,000 partitions
+// send some tens of requests instead of 1,000, and a single question does not wait.
+//
+// A request never answers a question that was asked after the request was sent. That is necessary: the
+// high watermark at which a restore ends must be listed after the restore's offset fetch (invariant 4).
 type Joint[K comparable, Q, A any] struct {
 	mu      sync.Mutex // never locked during a request
 	waiting []*question[K, Q, A]
@@ -29,11 +30,11 @@ type question[K comparable, Q, A any] struct {
 	key    K
 	ask    Q
 	answer Answer[A]
-	done   chan struct{} // closed: answer is set
+	done   chan struct{} // closed when answer is set
 }
 
-// Ask returns the answer to a question about key. send sends one request, in which each key
-// has one question. Another caller's send may answer it.
+// Ask returns the answer to a question about key. send sends one request that contains one question for
+// each key. The request that answers the question may be sent by the send function of another caller.
 func (j *Joint[K, Q, A]) Ask(ctx context.Context, key K, ask Q, send func(map[K]Q) map[K]Answer[A]) (A, error) {
 	q := &question[K, Q, A]{key: key, ask: ask, done: make(chan struct{})}
 	j.mu.Lock()
@@ -52,8 +53,8 @@ func (j *Joint[K, Q, A]) Ask(ctx context.Context, key K, ask Q, send func(map[K]
 	}
 }
 
-// run sends requests until no question waits. It has no context: a caller that gives up
-// must not cancel the questions of others.
+// run sends requests until no question waits. It has no context: a caller that gives up must not cancel
+// the questions of other callers.
 func (j *Joint[K, Q, A]) run(send func(map[K]Q) map[K]Answer[A]) {
 	for {
 		now := j.take()
@@ -76,8 +77,8 @@ func (j *Joint[K, Q, A]) run(send func(map[K]Q) map[K]Answer[A]) {
 	}
 }
 
-// take returns the questions for the next request, one for each key. It returns nil if none
-// waits: the next question then begins to send.
+// take returns the questions for the next request, one for each key. If no question waits it returns
+// nil; the next call of Ask then starts run again.
 func (j *Joint[K, Q, A]) take() (now []*question[K, Q, A]) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -11,38 +11,38 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// leadersMaxAge is how long a reader may start with the leaders that another one found.
-// It spans the restores of one rebalance. A leader that moved since costs a retry.
+// leadersMaxAge is how old the known leaders may be when another reader starts with them. It covers the
+// restores after one rebalance. If a leader has moved since, the reader retries.
 const leadersMaxAge = 5 * time.Second
 
-// Leaders finds the leaders of partitions for the readers of one client. Metadata names
-// all partitions of a topic, so readers of many partitions share one response.
+// Leaders finds the leaders of partitions for the readers of one client. A metadata response names all
+// partitions of a topic, so the readers of many partitions share one response.
 type Leaders struct {
 	client *kgo.Client
-	turn   chan struct{} // guards topics; a channel, because simulations cannot see that a goroutine waits for a mutex
+	turn   chan struct{} // guards topics; a channel, because a simulation cannot see that a goroutine waits for a mutex
 	topics map[string]topicLeaders
-	reads  int // of metadata, to number them
+	reads  int // number of metadata reads; each read gets a number
 
-	jointMu sync.Mutex // guards the maps
+	jointMu sync.Mutex // guards the two maps
 	lists   map[listTarget]*Joint[int32, struct{}, int64]
 	checks  map[checkTarget]*Joint[int32, int64, struct{}]
 }
 
-// listTarget is what the questions of one ListOffsets request have in common.
+// listTarget is what the questions in one ListOffsets request have in common.
 type listTarget struct {
 	leader    int32
 	topic     string
 	timestamp int64
-	isolation int8 // of the end: isolationUncommitted or isolationCommitted
+	isolation int8 // isolationUncommitted or isolationCommitted; it matters for the end
 }
 
-// checkTarget is what the questions of one fetch by topic id have in common.
+// checkTarget is what the questions in one fetch by topic id have in common.
 type checkTarget struct {
 	leader int32
 	id     [16]byte
 }
 
-// jointOf returns the questions of a target.
+// jointOf returns the Joint for a target. It creates a missing one.
 func jointOf[T, K comparable, Q, A any](mu *sync.Mutex, all map[T]*Joint[K, Q, A], target T) *Joint[K, Q, A] {
 	mu.Lock()
 	defer mu.Unlock()
@@ -54,11 +54,11 @@ func jointOf[T, K comparable, Q, A any](mu *sync.Mutex, all map[T]*Joint[K, Q, A
 	return j
 }
 
-// topicLeaders is what one read of metadata found.
+// topicLeaders is the result of one metadata read.
 type topicLeaders struct {
 	id         [16]byte
 	partitions map[int32]kmsg.MetadataResponseTopicPartition
-	read       int // the number of this read
+	read       int // number of this read
 	at         time.Time
 }
 
@@ -72,8 +72,8 @@ func NewLeaders(client *kgo.Client) *Leaders {
 	return l
 }
 
-// listOffset asks a leader for an offset of a partition. The error is a noResponseError if
-// the leader did not respond.
+// listOffset asks a leader for an offset of a partition. The error is a noResponseError if the leader
+// did not respond.
 func (l *Leaders) listOffset(ctx context.Context, target listTarget, partition int32) (int64, error) {
 	j := jointOf(&l.jointMu, l.lists, target)
 	return j.Ask(ctx, partition, struct{}{}, func(partitions map[int32]struct{}) map[int32]Answer[int64] {
@@ -101,10 +101,10 @@ func (l *Leaders) listOffset(ctx context.Context, target listTarget, partition i
 	})
 }
 
-// checkID asks a leader whether it has a partition of a topic with this id: it fetches
-// nothing at the end of the partition, and returns the error of that.
+// checkID asks a leader whether its topic has the id that the reader knows. It fetches by that id at
+// the end of the partition, which returns no records, and returns the error of the fetch.
 func (l *Leaders) checkID(ctx context.Context, r *Reader, end int64) error {
-	leader := r.leader // r may have another one when the request is sent
+	leader := r.leader // r.leader may have changed by the time the request is sent
 	j := jointOf(&l.jointMu, l.checks, checkTarget{leader, r.topicID})
 	_, err := j.Ask(ctx, r.Partition, end, func(ends map[int32]int64) map[int32]Answer[struct{}] {
 		req := r.request(end, 1)
@@ -134,7 +134,7 @@ func (l *Leaders) checkID(ctx context.Context, r *Reader, end int64) error {
 	return err
 }
 
-// sameAnswer answers all questions with an error.
+// sameAnswer answers all questions with the same error.
 func sameAnswer[Q, A any](asks map[int32]Q, answers map[int32]Answer[A], err error) map[int32]Answer[A] {
 	for n := range asks {
 		answers[n] = Answer[A]{Err: err}
@@ -142,13 +142,13 @@ func sameAnswer[Q, A any](asks map[int32]Q, answers map[int32]Answer[A], err err
 	return answers
 }
 
-// noResponseError is the error of a request without a response.
+// noResponseError is the error of a request to which no response came.
 type noResponseError struct{ error }
 
 func (e *noResponseError) Unwrap() error { return e.error }
 
-// find returns metadata of a topic with this id that is newer than the read numbered
-// after. It reads it again if the topic that it has is old or has another id.
+// find returns metadata of a topic that is newer than the read with the number after. It reads the
+// metadata again if the known metadata is too old or has another topic id.
 func (l *Leaders) find(ctx context.Context, topic string, id [16]byte, after int) (topicLeaders, error) {
 	select {
 	case <-l.turn:
@@ -173,8 +173,8 @@ func (l *Leaders) find(ctx context.Context, topic string, id [16]byte, after int
 	return known, nil
 }
 
-// read requests the metadata of a topic. An admin client would return that which the
-// client has, which may name the leader that failed, or a former topic.
+// read requests the metadata of a topic from a broker. The admin client would return the client's
+// cached metadata, which may name the leader that failed, or a former topic of that name.
 func (l *Leaders) read(ctx context.Context, topic string) (*kmsg.MetadataResponseTopic, error) {
 	of := kmsg.NewMetadataRequestTopic()
 	of.Topic = &topic
@@ -190,7 +190,7 @@ func (l *Leaders) read(ctx context.Context, topic string) (*kmsg.MetadataRespons
 	return &resp.Topics[0], kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }
 
-// leader returns the leader of a partition.
+// leader returns the id of the broker that leads a partition.
 func (t *topicLeaders) leader(partition int32) (int32, error) {
 	p, ok := t.partitions[partition]
 	if !ok {
@@ -205,8 +205,8 @@ func (t *topicLeaders) leader(partition int32) (int32, error) {
 	return p.Leader, nil
 }
 
-// findLeader sets the leader of the reader's partition, unless it is known. The metadata
-// is newer than that which named a leader before.
+// findLeader sets the leader of the reader's partition, unless it is known. The metadata that it uses
+// is newer than the metadata that named the previous leader.
 func (r *Reader) findLeader(ctx context.Context) error {
 	if r.leader >= 0 {
 		return nil

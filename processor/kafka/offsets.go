@@ -14,21 +14,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// GroupOffset is an offset that a group has committed, -1 for none, and the text that
-// its committer gave with it.
+// GroupOffset is an offset that a group has committed (-1 for none), and the metadata text that its
+// committer gave with it.
 type GroupOffset struct {
 	At       int64
 	Metadata string
 }
 
-// StableOffsets returns a group's committed offsets of partitions, -1 for none. It omits
-// partitions whose offset is part of an open transaction. It names the partitions in the
-// request: a broker that lists all omits those whose only offset is in one.
+// StableOffsets returns the committed offsets of a group for the given partitions, -1 for none. It
+// omits partitions whose offset is part of an open transaction. It names the partitions in the request:
+// without names, a broker omits partitions whose only offset is in an open transaction.
 func StableOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
 	return fetchOffsets(ctx, client, group, partitions, true)
 }
 
-// Unstable returns those of the partitions that StableOffsets has omitted.
+// Unstable returns those of the partitions of that StableOffsets has omitted from stable.
 func Unstable(of map[string][]int32, stable map[string]map[int32]GroupOffset) map[string][]int32 {
 	left := map[string][]int32{}
 	for topic, partitions := range of {
@@ -41,7 +41,7 @@ func Unstable(of map[string][]int32, stable map[string]map[int32]GroupOffset) ma
 	return left
 }
 
-// Without returns partitions without those of gone.
+// Without returns the partitions of all that are not in gone.
 func Without(all, gone map[string][]int32) map[string][]int32 {
 	left := map[string][]int32{}
 	for topic, partitions := range all {
@@ -54,12 +54,14 @@ func Without(all, gone map[string][]int32) map[string][]int32 {
 	return left
 }
 
-// CommittedOffsets is StableOffsets without regard to open transactions: it returns the
-// offsets before them. A group that does not exist has committed nothing.
+// CommittedOffsets is like StableOffsets, but ignores open transactions: it returns the offset before
+// them. A group that does not exist has committed nothing.
 func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
 	return fetchOffsets(ctx, client, group, partitions, false)
 }
 
+// fetchOffsets asks the group's coordinator for committed offsets. stable leaves out partitions with an offset
+// in an open transaction.
 func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32, stable bool) (map[string]map[int32]GroupOffset, error) {
 	of := kmsg.NewOffsetFetchRequestGroup()
 	of.Group = group
@@ -88,12 +90,12 @@ func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partiti
 	return offsets, nil
 }
 
-// coordinatorTries bounds how often a request looks for the coordinator of a group.
+// coordinatorTries bounds how often AskCoordinator asks.
 const coordinatorTries = 3
 
-// AskCoordinator calls ask, which sends a request to the coordinator of a group, and again if a broker accepted no connection.
-// franz-go asks any broker for the coordinator, now and then a bootstrap server, and asks no other one if that one is away
-// (v1.22.3, Client.loadCoordinators).
+// AskCoordinator calls ask, which sends a request to the coordinator of a group, and repeats it if a
+// broker accepted no connection. franz-go asks any broker for the coordinator, sometimes a bootstrap
+// server, and does not try another broker if that one is away (v1.22.3, Client.loadCoordinators).
 func AskCoordinator[T any](ask func() (T, error)) (T, error) {
 	for tries := 1; ; tries++ {
 		answer, err := ask()
@@ -114,7 +116,8 @@ func noOffsets(partitions map[string][]int32) map[string]map[int32]GroupOffset {
 	return offsets
 }
 
-// offsetsOf returns the offsets in the response for a topic.
+// offsetsOf returns the offsets in the response for one topic. It leaves out partitions with an error,
+// which includes offsets in open transactions.
 func offsetsOf(topic *kmsg.OffsetFetchResponseGroupTopic) map[int32]GroupOffset {
 	offsets := map[int32]GroupOffset{}
 	for _, p := range topic.Partitions {
@@ -130,7 +133,7 @@ func offsetsOf(topic *kmsg.OffsetFetchResponseGroupTopic) map[int32]GroupOffset 
 	return offsets
 }
 
-// Partitions returns the partitions of offsets.
+// Partitions returns the partitions that have an entry in offsets.
 func Partitions(offsets map[string]map[int32]kgo.Offset) map[string][]int32 {
 	all := map[string][]int32{}
 	for topic, partitions := range offsets {
@@ -139,7 +142,7 @@ func Partitions(offsets map[string]map[int32]kgo.Offset) map[string][]int32 {
 	return all
 }
 
-// Epochs returns the leader epochs of offsets that have one.
+// Epochs returns the leader epochs of those offsets that have an epoch.
 func Epochs(offsets map[string]map[int32]kgo.Offset) map[string]map[int32]int32 {
 	epochs := map[string]map[int32]int32{}
 	for topic, partitions := range offsets {
@@ -157,11 +160,11 @@ func Epochs(offsets map[string]map[int32]kgo.Offset) map[string]map[int32]int32 
 	return epochs
 }
 
-// EpochEnds returns where the leader epochs of partitions end: the offset from which on a
-// log has records of later leaders, or its end. -1 means that the broker does not know.
+// EpochEnds returns where the leader epochs of partitions end: the offset from which on the log has
+// records of later leaders, or the end of the log. -1 means that the broker does not know.
 //
-// A new leader may lack a whole epoch, after an unclean election. It then responds with
-// the last epoch before it that it has (KIP-320), and with the end of that one.
+// After an unclean election, a new leader may lack a whole epoch. It then responds with the last epoch
+// before it that it has, and with the end of that epoch (KIP-320).
 func EpochEnds(ctx context.Context, admin *kadm.Client, epochs map[string]map[int32]int32) (map[string]map[int32]int64, error) {
 	if len(epochs) == 0 {
 		return nil, nil
@@ -195,8 +198,8 @@ func epochEnd(found kadm.OffsetsForLeaderEpochs, topic string, partition, epoch 
 	return end.EndOffset, nil
 }
 
-// OffsetQuestions asks for offsets of partitions, for callers that know one each. They share
-// their requests, see Joint.
+// OffsetQuestions asks for offsets for callers that each need the offset of one partition. They share
+// their requests (see Joint).
 type OffsetQuestions struct {
 	stable Joint[topicPartition, struct{}, stableOffset]
 	epochs Joint[topicPartition, int32, int64]
@@ -207,14 +210,14 @@ type topicPartition struct {
 	partition int32
 }
 
-// stableOffset is an offset that is not known while it is part of an open transaction.
+// stableOffset is a committed offset; known is false while it is part of an open transaction.
 type stableOffset struct {
 	offset GroupOffset
 	known  bool
 }
 
-// StableOffset is StableOffsets of one partition. known is false while the offset is part of
-// an open transaction. All questions are about the same group.
+// StableOffset is StableOffsets for one partition. known is false while the offset is part of an open
+// transaction. All calls must be about the same group, since they share requests.
 func (q *OffsetQuestions) StableOffset(ctx context.Context, client *kgo.Client, group, topic string, partition int32) (offset GroupOffset, known bool, err error) {
 	found, err := q.stable.Ask(ctx, topicPartition{topic, partition}, struct{}{}, func(asks map[topicPartition]struct{}) map[topicPartition]Answer[stableOffset] {
 		partitions := map[string][]int32{}
@@ -232,7 +235,7 @@ func (q *OffsetQuestions) StableOffset(ctx context.Context, client *kgo.Client, 
 	return found.offset, found.known, err
 }
 
-// EpochEnd is EpochEnds of one partition.
+// EpochEnd is EpochEnds for one partition.
 func (q *OffsetQuestions) EpochEnd(ctx context.Context, admin *kadm.Client, topic string, partition, epoch int32) (int64, error) {
 	return q.epochs.Ask(ctx, topicPartition{topic, partition}, epoch, func(asks map[topicPartition]int32) map[topicPartition]Answer[int64] {
 		epochs := map[string]map[int32]int32{}
@@ -245,7 +248,7 @@ func (q *OffsetQuestions) EpochEnd(ctx context.Context, admin *kadm.Client, topi
 		found, err := admin.OffsetForLeaderEpoch(context.Background(), epochs)
 		answers := map[topicPartition]Answer[int64]{}
 		for of, epoch := range asks {
-			if _, ok := found[of.topic][of.partition]; !ok && err != nil { // of a leader that did not respond
+			if _, ok := found[of.topic][of.partition]; !ok && err != nil { // the leader of this partition did not respond
 				answers[of] = Answer[int64]{Err: fmt.Errorf("read the leader epochs of %s/%d: %w", of.topic, of.partition, err)}
 				continue
 			}

@@ -10,43 +10,48 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A broker judges the size of a batch as it arrives, compressed. The client judges a record before
-// it compresses it, and so refuses one that would fit. Such a record is compressed before the
-// client gets it: it becomes a record whose value is its compressed batch. The client sends that
-// one alone, and the compressor puts the value in the place of the batch.
+// A broker checks the size of a batch as it arrives, compressed. The client checks the size of a record
+// before it compresses it, and so rejects a record that would fit. Such a record is therefore
+// compressed before the client gets it: Precompress replaces its value by its own compressed batch. The
+// client sends the record in a batch of its own, and precompressor puts the value in the place of that
+// batch.
 
-// batchOverhead is what a batch has besides its records.
+// batchOverhead is the size of a batch without its records, in bytes.
 const batchOverhead = 61
 
-// precompressedOverhead bounds what the record around a compressed batch adds to it, besides the key.
+// precompressedOverhead bounds what the record around a compressed batch adds to it, besides the key,
+// in bytes.
 const precompressedOverhead = batchOverhead + 64
 
-// precompressedMark begins the value of a precompressed record. No sender knows it.
+// precompressedMark begins the value of a precompressed record. It is random, so no sender can forge
+// it.
 var precompressedMark = func() []byte {
 	mark := make([]byte, 16)
 	_, _ = rand.Read(mark) // never fails
 	return mark
 }()
 
-// precompressing lets as many goroutines compress as there are processors, since a record may have
-// ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: more would take memory and be no faster.
+// precompressing limits the goroutines that compress to the number of processors (at least 2). A record
+// may have ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, so more goroutines would take memory without being
+// faster.
 var precompressing = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
 
-// largeCodecs are what a large record is compressed with: gzip, which every client reads, and the
-// closer zstd where that is not enough.
+// largeCodecs are the codecs tried for a large record: first gzip, which every client reads, then zstd,
+// which compresses more.
 var largeCodecs = []kgo.Compressor{codec(kgo.GzipCompression()), codec(kgo.ZstdCompression())}
 
 func codec(c ...kgo.CompressionCodec) kgo.Compressor {
 	compressor, err := kgo.DefaultCompressor(c...)
 	if err != nil {
-		panic(err) // it knows its own codecs
+		panic(err) // franz-go knows its own codecs
 	}
 	return compressor
 }
 
-// Precompress compresses a record, so that it fits into a batch of most bytes, and reports whether
-// it does. It then has to be sent alone, by a client with [WithPrecompressed]. readMax is to how many
-// bytes the readers of its topic decompress a batch, 0 for no bound: they would skip a larger one.
+// Precompress compresses a record so that it fits into a batch of most bytes, and reports whether it
+// fits. The record must then be sent alone, by a client with [WithPrecompressed]. readMax is the most
+// bytes to which the readers of the topic decompress a batch (they skip a larger batch); 0 means no
+// bound.
 func Precompress(r *kgo.Record, most, readMax int) bool {
 	if readMax > 0 && len(r.Value) > readMax {
 		return false
@@ -69,22 +74,22 @@ func Precompress(r *kgo.Record, most, readMax int) bool {
 	return false
 }
 
-// IsPrecompressed reports whether a record is one that Precompress made.
+// IsPrecompressed reports whether Precompress made the record.
 func IsPrecompressed(r *kgo.Record) bool { return bytes.HasPrefix(r.Value, precompressedMark) }
 
-// encodeAlone returns the records of a batch of one.
+// encodeAlone returns the records part of a batch that contains only r.
 func encodeAlone(r *kgo.Record) []byte {
 	rec := kmsg.Record{Key: r.Key, Value: r.Value}
 	for i := range r.Headers {
 		rec.Headers = append(rec.Headers, kmsg.Header{Key: r.Headers[i].Key, Value: r.Headers[i].Value})
 	}
-	rest := rec.AppendTo(nil)[1:] // behind a length of 0
+	rest := rec.AppendTo(nil)[1:] // after a length of 0
 	body := binary.AppendVarint(make([]byte, 0, binary.MaxVarintLen32+len(rest)), int64(len(rest)))
 	return append(body, rest...)
 }
 
-// WithPrecompressed lets a client send precompressed records. All other batches are compressed as
-// the client does by default.
+// WithPrecompressed lets a client send precompressed records. It compresses all other batches as the
+// client does by default.
 func WithPrecompressed() kgo.Opt {
 	return kgo.WithCompressor(precompressor{codec(kgo.SnappyCompression(), kgo.NoCompression())})
 }
@@ -104,9 +109,9 @@ func (c precompressor) Compress(dst *bytes.Buffer, records []byte, flags ...kgo.
 	return packed[1:], kgo.CompressionCodecType(packed[0])
 }
 
-// firstValue returns the value of the first of the records in a batch, nil for none, and what follows it.
+// firstValue returns the value of the first record in a batch, nil for none, and the bytes after it.
 func firstValue(records []byte) (value, rest []byte) {
-	// Of a record: its length, attributes, the deltas of its timestamp and offset, and its key.
+	// A record begins with its length, attributes, the deltas of its timestamp and offset, and its key.
 	for field := range 5 {
 		if field == 1 {
 			records = records[min(1, len(records)):]

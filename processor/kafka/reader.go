@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// fetchBytes is the most bytes of one fetch, some 20,000 rows of a
-	// changelog. All tasks of a process may restore at the same time.
+	// fetchBytes is the largest size of one fetch, some 20,000 rows of a changelog. It is not larger
+	// because all tasks of a process may restore at the same time.
 	fetchBytes = 1 << 20
-	// fetchMemory is the memory of such a fetch with its records. A fetch for which the
-	// budget has less is as small as fetchBytesMin.
+	// fetchMemory is the memory of such a fetch with its records. If the budget has less, the fetch is
+	// only fetchBytesMin.
 	fetchMemory, fetchBytesMin = 4 << 20, 64 << 10
-	// readerBatchMax is the limit of a batch of a Reader: none, because oncebus wrote it.
+	// readerBatchMax is the limit of a batch of a Reader: none, because oncebus wrote the batch.
 	readerBatchMax = math.MaxInt32
-	// fetchWait is how long the broker may delay an empty response. Below the
-	// high watermark a response is empty while a transaction is open.
+	// fetchWait is how long the broker may delay an empty response. Below the high watermark a response
+	// is empty while a transaction is open.
 	fetchWait = 250 * time.Millisecond
-	// ReadRetryPause separates attempts while a leader moves or is unavailable.
+	// ReadRetryPause is the pause between attempts while a leader moves or is unavailable.
 	ReadRetryPause = 100 * time.Millisecond
-	// readIdlePause separates the requests of a read without progress.
+	// readIdlePause is the pause between the requests of a read that makes no progress.
 	readIdlePause = 5 * time.Millisecond
 )
 
-// Reader reads one partition of an internal topic, read_committed, up to an end
-// offset. It counts by position.
+// Reader reads one partition of an internal topic, read_committed, up to an end offset. It counts by
+// position, not by records.
 //
-// It sends fetch requests itself, because a consumer returns records only. The
-// last offsets of a changelog may be control records, aborted records or a batch
-// that compaction emptied. A consumer that waits for a record at end-1 then waits
-// for ever (KAFKA-10167 in Kafka Streams, #8698 in Redpanda).
+// It sends fetch requests itself, because a consumer returns records only. The last offsets of a
+// changelog may be control records, aborted records, or a batch that compaction emptied. A consumer
+// that waits for a record at end-1 would then wait for ever (KAFKA-10167 in Kafka Streams, #8698 in
+// Redpanda).
 type Reader struct {
 	client    *kgo.Client
 	leaders   *Leaders
@@ -45,22 +45,22 @@ type Reader struct {
 	topicID   [16]byte
 	Partition int32
 
-	leader       int32 // -1: unknown, find it in newer metadata
-	metadata     int   // the number of the read of metadata that named a leader last; 0 for none
+	leader       int32 // -1 if unknown: look it up in newer metadata
+	metadata     int   // number of the metadata read that last named a leader; 0 for none
 	decompressor kgo.Decompressor
-	budget       *Budget    // that of the client, nil for none
-	fetchMax     int32      // the most bytes of a fetch; 0 for fetchBytes
-	pools        []kgo.Pool // its pool
+	budget       *Budget    // budget of the client; nil for none
+	fetchMax     int32      // largest size of a fetch; 0 for fetchBytes
+	pools        []kgo.Pool // pool of the budget, if there is one
 	skip         func(*kgo.Record) bool
 }
 
-// NewReader returns a reader of one partition. topicID is the topic's id at the
-// start: for a topic recreated since then, Read returns ErrTruncated.
+// NewReader returns a reader of one partition. topicID is the topic's id at the start of the process:
+// if the topic has been recreated since, Read returns ErrTruncated.
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
 	return NewLeaders(client).NewReader(topic, topicID, partition)
 }
 
-// NewReader is the function NewReader for one of many readers with the same client.
+// NewReader is like the function NewReader, for one of many readers with the same client.
 func (l *Leaders) NewReader(topic string, topicID [16]byte, partition int32) *Reader {
 	client := l.client
 	r := &Reader{
@@ -74,23 +74,23 @@ func (l *Leaders) NewReader(topic string, topicID [16]byte, partition int32) *Re
 	return r
 }
 
-// BoundBatches bounds the bytes to which a batch may decompress, and its records. A reader of a
-// topic that others write to needs it. Read then returns *kgo.ErrDecompressTooLarge for a larger one.
+// BoundBatches bounds the bytes to which a batch may decompress, and the memory of its records. A
+// reader of a topic that others write to needs it. Read then returns *kgo.ErrDecompressTooLarge for a
+// larger batch.
 func (r *Reader) BoundBatches(batchMax int) {
 	r.decompressor = &decompressor{budget: r.budget, batchMax: batchMax}
 }
 
-// BoundFetches bounds the bytes of a fetch, for a caller that reads very many partitions at
-// the same time.
+// BoundFetches bounds the bytes of a fetch, for a caller that reads very many partitions at the same
+// time.
 func (r *Reader) BoundFetches(bytes int32) { r.fetchMax = bytes }
 
-// Skip makes Read leave out the records of which skip says so.
+// Skip makes Read leave out the records for which skip returns true.
 func (r *Reader) Skip(skip func(*kgo.Record) bool) { r.skip = skip }
 
-// Bounds returns the partition's first offset and its high watermark. It retries
-// while no leader responds. The watermark is listed read_uncommitted, because
-// committed rows can follow the last stable offset, behind an open transaction of
-// another producer (invariant 4, hazard B1).
+// Bounds returns the partition's first offset and its high watermark. It retries while no leader
+// responds. It lists the end with read_uncommitted, because committed records can follow the last
+// stable offset, behind an open transaction of another producer (invariant 4, hazard B1).
 func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	for {
 		start, end, err = r.ListBounds(ctx)
@@ -103,9 +103,9 @@ func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	}
 }
 
-// ListBounds is Bounds without retries. The error wraps ErrTruncated if the topic was
-// recreated: the offsets are then another topic's, as Kafka lists them by name. Readers of
-// many partitions share their requests, see Joint.
+// ListBounds is Bounds without retries. Kafka lists offsets by the name of the topic, so ListBounds
+// also checks the topic's id: the error wraps ErrTruncated if the topic was recreated. Readers of many
+// partitions share their requests (see Joint).
 func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, 0, err
@@ -119,15 +119,16 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	return start, end, r.checkID(ctx, end)
 }
 
-// The timestamps with which a request lists the first offset, and the end. With
+// The timestamps by which a ListOffsets request asks for the first offset and for the end. With
 // read_uncommitted, the default, the end is the high watermark.
 const listStart, listHighWatermark = -2, -1
 
-// The isolation levels of an end: the high watermark, and the last stable offset.
+// The isolation levels of an end: with the first it is the high watermark, with the second the last
+// stable offset.
 const isolationUncommitted, isolationCommitted int8 = 0, 1
 
-// StableEnd returns the last stable offset: below it every transaction has ended. Rows of
-// committed ones may follow it, so a restore must not end there. It does not retry.
+// StableEnd returns the last stable offset, below which every transaction has ended. Committed rows may
+// follow it, so a restore must not end there. StableEnd does not retry.
 func (r *Reader) StableEnd(ctx context.Context) (int64, error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, err
@@ -135,8 +136,8 @@ func (r *Reader) StableEnd(ctx context.Context) (int64, error) {
 	return r.listOffset(ctx, listHighWatermark, isolationCommitted)
 }
 
-// FirstAt returns the first offset of a record with a timestamp, in ms, or a later one; -1 for
-// none. Every record before it has an earlier timestamp. It does not retry.
+// FirstAt returns the first offset whose record has the timestamp, in ms, or a later one; -1 if no
+// record has. Every record before it has an earlier timestamp. FirstAt does not retry.
 func (r *Reader) FirstAt(ctx context.Context, timestamp int64) (int64, error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, err
@@ -144,8 +145,8 @@ func (r *Reader) FirstAt(ctx context.Context, timestamp int64) (int64, error) {
 	return r.listOffset(ctx, max(0, timestamp), isolationUncommitted)
 }
 
-// listOffset asks the leader for an offset of the partition, in one request with other
-// readers of its topic.
+// listOffset asks the leader for an offset of the partition. It shares its request with other readers
+// of the topic.
 func (r *Reader) listOffset(ctx context.Context, timestamp int64, isolation int8) (int64, error) {
 	offset, err := r.leaders.listOffset(ctx, listTarget{r.leader, r.Topic, timestamp, isolation}, r.Partition)
 	var unanswered *noResponseError
@@ -161,8 +162,8 @@ func (r *Reader) listOffset(ctx context.Context, timestamp int64, isolation int8
 	return offset, nil
 }
 
-// unreachable returns the error of a request that the leader did not respond to, as one
-// that asks for another leader.
+// unreachable returns the error of a request to which the leader did not respond, in a form that is
+// retried with another leader.
 func (r *Reader) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -171,9 +172,9 @@ func (r *Reader) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", kerr.LeaderNotAvailable, err)
 }
 
-// checkID compares the topic's id with that at the start: a leader refuses a fetch by an id
-// that it does not have. Metadata would name all partitions, and what Leaders has may be of
-// the former topic.
+// checkID checks that the topic still has the id that it had at the start: a leader refuses a fetch by
+// an id that it does not have. A metadata request would return all partitions, and what Leaders has
+// cached may belong to the former topic.
 func (r *Reader) checkID(ctx context.Context, end int64) error {
 	err := r.leaders.checkID(ctx, r, end)
 	var unanswered *noResponseError
@@ -189,7 +190,7 @@ func (r *Reader) checkID(ctx context.Context, end int64) error {
 	r.leader = -1
 	if errors.Is(err, kerr.UnknownTopicID) {
 		if err := r.findLeader(ctx); err != nil {
-			return err // ErrTruncated, if the topic was recreated
+			return err // wraps ErrTruncated if the topic was recreated
 		}
 	}
 	return fmt.Errorf("check the id of topic %s: %w", r.Topic, Denied(err, "Read", ResourceTopic, r.Topic))
@@ -199,9 +200,9 @@ func (r *Reader) recreated() error {
 	return fmt.Errorf("%w: topic %s was deleted and recreated since the start", ErrTruncated, r.Topic)
 }
 
-// Read calls each with the committed records from offset from, one fetch at a
-// time, and with the position after them. It returns once the position reaches
-// end. The records of one call stay valid after it.
+// Read calls each with the committed records from offset from on, one fetch at a time, and with the
+// position after them. It returns once the position has reached end. The records stay valid after each
+// returns.
 func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
 	for from < end {
 		next, err, failed := r.readOnce(ctx, from, end, each)
@@ -224,8 +225,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 			return fmt.Errorf("fetch %s/%d at %d: %w", r.Topic, r.Partition, from, Denied(err, "Read", ResourceTopic, r.Topic))
 		}
 		if next == from {
-			// A transaction is open here. The broker delays an empty response,
-			// but not one that has only bytes of that transaction.
+			// A transaction is open here. The broker delays an empty response, but not a response that
+			// contains only bytes of that transaction.
 			if err := Pause(ctx, readIdlePause); err != nil {
 				return err
 			}
@@ -236,8 +237,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 	return nil
 }
 
-// readOnce reads one fetch. It returns from as the next offset if only records of an open
-// transaction follow, and the error of each apart from that of the fetch.
+// readOnce reads one fetch. If only records of an open transaction follow, next is from. failed is the
+// error of each, err the error of the fetch.
 func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) (next int64, err, failed error) {
 	bytes, release := r.fetchSize()
 	defer release()
@@ -251,7 +252,7 @@ func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(record
 	return next, nil, each(records, next)
 }
 
-// fetchSize returns the bytes of the next fetch, and a function that returns their memory.
+// fetchSize returns the size of the next fetch, and a function that returns its memory to the budget.
 func (r *Reader) fetchSize() (bytes int32, release func()) {
 	switch {
 	case r.fetchMax > 0:
@@ -264,8 +265,8 @@ func (r *Reader) fetchSize() (bytes int32, release func()) {
 	return fetchBytesMin, func() {}
 }
 
-// fetch sends one request. It returns from as the next offset if only records of an
-// open transaction follow.
+// fetch sends one fetch request and decodes the response. If only records of an open transaction
+// follow, it returns from as the next offset.
 func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kgo.Record, int64, error) {
 	partition, err := r.fetchRaw(ctx, r.request(from, bytes))
 	if err != nil {
@@ -279,7 +280,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kg
 		Pools:          r.pools,
 	}, partition, r.decompressor, nil)
 	switch {
-	case IsCorrupt(fetched.Err) && next > from: // the next fetch begins there
+	case IsCorrupt(fetched.Err) && next > from: // the next fetch begins at the corrupt batch
 	case IsCorrupt(fetched.Err):
 		return nil, from, r.endAt(ctx, from, fetched.Err)
 	case fetched.Err != nil:
@@ -291,7 +292,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kg
 	return fetched.Records, next, nil
 }
 
-// fetchRaw sends one request.
+// fetchRaw sends one fetch request and returns the partition's part of the response.
 func (r *Reader) fetchRaw(ctx context.Context, req *kmsg.FetchRequest) (*kmsg.FetchResponseTopicPartition, error) {
 	if err := r.findLeader(ctx); err != nil {
 		return nil, err
@@ -330,10 +331,10 @@ func fetchPartition(n int32, from int64, bytes int32) kmsg.FetchRequestTopicPart
 	return partition
 }
 
-// TimestampAppend is franz-go's number for a timestamp that the broker set. It is per
+// TimestampAppend is franz-go's value for a timestamp that the broker set. It is stored for each
 // record, because the topic's setting may have changed since.
 const TimestampAppend = 1
 
-// FetchMaxWait is how long a broker may delay a fetch response without records.
-// It is the default of Kafka's own clients.
+// FetchMaxWait is how long a broker may delay a fetch response without records. It is the default of
+// Kafka's own clients.
 const FetchMaxWait = 500 * time.Millisecond

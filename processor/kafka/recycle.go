@@ -10,28 +10,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A recycler allocates the memory of batches, or that of their records, and allocates the
-// memory that it gets back. Memory has one of four lengths between two powers of two. It
-// counts in the budget from get until put or, without a put, until it is unreachable.
+// recycler allocates the memory of batches or of their records, and reuses the memory that it gets
+// back. The lengths of its pieces are rounded up to one of four between two powers of two, so that they
+// can be reused. A piece counts in the budget from get until put or, without a put, until it is
+// unreachable.
 type recycler[T any] struct {
 	budget *Budget
-	// free has memory that was put, by class of its length. The garbage collector empties
-	// it.
+	// free has the pieces that were put, by class of their length. The garbage collector may empty it.
 	free [recycleClasses]sync.Pool
-	// accounts are those of all memory that is reachable, by address.
+	// accounts has the account of every piece that is reachable, by address.
 	accounts sync.Map
 }
 
-// recycleClasses is the number of lengths of memory that is kept. The longest one is that
-// of scratchBytes.
+// recycleClasses is the number of lengths that are kept. The longest one is that of scratchBytes.
 const recycleClasses = 4*(20-3) + 5
 
-// An account says how much memory the budget has taken for a piece of memory; 0 while it is
-// free.
+// account is how much memory the budget has taken for a piece; 0 while the piece is free.
 type account struct{ taken atomic.Int64 }
 
-// get returns n elements, with the capacity that capacityOf returns. The caller has taken
-// memory bytes from the budget.
+// get returns n elements, with the capacity that capacityOf returns. The caller has already taken
+// memory bytes from the budget for them.
 func (r *recycler[T]) get(n int, memory int64) []T {
 	size, class := sizeOf(n)
 	var piece []T
@@ -51,8 +49,8 @@ func (r *recycler[T]) get(n int, memory int64) []T {
 	return piece[:n]
 }
 
-// sizeOf returns the length of memory for n elements, at most a quarter more, and its
-// class; n and -1 for memory that is not kept.
+// sizeOf returns the length of a piece for n elements, which is at most a quarter more, and the class
+// of that length. For a piece too long to be kept it returns n and -1.
 func sizeOf(n int) (size, class int) {
 	n = max(n, 8)
 	shift := bits.Len(uint(n-1)) - 3
@@ -63,14 +61,14 @@ func sizeOf(n int) (size, class int) {
 	return quarters << shift, class
 }
 
-// capacityOf returns the capacity of memory for n elements.
+// capacityOf returns the capacity of a piece for n elements.
 func capacityOf(n int) int {
 	size, _ := sizeOf(n)
 	return size
 }
 
-// open makes the account of new memory, and lets the budget have back what is taken when
-// the memory is unreachable. lent says that it can be recycled.
+// open makes the account of a new piece. When the piece becomes unreachable, the budget gets back what
+// was taken for it. lent reports that the piece can be recycled.
 func (r *recycler[T]) open(piece []T, lent bool) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
@@ -80,11 +78,11 @@ func (r *recycler[T]) open(piece []T, lent bool) {
 	}
 	runtime.AddCleanup(&piece[0], func(a *account) {
 		r.budget.collected(counter, a.taken.Swap(0))
-		r.accounts.CompareAndDelete(address, a) // the address may have new memory by now
+		r.accounts.CompareAndDelete(address, a) // a new piece may have the address by now
 	}, a)
 }
 
-// accountOf returns the account of memory, or nil if get did not return it.
+// accountOf returns the account of a piece; nil if get did not return the piece.
 func (r *recycler[T]) accountOf(piece []T) *account {
 	a, _ := r.accounts.Load(addressOf(piece))
 	found, _ := a.(*account)
@@ -95,7 +93,7 @@ func addressOf[T any](piece []T) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(piece))) //nolint:gosec // only compared, never dereferenced
 }
 
-// put takes memory back. Nothing may refer to it any more.
+// put takes a piece back for reuse. Nothing may refer to it any more.
 func (r *recycler[T]) put(piece []T) {
 	piece = piece[:cap(piece)]
 	a := r.accountOf(piece)
@@ -105,7 +103,7 @@ func (r *recycler[T]) put(piece []T) {
 	taken := a.taken.Swap(0)
 	size, class := sizeOf(len(piece))
 	if class < 0 || size != len(piece) {
-		r.budget.release(taken) // the collector frees it
+		r.budget.release(taken) // the garbage collector frees the piece itself
 		return
 	}
 	r.budget.recycled(taken)
@@ -113,13 +111,13 @@ func (r *recycler[T]) put(piece []T) {
 	r.free[class].Put(&piece)
 }
 
-// A pool counts the memory of the batches and records of a client, and gets it back if the
-// client's user recycles the records. It implements kgo.PoolDecompressBytes, for what
-// decompressor returns, and kgo.PoolRecords.
+// pool counts the memory of a client's batches and records, and gets it back if the user of the client
+// recycles the records. It implements kgo.PoolRecords, and kgo.PoolDecompressBytes for the memory that
+// decompressor returns.
 type pool struct{ budget *Budget }
 
-// countedMin is the least number of records that a pool counts. The batches of fewer
-// records that a response may have take little more memory than its bytes.
+// countedMin is the least number of records that pool counts. Smaller batches in a response take little
+// more memory than their bytes.
 const countedMin = 16
 
 // GetRecords returns memory for n records.
@@ -140,7 +138,7 @@ func recordsBytes(n int) int64 { return int64(capacityOf(n)) * recordBytes }
 // PutRecords takes back records that GetRecords has returned.
 func (p pool) PutRecords(records []kgo.Record) { p.budget.records.put(records) }
 
-// GetDecompressBytes is not called: decompressor takes the memory itself.
+// GetDecompressBytes is never called: decompressor takes its memory itself.
 func (p pool) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte { return nil }
 
 // PutDecompressBytes takes back a batch that decompressor has returned.

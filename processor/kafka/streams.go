@@ -11,17 +11,17 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// The streams of this file are read as Kafka's own clients read them, which is more lenient than the
-// formats: a broker accepts what they read, and so may a topic have it.
+// The readers in this file accept what Kafka's own clients accept, which is more than the formats
+// allow: brokers accept such batches, so a topic may contain them.
 
-// A streamReader decompresses a stream, and then another one.
+// streamReader decompresses one stream after another; reset begins the next one.
 type streamReader interface {
 	io.Reader
 	reset(src []byte) error
 }
 
-// gzipReader reads the members of a stream. As in Java, bytes behind a member that begin no other
-// one are ignored.
+// gzipReader reads the members of a gzip stream. Like Java, it ignores bytes after a member that do not
+// begin another member.
 type gzipReader struct {
 	gzip.Reader
 	src bytes.Reader
@@ -39,7 +39,7 @@ func (r *gzipReader) begin() error {
 	return err
 }
 
-// gzipRestMax is how many bytes behind a member Java takes for no other one.
+// gzipRestMax is the most bytes after a member that Java does not take for another member.
 const gzipRestMax = 18
 
 // Read implements io.Reader.
@@ -51,8 +51,8 @@ func (r *gzipReader) Read(to []byte) (n int, err error) {
 	return n, err
 }
 
-// lz4Reader reads one frame. Java neither reads behind it nor compares its checksum and size. Those
-// of blocks it compares, and the CRC of a batch covers all of it.
+// lz4Reader reads one LZ4 frame. Like Java, it neither reads beyond the frame nor checks the frame's
+// checksum and size. It does check the checksums of blocks, and the CRC of the batch covers everything.
 type lz4Reader struct {
 	*lz4.Reader
 	src bytes.Reader
@@ -73,7 +73,7 @@ func (r *lz4Reader) Read(to []byte) (n int, err error) {
 	return n, err
 }
 
-// The parts of an LZ4 frame, and the flags of its header that make it longer.
+// The fields of an LZ4 frame, and the header flags that make the frame longer.
 const (
 	lz4Magic        = 0x184d2204
 	lz4HeaderBytes  = 4 + 2 + 1
@@ -84,8 +84,8 @@ const (
 	lz4Uncompressed = 1 << 31
 )
 
-// firstFrame returns the LZ4 frame at the start of src; all of src if it has no whole one, so that
-// its reader reports it.
+// firstFrame returns the LZ4 frame at the start of src. If src has no whole frame it returns all of
+// src, so that the reader reports the error.
 func firstFrame(src []byte) []byte {
 	if len(src) < lz4HeaderBytes || binary.LittleEndian.Uint32(src) != lz4Magic {
 		return src

@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// tailFetchBytes is the most bytes of a fetch of SkipUncommitted.
+	// tailFetchBytes is the largest size of a fetch of SkipUncommitted.
 	tailFetchBytes = 64 << 10
-	// Offsets in a record batch of format 2, the attributes of a batch, and its format.
+	// Positions of the fields in a record batch of format 2, then bits of the batch's attributes and
+	// its format.
 	batchHeaderBytes, batchLengthAt, batchMagicAt, batchAttributesAt, batchLastDeltaAt = 61, 8, 16, 21, 23
 	batchProducerAt, batchCountAt                                                      = 43, 57
 	batchTransactional, batchControl, batchMagic                                       = 1 << 4, 1 << 5, 2
-	// controlKeyAt is where the key of a control record begins: after its batch, and the
-	// varints of length, attributes, timestamp, offset and key length, one byte each.
+	// controlKeyAt is where the key of a control record begins: after the header of its batch and the
+	// varints of length, attributes, timestamp, offset and key length, which take one byte each.
 	controlKeyAt, controlAbort = batchHeaderBytes + 5, 0
 )
 
-// SkipUncommitted returns the offset of the first committed record at or after from, or
-// end if none is before it. Where a transaction is open it returns the first offset of
-// that. It reads one fetch: if that is all control records or aborted ones, the result
-// is the offset after it.
+// SkipUncommitted returns the offset of the first committed record at or after from, or end if there is
+// none before end. At an open transaction it returns the transaction's first offset. It reads a single
+// fetch: if that contains only control records or aborted records, the result is the offset after them.
 //
-// A consumer's position stays at the offset after its last record. This tells whether
-// only control records follow. It decompresses nothing: the topic may be another's.
+// A consumer's position stays at the offset after its last record. SkipUncommitted tells whether only
+// control records follow there. It decompresses nothing, because others may write to the topic.
 func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int64, err error) {
 	req := r.request(from, tailFetchBytes)
 	req.MaxWaitMillis = 0
@@ -42,9 +42,9 @@ func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int
 	return min(end, next), nil
 }
 
-// passUncommitted returns the offset of the first committed record in a response, or the offset
-// after its batches, and the bytes from the batch with that record on, nil for none. With sums it
-// also stops at a batch with a wrong checksum, before it believes anything in it.
+// passUncommitted returns the offset of the first committed record in a response and the bytes from its
+// batch on; without such a record, the offset after the last batch, and nil. With sums, it also stops
+// at a batch with a wrong checksum, before it uses anything that the batch says.
 func passUncommitted(p *kmsg.FetchResponseTopicPartition, from int64, sums bool) (next int64, at []byte) {
 	aborted := map[int64][]int64{} // first offsets of aborted transactions, ascending, by producer
 	for _, a := range p.AbortedTransactions {
@@ -53,7 +53,7 @@ func passUncommitted(p *kmsg.FetchResponseTopicPartition, from int64, sums bool)
 	for b := p.RecordBatches; len(b) >= batchHeaderBytes; {
 		size := batchSize(b)
 		if size == 0 {
-			break // cut off by the limit of the fetch
+			break // the size limit of the fetch cut the batch off
 		}
 		if sums && !isRight(b[:size]) {
 			return from, b
@@ -81,7 +81,7 @@ func passUncommitted(p *kmsg.FetchResponseTopicPartition, from int64, sums bool)
 	return from, nil
 }
 
-// batchSize returns the bytes of the batch with which b begins; 0 if b has less of it.
+// batchSize returns the size of the batch that begins at b; 0 if b does not contain all of it.
 func batchSize(b []byte) int {
 	if len(b) < batchHeaderBytes {
 		return 0

@@ -15,14 +15,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// DecisionPoll is the time between two looks for an operator's decision.
+// DecisionPoll is the time between two checks whether an operator has decided.
 const DecisionPoll = time.Second
 
-// errUnread ends the reading of an input that has a record.
+// errUnread ends the reading of an input at its first record: hasInputFrom needs no more.
 var errUnread = errors.New("found a record")
 
-// locate opens the store if needed and decides from which changelog offset to read. It
-// waits while only an operator can decide.
+// locate opens the store if needed and decides from which changelog offset to read. If only an operator
+// can decide, it waits for the decision.
 func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end int64) (from int64, err error) {
 	f, err := r.gather(ctx, reader, start, end)
 	if err != nil {
@@ -54,8 +54,8 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 	return f.position, nil
 }
 
-// gather collects the facts of a restore. It reads the changelog's end, the group's
-// offset and the input only if the local store alone does not decide.
+// gather collects the facts of a restore. It reads the changelog's end, the group's offset and the
+// input only if the local store alone does not decide.
 func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end int64) (f facts, err error) {
 	manifest := r.src.App.Manifest
 	f = facts{start: start, end: end, position: r.Store.Position(), group: -1, lost: manifest.StateLost(r.id.Topic), generation: manifest.Generation(r.id.Topic)}
@@ -85,7 +85,7 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	switch {
 	case f.stored == nil, f.groupAtStored():
 	case f.stored.Generation != f.generation:
-		f.unread = true // nothing is known of a deleted topic
+		f.unread = true // the input was deleted and recreated: nothing is known of the deleted topic's records
 	default:
 		f.unread, err = r.hasInputFrom(ctx, f.stored.Next)
 	}
@@ -100,14 +100,13 @@ func (r *Restore) groupOffset(ctx context.Context) (kafka.GroupOffset, error) {
 		if err != nil || known {
 			return offset, err
 		}
-		if err := kafka.Pause(ctx, retryPause); err != nil { // a transaction with an offset is open
+		if err := kafka.Pause(ctx, retryPause); err != nil { // a transaction that commits an offset of the partition is still open
 			return kafka.GroupOffset{}, err
 		}
 	}
 }
 
-// hasInputFrom reports whether the input may have had a committed record at an offset or
-// later.
+// hasInputFrom reports whether the input may have had a committed record at the offset or later.
 func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) {
 	input := r.src.Leaders.NewReader(r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
 	start, end, err := input.Bounds(ctx)
@@ -126,7 +125,7 @@ func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) 
 	return false, err
 }
 
-// stateRefusal describes a state that only an operator can choose.
+// stateRefusal describes a local store and a changelog between which only an operator can choose.
 func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	checkpoint := "no checkpoint"
 	var ways []app.Way
@@ -163,14 +162,16 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	}
 }
 
-// awaitDecision writes a refusal to the manifest topic and waits for its acceptance. The
-// task's events wait in the input; other tasks run.
+// awaitDecision writes a refusal to the manifest topic and waits until an operator accepts it. The
+// task's events wait in the input meanwhile; other tasks run.
 func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
 	r.watch.deciding.Store(true)
 	defer r.watch.deciding.Store(false)
 	return r.src.awaitDecision(ctx, r.id, r.log, refusal)
 }
 
+// awaitDecision publishes a refusal, and returns once an operator has accepted it, with the way that the
+// operator chose. /readyz shows the refusal meanwhile.
 func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Logger, refusal *app.Refusal) (*app.Acceptance, error) {
 	t := s.App.Topology
 	refusal.Instance = s.Instance
@@ -202,8 +203,8 @@ func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Log
 	}
 }
 
-// dropRefusal removes the refusal of a former owner, which no longer holds. Its failure is
-// no reason to stop: the row only informs, and the next start tries again.
+// dropRefusal removes the refusal of a former owner, which no longer holds. If that fails, the restore
+// goes on: the refusal only informs operators, and the next start tries again.
 func (r *Restore) dropRefusal(ctx context.Context) {
 	decisions, err := r.src.Decisions(ctx)
 	if err == nil {
@@ -218,8 +219,8 @@ func (r *Restore) dropRefusal(ctx context.Context) {
 	}
 }
 
-// accept prepares the state that an operator chose, and returns the changelog offset to
-// read from. What it stores makes a further restore choose the same.
+// accept prepares the state that an operator chose, and returns the changelog offset to read from. What
+// it stores makes a later restore choose the same without another decision.
 func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance) (from int64, err error) {
 	r.accepted = accepted
 	switch accepted.Way {
@@ -235,7 +236,7 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 	return r.begin(ctx, f)
 }
 
-// begin begins without rows, where the changelog ends.
+// begin begins without any rows, at the end of the changelog.
 func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 	next, known := f.nextWithout()
 	if !known {
@@ -245,7 +246,8 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 		}
 		next = max(input.start, input.next)
 	}
-	// A set that is newer than that of the process makes the task wait, as it must.
+	// If a checkpoint names a newer route set than the process has read, the task must wait for that
+	// set.
 	c := wire.Checkpoint{Next: next, Epoch: -1, Floor: f.end, Generation: f.generation, Set: r.src.App.Set}
 	for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
 		if known != nil {
@@ -260,8 +262,9 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Stored()))
 }
 
-// raiseLateness makes events late that the decision leaves unknown: those from before it.
-// It raises the stream times of the task's namespaces, which makes them late.
+// raiseLateness makes those events late about whose keys the decision leaves doubt: the events from
+// before it. It does so by raising the stream times of the task's namespaces. It does nothing if the
+// operator chose to judge such events as unique.
 func (r *Restore) raiseLateness(c *wire.Checkpoint) {
 	if r.accepted == nil || r.accepted.Unique {
 		return
@@ -277,8 +280,8 @@ func (r *Restore) raiseLateness(c *wire.Checkpoint) {
 	c.Counts, c.Counted = "", false
 }
 
-// trust continues with the local store although the changelog lacks rows. The task must
-// write its rows again, so the checkpoint says that the changelog is incomplete.
+// trust continues with the local store although the changelog lacks rows. The checkpoint then says that
+// the changelog is incomplete, so that the task writes its rows again.
 func (r *Restore) trust(f *facts) (from int64, err error) {
 	c := *f.stored
 	c.Incomplete = true
@@ -288,8 +291,8 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	return from, r.noteFailure(r.Store.Rebase(from, c.Stored()))
 }
 
-// renew replaces the local store by an empty one. It keeps the files of a store that is
-// not merely older than the changelog.
+// renew replaces the local store by an empty store. With keep it quarantines the old files; without, the
+// store is merely older than the changelog, and renew removes its files.
 func (r *Restore) renew(ctx context.Context, keep bool) error {
 	r.base, r.fold = nil, wire.Fold{}
 	if r.Store.Position() == 0 && len(r.Store.Checkpoint()) == 0 {
@@ -311,8 +314,8 @@ func (r *Restore) renew(ctx context.Context, keep bool) error {
 	return r.open(ctx)
 }
 
-// conclude sets the checkpoint of the restored store, the newest one. start is where the
-// changelog begins.
+// conclude sets the checkpoint of the restored store: the newest checkpoint that the restore knows.
+// start is where the changelog begins.
 func (r *Restore) conclude(start int64) error {
 	r.Checkpoint = wire.Checkpoint{Next: -1, Epoch: -1}
 	newest, err := r.newest()
@@ -336,10 +339,10 @@ func (r *Restore) conclude(start int64) error {
 	return r.noteFailure(r.Store.Apply(max(r.position, r.Store.Position()), r.encode(r.Store.Checkpoint())))
 }
 
-// checkTail compares the restored checkpoint with the group's offset, which moves in the
-// same transaction, and waits for a decision if the changelog has lost its newest rows.
-// The offset tells which transaction set it: one that somebody moved names none, and the
-// checkpoint counts.
+// checkTail compares the restored checkpoint with the group's offset, which moves in the same
+// transaction. If the changelog has lost its newest rows, it waits for an operator's decision (hazard
+// T15). The metadata of the offset names the transaction that committed it. If somebody else moved the
+// offset, it names no transaction, and the checkpoint counts.
 func (r *Restore) checkTail(ctx context.Context) error {
 	same := r.Checkpoint.Generation == r.src.App.Manifest.Generation(r.id.Topic)
 	if r.accepted != nil || r.Checkpoint.Next < 0 || same && r.startAt <= r.Checkpoint.Next {
@@ -371,15 +374,15 @@ func (r *Restore) checkTail(ctx context.Context) error {
 	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Stored()))
 }
 
-// checkInput compares the offset that the task will process next with its input, and
-// waits for a decision if records are missing.
+// checkInput compares the offset that the task will process next with the bounds of its input. If
+// records are missing, it waits for an operator's decision.
 func (r *Restore) checkInput(ctx context.Context) error {
 	f, err := r.inputBounds(ctx)
 	if err != nil {
 		return err
 	}
 	if present := r.src.App.Manifest.Generation(r.id.Topic); r.Checkpoint.Generation != present {
-		r.resumeAt(f.next) // the input was recreated
+		r.resumeAt(f.next) // the input was deleted and recreated
 		r.Checkpoint.Generation = present
 	}
 	if f.next = r.Checkpoint.Next; f.next < 0 {
@@ -411,8 +414,7 @@ func (r *Restore) checkInput(ctx context.Context) error {
 	return nil
 }
 
-// inputBounds returns the bounds of the input, and as next where a task without any
-// offset starts.
+// inputBounds returns the bounds of the input. Its next is where a task without any offset starts.
 func (r *Restore) inputBounds(ctx context.Context) (f inputFacts, err error) {
 	id := r.src.App.Topology.Topics[r.id.Topic].ID
 	f.epochEnd = -1
@@ -424,7 +426,7 @@ func (r *Restore) inputBounds(ctx context.Context) (f inputFacts, err error) {
 	return f, err
 }
 
-// resumeAt makes the task go on at another offset of its input.
+// resumeAt makes the task continue at another offset of its input.
 func (r *Restore) resumeAt(next int64) {
 	r.Checkpoint.Next, r.Checkpoint.Epoch = next, -1
 	r.Checkpoint.Bypassed, r.Checkpoint.DeadLettered = nil, nil

@@ -10,21 +10,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Bypass reads from the changelog at which offsets a task continues without its
-// store.
+// Bypass reads from the changelog at which offsets a task continues without its store.
 type Bypass struct {
 	background
 
-	// Written before done is closed.
+	// The goroutine writes the fields below before it closes done.
 	Checkpoint wire.Checkpoint
-	Found      bool // the changelog has a checkpoint, with all that it is relative to
+	Found      bool // the changelog has a checkpoint, with every checkpoint that it is relative to
 	Emptied    bool // the changelog lost records and has no such checkpoint
 	Err        error
 }
 
-// StartBypass reads a task's last checkpoint in a goroutine of its own, which calls
-// finished at its end. Like a restore it starts after the group's stable offset
-// fetch, so no open transaction of a former owner can commit later.
+// StartBypass reads a task's last checkpoint in a goroutine, which calls finished at its end. Like a
+// restore, it starts after the group's stable offset fetch, so no open transaction of a former owner
+// can commit later.
 func StartBypass(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, finished func()) *Bypass {
 	b := &Bypass{}
 	b.start(ctx, finished, func(ctx context.Context) {
@@ -48,7 +47,7 @@ func StartBypass(ctx context.Context, src *Source, id app.TaskID, log *slog.Logg
 		b.Checkpoint, b.Found = last.Newest(), last.IsWhole()
 		b.Emptied = !b.Found && start > 0
 		if b.Err != nil {
-			_ = kafka.Pause(ctx, retryMax) // the caller retries at once
+			_ = kafka.Pause(ctx, retryMax) // the caller retries at once, so pause here
 		}
 	})
 	return b

@@ -7,8 +7,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// addCheckpoint adds a checkpoint of the changelog to the fold, and returns what the store
-// has of checkpoints after it.
+// addCheckpoint adds a checkpoint of the changelog to the fold. stored is what the store has of
+// checkpoints; the result is what it has after this one.
 func (r *Restore) addCheckpoint(stored []byte, number uint32, value []byte) ([]byte, error) {
 	before := r.fold.Sequence()
 	if err := r.fold.Add(number, value); err != nil {
@@ -27,17 +27,20 @@ func checkCounts(a *app.App, fold *wire.Fold) error {
 	return err
 }
 
-// keepsUp reports whether the store gets each checkpoint that the restore reads, with the
-// position after it. It gets none while the changelog alone is not the whole state, or lacks
-// a checkpoint: if the restore is interrupted, the next one must decide the same.
+// keepsUp reports whether the store gets each checkpoint that the restore reads, together with the
+// position behind it. The store gets no checkpoint while the changelog alone is not the whole state, or
+// lacks a checkpoint: if the restore is interrupted then, the next restore must start from the same
+// facts and decide the same (hazard T18).
 func (r *Restore) keepsUp() bool {
 	return r.accepted == nil && (r.base == nil || !r.base.Incomplete) && (!r.fold.Has() || r.fold.IsWhole())
 }
 
-// encode returns the restored checkpoint for the store, which has kept. If kept is that
-// checkpoint, it stays as the changelog has it: the former owner may go on with partial
-// checkpoints, when this one loses the task before it has written, and the next restore
-// finds them by their numbers. While the store keeps up, what it has is the fold.
+// encode returns the restored checkpoint in the form in which the store keeps it; kept is what the
+// store has. If kept already is that checkpoint, encode leaves it as the changelog has it, a whole
+// checkpoint and partial ones. Example (hazard T21): this process loses the task before it has written
+// anything. The former owner, which never noticed, goes on with partial checkpoints; the next restore
+// of this store finds them by their numbers, which a rewritten checkpoint would not have. While keepsUp
+// is true, the store has exactly the fold.
 func (r *Restore) encode(kept []byte) []byte {
 	if r.fold.Has() && r.fold.Sequence() == r.Checkpoint.Sequence && r.keepsUp() {
 		return kept
@@ -45,8 +48,8 @@ func (r *Restore) encode(kept []byte) []byte {
 	return r.Checkpoint.Stored()
 }
 
-// newest returns the newest checkpoint of the store and of what the restore has read, nil
-// for none. A partial one that is relative to a missing one is an operator error, unless the
+// newest returns the newest checkpoint of the store and of what the restore has read; nil for none. If
+// that is a partial checkpoint whose predecessor is missing, it returns an operator error, unless the
 // operator chose the local store.
 func (r *Restore) newest() (*wire.Checkpoint, error) {
 	switch {
@@ -68,7 +71,7 @@ func (r *Restore) newest() (*wire.Checkpoint, error) {
 	return &c, nil
 }
 
-// newer returns base, unless it is nil or before c.
+// newer returns the newer checkpoint of c and base: base, unless base is nil or before c.
 func newer(c, base *wire.Checkpoint) *wire.Checkpoint {
 	if base != nil && base.Sequence >= c.Sequence {
 		return base
@@ -76,7 +79,8 @@ func newer(c, base *wire.Checkpoint) *wire.Checkpoint {
 	return c
 }
 
-// firstSeen is the latest first seen time of rows by namespace id, in ms.
+// firstSeen has, by namespace id, the latest First (the event time of a key's first event) of rows, in
+// ms.
 type firstSeen struct {
 	at  [256]int64
 	has [256]bool
@@ -88,8 +92,8 @@ func (s *firstSeen) note(row *dedup.Row) {
 	}
 }
 
-// raise notes in a checkpoint the rows that were first seen after the stream time that it
-// knows of. Else a fence would omit them.
+// raise stores in a checkpoint the times of rows that are later than its stream time. Without them a
+// fence would leave these rows out.
 func (s *firstSeen) raise(c *wire.Checkpoint) {
 	for id, has := range s.has {
 		if has && s.at[id] > c.StreamTimes.Of(uint8(id)) {

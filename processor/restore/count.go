@@ -13,13 +13,15 @@ import (
 // recountStep is how many rows a recount reads between two checks of its context.
 const recountStep = 1024
 
-// CountKeys returns the counts of a checkpoint. It counts the store's rows for the
-// namespaces whose window changed since then. That may take minutes, so it ends when ctx
-// is done: a rebalance waits for the restore that it stops.
+// CountKeys returns the counts of a checkpoint. For namespaces whose window has changed since, it
+// counts the store's rows. That may take minutes, so CountKeys ends when ctx is done: a rebalance waits
+// for the restore that it stops.
 func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
 	return countKeys(ctx, a, c, store, nil, func(context.Context) {})
 }
 
+// countKeys is CountKeys, with a tally that may save the counting (nil for none), and with step, which is
+// called after every recountStep rows.
 func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, counted *tally, step func(context.Context)) (app.Counts, error) {
 	all := app.NewCounts(a)
 	recount, err := all.Decode(c, a.Set)
@@ -43,10 +45,10 @@ func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	return all, nil
 }
 
-// A checkpoint with Sequence 0 is the first one of a generation of partitions, which has no
+// A checkpoint with Sequence 0 is the first checkpoint of a generation of partitions, which has no
 // counts of rows (wire.FirstOf).
 
-// countAgain counts the rows of namespaces.
+// countAgain counts the rows of the namespaces in recount.
 func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store, step func(context.Context)) error {
 	for i := range all.Counters {
 		if one := &all.Counters[i]; recount[one.NamespaceID] && one.CountsRows() {
@@ -67,7 +69,7 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 	})
 }
 
-// eachRow calls f with each row of a store, and step from time to time.
+// eachRow calls f with each row of a store, and step after every recountStep rows.
 func eachRow(ctx context.Context, store *state.Store, step func(context.Context), f func(*dedup.Row) error) error {
 	rows := 0
 	for row, err := range store.Rows() {

@@ -9,21 +9,21 @@ import (
 
 // facts is what a restore knows before it reads rows.
 type facts struct {
-	start, end int64            // of the changelog
-	logged     *wire.Checkpoint // the newest in the changelog; nil for none
-	// loggedLacks reports that logged is a partial checkpoint, and the changelog has lost the
-	// whole one before it: only what a partial one states is known.
+	start, end int64            // bounds of the changelog
+	logged     *wire.Checkpoint // newest checkpoint in the changelog; nil for none
+	// loggedLacks reports that logged is a partial checkpoint, and that the changelog has lost the
+	// whole checkpoint before it. Then only the fields that the partial checkpoint states are known.
 	loggedLacks bool
-	// stored is the local store's checkpoint; nil for none. position is the next
-	// changelog offset that the store lacks; 0 without a store.
+	// stored is the local store's checkpoint; nil for none. position is the first changelog offset that
+	// the store lacks; 0 without a store.
 	stored   *wire.Checkpoint
 	position int64
 	group    int64 // the group's committed offset of the input; -1 for none
-	// groupAt is the generation of the input in which the app committed the group's
-	// offset; -1 if another program set it. generation is the present one.
+	// groupAt is the generation of the input in which the app committed the group's offset; -1 if
+	// another program set the offset. generation is the present generation of the input.
 	groupAt, generation int64
-	// unread reports that the input has committed records from stored.Next on. It is unknown
-	// if groupAtStored decides.
+	// unread reports that the input has committed records from stored.Next on. If groupAtStored already
+	// decides, unread is not determined.
 	unread bool
 	// lost reports that the changelog was recreated after the task had run.
 	lost bool
@@ -43,10 +43,11 @@ func (p plan) String() string {
 	return [...]string{"read the tail", "rebuild", "trust local state", "refuse"}[p]
 }
 
-// decide chooses the plan. Rows leave a changelog only below the floor that one of its
-// checkpoints states. So a changelog is whole if it begins at or below its floor, and
-// an incomplete one never looks like a whole one. The second result says why an
-// operator must decide.
+// decide chooses the plan. If it refuses, the second result says why an operator must decide.
+//
+// Rows leave a changelog only below the floor that one of its checkpoints states. A changelog is
+// therefore whole if it begins at or below its floor, and a changelog that lacks rows never looks
+// whole.
 //
 //	changelog     | no local store | store within it | store before its start | store after its end
 //	whole         | rebuild        | read the tail   | rebuild                | rebuild, or trust the newest
@@ -54,12 +55,14 @@ func (p plan) String() string {
 //	no checkpoint | refuse         | trust it        | trust the newest       | trust the newest
 //	empty         | first life     | -               | -                      | trust the newest
 //
-// A local store is the newest state if its checkpoint is the changelog's, or next is the
-// offset that the app committed for its group, because both move in one transaction, or
-// if no committed input follows next. Otherwise the restore refuses it. An empty changelog of a group that
-// has an offset has lost its rows.
+// "Trust the newest" means: trust the local store if it is the newest state, else refuse. It is the
+// newest state in three cases: its checkpoint is the newest in the changelog; or its next input offset
+// is the offset that the app committed for its group, which moves in the same transaction; or no
+// committed input follows that offset. An empty changelog of a group that has an offset has lost its
+// rows.
 func decide(f facts) (plan, app.Problem) {
-	// The broker may write the last commit marker, at end, after the listing.
+	// position may be end+1: the broker may write the last commit marker, at offset end, after it has
+	// listed the end.
 	within := f.start <= f.position && f.position <= f.end+1
 	newest := f.logged
 	if newest == nil || f.stored != nil && f.stored.Sequence >= newest.Sequence {
@@ -67,7 +70,7 @@ func decide(f facts) (plan, app.Problem) {
 	}
 	whole := f.isWhole(newest)
 	switch {
-	case within && whole && (f.stored != nil || f.position > 0): // also a rebuild that was interrupted
+	case within && whole && (f.stored != nil || f.position > 0): // also after a rebuild that was interrupted
 		return readTail, ""
 	case f.stored != nil && within:
 		return trustLocal, ""
@@ -82,12 +85,12 @@ func decide(f facts) (plan, app.Problem) {
 	case f.start > 0 || f.group >= 0 || f.lost:
 		return refuse, app.StateLost
 	}
-	return rebuild, "" // the first life
+	return rebuild, "" // the first life of the partition
 }
 
-// isWhole reports whether a checkpoint says that the changelog has all rows that may
-// decide an event. A floor comes with a whole checkpoint, so a changelog without one is not
-// whole.
+// isWhole reports whether a checkpoint says that the changelog has all rows that may decide an event. A
+// floor is always written with a whole checkpoint, so a changelog without a whole checkpoint lacks
+// rows.
 func (f *facts) isWhole(c *wire.Checkpoint) bool {
 	if c == nil {
 		return f.start == 0
@@ -95,8 +98,8 @@ func (f *facts) isWhole(c *wire.Checkpoint) bool {
 	return !c.Incomplete && f.start <= c.Floor && !(c == f.logged && f.loggedLacks)
 }
 
-// storedIsNewest reports whether no transaction of the task committed after the local
-// store's checkpoint.
+// storedIsNewest reports whether no transaction of the task was committed after the local store's
+// checkpoint.
 func (f *facts) storedIsNewest() bool {
 	if f.logged != nil && f.logged.Sequence >= f.stored.Sequence {
 		return f.logged.Sequence == f.stored.Sequence
@@ -104,15 +107,15 @@ func (f *facts) storedIsNewest() bool {
 	return f.groupAtStored() || !f.unread
 }
 
-// groupAtStored reports whether the app committed the local store's next as the group's
-// offset.
+// groupAtStored reports whether the group's offset is the local store's next input offset, committed by
+// the app.
 func (f *facts) groupAtStored() bool {
 	return f.group == f.stored.Next && f.groupAt == f.stored.Generation
 }
 
-// nextWithout returns the input offset at which a task without its rows goes on: that of
-// the newest checkpoint, or the group's. known is false if neither has one of this input:
-// then it is the input's start.
+// nextWithout returns the input offset at which a task without its rows continues: the offset of the
+// newest checkpoint, or the group's. If neither has an offset of the present input, known is false, and
+// the task continues at the input's start.
 func (f *facts) nextWithout() (next int64, known bool) {
 	group := int64(-1)
 	if f.groupAt == f.generation || f.groupAt < 0 && f.generation == 0 {
@@ -130,14 +133,14 @@ func (f *facts) nextWithout() (next int64, known bool) {
 	return next, next >= 0 && generation == f.generation
 }
 
-// lostTail reports whether the changelog, whose newest checkpoint is c, lacks the
-// transaction that has committed the group's offset. An offset that somebody moved names
-// no transaction.
+// lostTail reports whether the changelog, whose newest checkpoint is c, lacks the transaction that
+// committed the group's offset. An offset that somebody else moved names no transaction, so it proves
+// no loss.
 func lostTail(c *wire.Checkpoint, group int64, by app.Commit) bool {
 	return by.Sequence > c.Sequence && (group > c.Next || by.Generation != c.Generation)
 }
 
-// inputFacts is what a restore knows about the input when it knows the checkpoint.
+// inputFacts is what a restore knows about the input once it knows the checkpoint.
 type inputFacts struct {
 	next       int64 // the input offset to process next
 	start, end int64 // of the input partition
@@ -145,9 +148,9 @@ type inputFacts struct {
 	epochEnd int64
 }
 
-// checkInput reports whether the input has lost records that the task has to read, or
-// has other records than those that it has read. resume is the offset at which the
-// task can go on after an operator accepts that.
+// checkInput reports whether the input has lost records that the task still has to read, or has other
+// records in place of those that the task has read. resume is the offset at which the task can continue
+// after an operator accepts that.
 func checkInput(f inputFacts) (problem app.Problem, resume int64, detail string) {
 	switch {
 	case f.next < f.start:

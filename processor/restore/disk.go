@@ -15,28 +15,28 @@ import (
 const (
 	// diskInterval is the time between two checks of the free space.
 	diskInterval = time.Second
-	// diskResume times the pause level must be free before tasks resume, so
-	// diskResume is the hysteresis: tasks resume at this many times the pause level.
+	// diskResume times the pause level must be free before tasks resume. The gap keeps a disk near the
+	// pause level from pausing and resuming tasks in turn.
 	diskResume = 1.2
 )
 
-// DiskGuard watches the free space of the state directory. Below the refuse level
-// no process starts. Below the pause level tasks fetch nothing, begin no
-// transaction and restore nothing, but stay members of the group.
+// DiskGuard watches the free space of the state directory's disk. Below the refuse level no process
+// starts. Below the pause level tasks fetch nothing, begin no transaction and restore nothing, but stay
+// members of the consumer group.
 //
-// The routing stage continues: it writes no local state, and it routes for the
-// tasks of other processes too.
+// The routing stage continues: it writes no local state, and it also routes for the tasks of other
+// processes.
 type DiskGuard struct {
 	dir     string
 	cfg     Disk
-	Space   func(dir string) (state.Space, error) // state.DiskSpace; tests fill the disk
+	Space   func(dir string) (state.Space, error) // state.DiskSpace; a test replaces it to fill the disk
 	Network func(dir string) (string, error)      // state.NetworkFS
 	host    *state.Host
 	metrics *Metrics
 	log     *slog.Logger
 
 	mu          sync.Mutex
-	reason      string        // why work is paused; "" while it is not
+	reason      string        // why tasks are paused; "" while they are not
 	resumed     chan struct{} // closed while not paused
 	checkFailed bool          // the last check failed
 }
@@ -47,19 +47,19 @@ func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.
 	return g
 }
 
-// level returns percent of a file system in bytes, at least the given bytes.
+// level returns percent of the size of a file system, in bytes, but at least the given bytes.
 func level(s state.Space, percent int, least int64) uint64 {
 	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
 }
 
-// Levels returns the free bytes of a file system below which no process starts, and
-// those below which tasks pause.
+// Levels returns two levels of free space, in bytes: below start no process starts, below pause tasks
+// pause.
 func (d Disk) Levels(s state.Space) (start, pause uint64) {
 	return level(s, d.StartMinFreePercent, d.MinFreeBytes/2), level(s, d.MinFreePercent, d.MinFreeBytes)
 }
 
-// checkStart returns an operator error on a network file system, and on a disk
-// below the refuse level. Below the pause level tasks start paused.
+// checkStart returns an operator error on a network file system, and on a disk below the refuse level.
+// Below the pause level the process starts with its tasks paused.
 func (g *DiskGuard) checkStart() error {
 	s, err := g.Space(g.dir)
 	network, netErr := g.Network(g.dir)
@@ -127,7 +127,7 @@ func (g *DiskGuard) paused() error {
 	return errors.New(g.reason)
 }
 
-// awaitSpace waits until tasks are not paused.
+// awaitSpace waits while tasks are paused.
 func (g *DiskGuard) awaitSpace(ctx context.Context) error {
 	g.mu.Lock()
 	resumed := g.resumed
@@ -142,13 +142,13 @@ func (g *DiskGuard) awaitSpace(ctx context.Context) error {
 
 // Disk has the levels of DiskGuard. If all are zero, it never pauses.
 type Disk struct {
-	// MinFreePercent is the free space below which tasks pause, in percent of
-	// the disk as df counts it. They resume when a fifth more is free.
+	// MinFreePercent is the free space below which tasks pause, in percent of the disk as df counts it.
+	// They resume when a fifth more than that is free (diskResume).
 	MinFreePercent int `env:"MIN_FREE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
-	// StartMinFreePercent is the free space below which the process does not
-	// start, at most MinFreePercent.
+	// StartMinFreePercent is the free space below which the process does not start, in percent. It is
+	// at most MinFreePercent.
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
-	// MinFreeBytes raises the pause level of a small disk to this many bytes,
-	// and the refuse level to half of them.
+	// MinFreeBytes is the least pause level in bytes, for small disks; half of it is the least refuse
+	// level.
 	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; below half of it no process starts"`
 }

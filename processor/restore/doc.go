@@ -1,42 +1,40 @@
-// Package restore opens the local store of each task and reads its changelog up to
-// the high watermark.
+// Package restore opens the local store of each task and brings it up to date: it reads the task's
+// changelog up to the high watermark.
 //
 // # What it owns
 //
-//   - Stores has the state directory: its lock, one directory for each task, and one
-//     owner at a time for each directory (leases). Few stores open their files at a time
+//   - Stores has the state directory: its lock, one directory for each task, and one owner at a time
+//     for each directory (leases). It limits how many stores open their files at the same time
 //     (Config.Openings). A task without a directory gets one at its first flush.
-//   - Restore opens a store and applies the changelog to it, in a goroutine of its
-//     own. Bypass reads only the last checkpoint, for a task that continues without
-//     its store.
-//   - Standbys follow the changelogs of tasks of other processes, and of those that a move
+//   - Restore opens a store and applies the changelog to it, in a goroutine of its own. Bypass reads
+//     only the last checkpoint, for a task that continues without its store.
+//   - Standbys follow the changelogs of tasks of other processes, and of the new tasks that a move
 //     prepares.
-//   - DiskGuard pauses tasks before the disk is full. stallWatch reports why a
-//     restore makes no progress. rebuildGuard limits how often a store is rebuilt.
+//   - DiskGuard pauses tasks before the disk is full. stallWatch reports why a restore makes no
+//     progress. rebuildGuard limits how often a store is rebuilt.
 //
-// It may import processor/app, processor/kafka, processor/wire, state, dedup and
-// franz-go.
+// The package may import processor/app, processor/kafka, processor/wire, state, dedup and franz-go.
 //
 // # Invariants
 //
-//   - A restore ends at the high watermark, read after the group's stable offset
-//     fetch. It reads read_committed and counts by position (invariant 4).
-//   - The changelog is the truth, a store is a cache of it. A damaged, foreign or
-//     stale store is renamed, never repaired, and rebuilt from the changelog.
-//   - A task's directory has one owner at a time (invariant 10). The owner's goroutine
-//     owns the store: the restore until it has finished, then the worker. A standby
-//     closes the store when a task needs it.
+//   - A restore ends at the high watermark, which it reads after the group's stable offset fetch. It
+//     reads with read_committed and counts by position, because the last offsets may be control records
+//     (invariant 4).
+//   - The changelog is the truth, a store is a cache of it. A damaged, foreign or stale store is
+//     renamed, never repaired, and rebuilt from the changelog.
+//   - A task's directory has one owner at a time (invariant 10). The owner's goroutine owns the store:
+//     first the restore until it has finished, then the worker. A standby closes the store when a task
+//     needs it.
 //
 // # What looks wrong
 //
-//   - A restore applies rows again after a failure. Rows are absolute values, so only
-//     the position may not run ahead of them.
-//   - A rebuild after a host crash is not counted, because it is normal. All other
-//     rebuilds are, since they would hide a failing disk.
-//   - A standby ends at any changelog that a restore would not simply read. A store that
-//     it made of a cut one would look whole.
-//   - A stalled restore only reports: without the rows behind an open transaction it
-//     would emit duplicates.
-//   - The disk guard pauses tasks and merges, but not the routing stage, which writes
-//     no local state.
+//   - A restore applies rows a second time after a failure. That is safe, because rows are absolute
+//     values, as long as the stored position never runs ahead of the rows.
+//   - A rebuild after a host crash is not counted, because it is normal. All other rebuilds are
+//     counted: without a limit, rebuilds would hide a failing disk.
+//   - A standby ends at every changelog that a restore would not simply read. If it followed a
+//     changelog that lost rows, the store that it makes would look whole.
+//   - A stalled restore only reports. If it went on without the rows behind an open transaction, the
+//     task would emit duplicates.
+//   - The disk guard pauses tasks and merges, but not the routing stage, which writes no local state.
 package restore

@@ -12,18 +12,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// leases gives each task's directory to one owner of this process at a time. In a
-// rebalance a worker may open a store that another has not closed yet. acquire makes
-// it wait, because a locked store looks like a damaged one.
+// leases gives each task's directory to one owner of this process at a time. In a rebalance a worker
+// may want to open a store that another worker has not closed yet. acquire makes it wait, because a
+// store whose files are locked looks like a damaged store.
 type leases struct {
-	turn  chan struct{} // guards taken; a channel, because simulations cannot see that a goroutine waits for a mutex
+	turn  chan struct{} // guards taken; a channel, because a simulation cannot see that a goroutine waits for a mutex
 	taken map[app.TaskID]*lease
 }
 
-// A lease is the ownership of a directory.
+// lease is the ownership of one directory.
 type lease struct {
 	released chan struct{}
-	yield    func() // asks the owner to release it; nil if it does not before its end
+	yield    func() // asks the owner to release the directory; nil if the owner keeps it until its end
 }
 
 func newLeases() *leases {
@@ -32,8 +32,8 @@ func newLeases() *leases {
 	return d
 }
 
-// acquire waits until the task's directory is free, and takes it. It asks a standby to
-// release it.
+// acquire waits until the task's directory is free, and takes it. If a standby has it, acquire asks the
+// standby to release it.
 func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	for {
 		held := d.take(id, nil)
@@ -51,13 +51,13 @@ func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	}
 }
 
-// acquireUnlessTaken takes a free directory. yield is called when another owner waits for
-// it, and must not block.
+// acquireUnlessTaken takes the directory if it is free, and reports whether it did. yield is called
+// when another owner waits for the directory; it must not block.
 func (d *leases) acquireUnlessTaken(id app.TaskID, yield func()) bool {
 	return d.take(id, yield) == nil
 }
 
-// take takes the directory, or returns the lease of its owner.
+// take takes the directory, or returns the lease of its present owner.
 func (d *leases) take(id app.TaskID, yield func()) *lease {
 	<-d.turn
 	defer func() { d.turn <- struct{}{} }()
@@ -83,9 +83,8 @@ func refuseLinkedLock(dir string) error {
 	return kafka.OperatorErrorf("%s is a symbolic link: delete it", filepath.Join(dir, lockName))
 }
 
-// lockDir locks the state directory for this process. The kernel releases the lock
-// when the process ends, also after a crash. Network file systems do not enforce
-// it.
+// lockDir locks the state directory for this process. The kernel releases the lock when the process
+// ends, also after a crash. Network file systems do not enforce such locks.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, syscall.ELOOP) {

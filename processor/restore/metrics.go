@@ -24,7 +24,7 @@ type Metrics struct {
 	refused     *prometheus.GaugeVec
 }
 
-// The values of the label local_state.
+// localWarm and localCold are the values of the label local_state.
 const localWarm, localCold = "warm", "cold"
 
 // NewMetrics registers the metrics with reg.
@@ -64,12 +64,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// AddRefused adds n to the partitions that wait for a decision because of a problem.
+// AddRefused adds n to the number of partitions that wait for a decision because of a problem.
 func (m *Metrics) AddRefused(problem app.Problem, n float64) {
 	m.refused.WithLabelValues(string(problem)).Add(n)
 }
 
-// DeleteSeries deletes the series of a task that is closed.
+// DeleteSeries deletes the series of a closed task.
 func (m *Metrics) DeleteSeries(id app.TaskID) {
 	m.restoreLeft.DeleteLabelValues(id.Topic, strconv.Itoa(int(id.Partition)))
 }

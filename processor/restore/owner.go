@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CheckDir returns the error with which Stores.Lock would refuse a state directory, as far as that is seen without
-// writing. It does not ask for the lock: a running service has it.
+// CheckDir returns the error with which Stores.Lock would refuse a state directory, as far as it can be
+// found without writing. It does not try the lock, which a running service holds.
 func CheckDir(dir, app string) error {
 	if err := canMake(filepath.Join(dir, app)); err != nil {
 		return refuseMake(err)
@@ -26,7 +26,7 @@ func CheckDir(dir, app string) error {
 	return checkTrust(dir, app, os.Geteuid())
 }
 
-// canMake returns why os.MkdirAll would fail.
+// canMake returns why os.MkdirAll would fail for dir; nil if it would not.
 func canMake(dir string) error {
 	switch info, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir):
@@ -46,9 +46,9 @@ func canMake(dir string) error {
 	return nil
 }
 
-// checkTrust refuses a state directory that another user has, or in which a link leads elsewhere: who
-// owns one of its files can change what decides on events, and a link lets the process write where
-// somebody else wants. uid is the user of the process; root may do all that anyway.
+// checkTrust refuses a state directory that belongs to another user, or that contains a link. The owner
+// of its files could change what decides on events, and a link lets the process write where somebody
+// else wants. uid is the user of the process. Files of root are accepted: root can do all that anyway.
 func checkTrust(dir, app string, uid int) error {
 	info, err := os.Stat(dir) // the directory itself may be a link
 	if err != nil {
@@ -59,7 +59,7 @@ func checkTrust(dir, app string, uid int) error {
 	}
 	return filepath.WalkDir(filepath.Join(dir, app), func(path string, _ fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a start makes the app's directory; a running process removes files meanwhile
+			return nil // a start creates the app's directory later, and a running process removes files meanwhile
 		}
 		if err != nil {
 			return fmt.Errorf("read the state directory: %w", err)
@@ -75,7 +75,7 @@ func checkTrust(dir, app string, uid int) error {
 	})
 }
 
-// checkOwner refuses a link, and a file of another user.
+// checkOwner refuses a symbolic link, and a file of another user.
 func checkOwner(path string, info fs.FileInfo, uid int) error {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return kafka.OperatorErrorf("%s is a symbolic link: replace it by the directory or file itself, or delete it: it is rebuilt; only ONCEBUS_STATE_DIR may be a link", path)

@@ -13,16 +13,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// RebuildsName is the file in the app's state directory with the rebuilds of the
-// last hour: one line each, with time, task and reason.
+// RebuildsName is the file in the app's state directory that lists the rebuilds of the last hour: one
+// line for each, with time, task and reason.
 const RebuildsName = "REBUILDS"
 
 // rebuildWindow is the time over which rebuilds are counted.
 const rebuildWindow = time.Hour
 
-// rebuildGuard stops a process whose stores fail repeatedly, because rebuilds would
-// hide a failing disk. A restart keeps the count (E6). A rebuild after a host crash
-// is normal and is not counted.
+// rebuildGuard stops a process whose stores fail again and again, because rebuilds would hide a failing
+// disk. The count is kept in a file, so a restart does not reset it (hazard E6). A rebuild after a host
+// crash is normal and is not counted.
 type rebuildGuard struct {
 	dir string
 	max int // rebuilds of one task in an hour; 0 is no limit
@@ -30,11 +30,11 @@ type rebuildGuard struct {
 	mu sync.Mutex // tasks of all workers share the file
 }
 
-// ErrTooOften says that a task reached its limit of rebuilds.
+// ErrTooOften reports that a task has reached its limit of rebuilds.
 var ErrTooOften = errors.New("too many rebuilds")
 
-// allow counts a rebuild of a task. Above the limit it returns an operator error
-// that wraps ErrTooOften and why.
+// allow counts a rebuild of a task. Above the limit it returns an operator error that wraps both
+// ErrTooOften and why.
 func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	if g.max == 0 {
 		return nil
@@ -64,8 +64,8 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	return g.write(append(lines, now.UTC().Format(time.RFC3339Nano)+"\t"+task+"\t"+reason))
 }
 
-// recent returns the lines of the last hour. It drops malformed lines, because a
-// damaged count must not stop a process.
+// recent returns the lines of the last hour. It drops malformed lines, because a damaged file must not
+// stop a process.
 func (g *rebuildGuard) recent(now time.Time) ([]string, error) {
 	b, err := os.ReadFile(filepath.Join(g.dir, RebuildsName))
 	if errors.Is(err, fs.ErrNotExist) {

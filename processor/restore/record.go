@@ -14,25 +14,25 @@ import (
 	"oncebus/processor/wire"
 )
 
-// skips are the records of a changelog that an operator skips: the digests of their bytes, by
-// offset.
+// skips has the records of a changelog that an operator decided to skip: offset and digest of the
+// record's bytes.
 type skips map[int64]string
 
-// has reports whether a record is one of them.
+// has reports whether rec is such a record.
 func (s skips) has(rec *kgo.Record) bool {
 	digest, ok := s[rec.Offset]
 	return ok && digest == wire.DigestOf(rec)
 }
 
-// refuseLogged returns the refusal of a task at a record of its changelog.
+// refuseLogged returns the refusal of a task at a record of its changelog that cannot be read.
 func refuseLogged(id app.TaskID, unreadable *wire.UnreadableError) app.Refusal {
 	refusal := app.RefuseRecord(id, unreadable)
 	refusal.Detail += "; if oncebus wrote it, its rows are lost with it, and duplicates of their keys would be emitted"
 	return refusal
 }
 
-// awaitSkip waits until an operator skips a record of the changelog. Rows of it that the
-// restore has put are dropped.
+// awaitSkip waits until an operator decides to skip a record of the changelog. It drops the rows of
+// that record that the restore has already put into the store.
 func (r *Restore) awaitSkip(ctx context.Context, unreadable *wire.UnreadableError) error {
 	r.dropOpenRows()
 	refusal := refuseLogged(r.id, unreadable)
@@ -43,7 +43,8 @@ func (r *Restore) awaitSkip(ctx context.Context, unreadable *wire.UnreadableErro
 	return err
 }
 
-// dropOpenRows drops the rows of a record that was put in part, and what may know of them.
+// dropOpenRows drops the rows of a record that was applied in part, and the counts and claims that may
+// include them.
 func (r *Restore) dropOpenRows() {
 	if r.Store != nil {
 		r.Store.Discard()
@@ -51,8 +52,8 @@ func (r *Restore) dropOpenRows() {
 	r.tally, r.Waiting = nil, nil
 }
 
-// skipsDecided reports whether err is about a record that an operator skips. It is left out
-// from then on.
+// skipsDecided reports whether err is about a record that an operator decided to skip. If so, later
+// reads leave the record out.
 func (r *Restore) skipsDecided(ctx context.Context, err error) bool {
 	unreadable, ok := errors.AsType[*wire.UnreadableError](err)
 	if !ok {
@@ -71,7 +72,7 @@ func (r *Restore) skipsDecided(ctx context.Context, err error) bool {
 	return true
 }
 
-// checkClaim returns an error if the claim of a row cannot be read: the task could not judge its
+// checkClaim returns an error if the claim of a row cannot be read: the task could not judge the row's
 // key.
 func checkClaim(row *dedup.Row) error {
 	if row.Result == nil {
@@ -83,16 +84,16 @@ func checkClaim(row *dedup.Row) error {
 	return nil
 }
 
-// A RecordDecision asks an operator what becomes of an input record that cannot be read, and
-// waits for the decision.
+// RecordDecision asks an operator what to do with an input record that cannot be read, and waits for
+// the decision.
 type RecordDecision struct {
 	background
 
 	Record *wire.UnreadableError
 }
 
-// AskAbout asks in a goroutine of its own, which calls finished at its end. That is the
-// decision, or Stop.
+// AskAbout asks for a decision on record in a goroutine, which calls finished at its end. It ends with
+// the decision, or with Stop.
 func AskAbout(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, record *wire.UnreadableError, finished func()) *RecordDecision {
 	d := &RecordDecision{Record: record}
 	refusal := app.RefuseRecord(id, record)

@@ -21,13 +21,13 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// retryPause separates the first two attempts of a failed restore. It doubles up
-// to retryMax.
+// retryPause is the pause after the first failed attempt of a restore. It doubles with each further
+// failure, up to retryMax.
 const retryPause, retryMax = 500 * time.Millisecond, 4 * time.Second
 
-// Restore reads the changelog into one task's store up to the high watermark, in a
-// goroutine of its own, while the worker processes its other tasks. The restore owns
-// the store until it has finished, then the task does.
+// Restore reads the changelog into one task's store up to the high watermark, in a goroutine of its
+// own, while the worker processes its other tasks. The restore owns the store until it has finished;
+// from then on the task owns it.
 type Restore struct {
 	background
 
@@ -39,43 +39,42 @@ type Restore struct {
 	broken   error // why the given store is unusable; nil if it is usable
 	startAt  int64 // the input offset at which a task without a checkpoint starts
 	failures int   // attempts since the last successful read
-	// failing is when the store became unusable, in Unix ns; 0 while it is
-	// usable.
+	// failing is when the store became unusable, in Unix ns; 0 while it is usable.
 	failing atomic.Int64
 	watch   *stallWatch
-	yield   func() // of a standby: called when a task needs the directory; nil for a task
+	yield   func() // set for a standby only: called when a task needs the directory
 
-	// Of the attempt in progress: the checkpoint of the local store and that of the
-	// changelog, nil for none, and an operator's decision on them.
+	// These belong to the attempt in progress. base is the checkpoint of the local store and logged the
+	// checkpoint of the changelog (nil for none); accepted is an operator's decision between them.
 	base, logged *wire.Checkpoint
 	accepted     *app.Acceptance
-	local        string // localWarm or localCold; "" before the store was located
-	tally        *tally // of Store; nil for none
-	skips        skips  // of the changelog
-	// fold is the newest checkpoint up to position, the changelog offset up to which the
-	// attempt has read. firsts are the latest first seen times of the rows that it has read.
+	local        string // localWarm or localCold; "" before the store's position was found
+	tally        *tally // counts of the rows of Store; nil for none
+	skips        skips  // records of the changelog that an operator decided to skip
+	// fold is the newest checkpoint up to position, the changelog offset up to which the attempt has
+	// read. firsts has the latest First of the rows that it has read.
 	fold     wire.Fold
 	position int64
 	firsts   firstSeen
 
-	// Overtaken says that the task wrote to the changelog during the restore,
-	// so that a further restore must follow. Only the worker uses it.
+	// Overtaken reports that the task wrote to the changelog during the restore, so that another
+	// restore must follow. Only the worker uses it.
 	Overtaken bool
 
-	// Written before done is closed.
+	// The restore writes the fields below before it closes done; others may read them after that.
 	Store      *state.Store
 	Checkpoint wire.Checkpoint // Next is -1 if the changelog has none
-	Counts     app.Counts      // of keys at that checkpoint
-	// Waiting has the claims of Store with requests that wait.
+	Counts     app.Counts      // counts of keys at that checkpoint
+	// Waiting has the claims in Store for whose outcome requests wait.
 	Waiting  *app.Waiting
 	rows     int
-	from, to int64 // changelog offsets
+	from, to int64 // changelog offsets between which the restore read
 	Err      error
 }
 
-// noteFailure stores when the store became unusable, unless err is nil, and returns
-// err. Only errors of the store's files and disk count: a long restore, or one that
-// waits for a broker, has not failed.
+// noteFailure stores when the store became unusable, unless err is nil, and returns err. Only errors of
+// the store's files and disk count: a restore that takes long, or that waits for a broker, has not
+// failed.
 func (r *Restore) noteFailure(err error) error {
 	if err != nil {
 		r.failing.CompareAndSwap(0, time.Now().UnixNano())
@@ -83,7 +82,7 @@ func (r *Restore) noteFailure(err error) error {
 	return err
 }
 
-// FailedFor returns how long the store has been unusable, 0 if it is usable.
+// FailedFor returns how long the store has been unusable; 0 if it is usable.
 func (r *Restore) FailedFor() time.Duration {
 	since := r.failing.Load()
 	if since == 0 {
@@ -92,22 +91,22 @@ func (r *Restore) FailedFor() time.Duration {
 	return time.Since(time.Unix(0, since))
 }
 
-// awaitDisk waits until the disk has space.
+// awaitDisk waits until the disk has enough free space.
 func (r *Restore) awaitDisk(ctx context.Context) error {
-	_ = r.noteFailure(r.src.Stores.Disk.paused()) // not returned: await waits for its end
+	_ = r.noteFailure(r.src.Stores.Disk.paused()) // not returned: the next line waits until the pause ends
 	return r.src.Stores.Disk.awaitSpace(ctx)
 }
 
-// Start restores the store of a task; if store is nil, it opens one. broken says
-// why the given store is unusable, nil if it is usable. startAt is the input offset
-// at which a task without a checkpoint starts. The restore's goroutine calls finished
-// at its end.
+// Start restores the store of a task; if store is nil, it opens the store first. broken says why the
+// given store is unusable; nil if it is usable. startAt is the input offset at which a task without a
+// checkpoint starts. The restore's goroutine calls finished at its end.
 func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, waiting *app.Waiting, broken error, startAt int64, finished func()) *Restore {
 	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, Waiting: waiting, broken: broken, startAt: startAt, skips: skips{}}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
 	return r
 }
 
+// run makes attempts until one succeeds or an error ends the restore.
 func (r *Restore) run(ctx context.Context) error {
 	began := time.Now()
 	r.watch = newStallWatch(ctx, r)
@@ -136,8 +135,8 @@ func (r *Restore) run(ctx context.Context) error {
 	}
 }
 
-// noteLocal notes whether the store had rows when the restore began with it. That of a standby
-// may have rows without a checkpoint.
+// noteLocal records whether the store already had state when the restore began with it. The store of a
+// standby may have rows without a checkpoint, so a position counts, too.
 func (r *Restore) noteLocal() {
 	if r.local != "" {
 		return
@@ -152,8 +151,8 @@ type remedy uint8
 
 const (
 	retry           remedy = iota // keep the store open
-	reopen                        // close the store and open it again: after an error it accepts no work, but its files may be valid
-	awaitOperator                 // until the operator acts; fail-open routes bypass the store
+	reopen                        // close the store and open it again: after an error the store accepts no work, but its files may be valid
+	awaitOperator                 // wait until the operator acts; meanwhile fail-open routes bypass the store
 	quarantineStore               // rename the store's directory
 	giveUp                        // end the restore with the error
 )
@@ -168,7 +167,7 @@ func (r *Restore) chooseRemedy(err error) remedy {
 	case untrusted(err):
 		return quarantineStore
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return retry // the changelog was cut while it was read: decide again
+		return retry // the changelog was trimmed while the restore read it: decide again
 	case kafka.Classify(err) == kafka.Stop:
 		return giveUp
 	case r.Store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.Store.Err() != nil):
@@ -213,17 +212,18 @@ func (r *Restore) recover(ctx context.Context, err error) error {
 	return kafka.Pause(ctx, wait)
 }
 
-// errStale says that a store's position is outside of the changelog. Rebuilds for this
-// reason are counted, as those of damaged stores.
+// errStale reports that a store's position is outside of the changelog. Rebuilds for this reason are
+// counted, like the rebuilds of damaged stores.
 var errStale = errors.New("local state is out of step with the changelog")
 
-// errTrimmed says that the former owner of the task trimmed the changelog during the
-// restore. The next attempt lists its start again, and decides again.
+// errTrimmed reports that the former owner of the task trimmed the changelog during the restore. The
+// next attempt lists the start of the changelog again, and decides again.
 var errTrimmed = errors.New("changelog was trimmed during the restore")
 
-// awaitMove waits with a partition that was added to a prepartitioned topic, until the
-// process reads the topic by the routing stage. It is not judged: its keys may have rows in
-// other tasks. One of another topic is an operator error.
+// awaitMove handles a partition that was added to a topic after the app began. If the topic is
+// prepartitioned, the task waits until the process reads the topic through the routing stage (oncebus move
+// --to-routed): it must not judge the new partition, because keys in it may have rows in other tasks. For
+// another topic, an added partition is an operator error.
 func (r *Restore) awaitMove(ctx context.Context, began int32) error {
 	if r.id.Topic == r.src.App.Topology.Repartition {
 		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, began)
@@ -235,11 +235,11 @@ func (r *Restore) awaitMove(ctx context.Context, began int32) error {
 	return ctx.Err()
 }
 
-// once opens the store if needed, and reads the changelog from the store's position
-// to the high watermark. The watermark is read after the group's stable offset
-// fetch. That fetch includes the last transaction of the former owner, whose rows
-// are then below the watermark, or the transaction never commits (invariant 4,
-// hazards B1 and B2).
+// once makes one attempt: it opens the store if needed, and reads the changelog from the store's
+// position to the high watermark. It reads the watermark after the group's stable offset fetch. That
+// fetch waits for the last transaction of the task's former owner: either the transaction has
+// committed, and its rows are below the watermark, or it never commits (invariant 4, hazards B1 and
+// B2).
 func (r *Restore) once(ctx context.Context) error {
 	if err := r.awaitDisk(ctx); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (r *Restore) once(ctx context.Context) error {
 		}
 		err := r.apply(records, position)
 		if errors.As(err, new(*wire.UnreadableError)) {
-			return err // it is no failure of the store
+			return err // a record that cannot be read is no failure of the store
 		}
 		return r.noteFailure(err)
 	})
@@ -312,9 +312,9 @@ func (r *Restore) once(ctx context.Context) error {
 	return r.noteFailure(err)
 }
 
-// apply puts one fetch of the changelog into the store, and its checkpoints into the fold. A
-// row may be applied twice, and a fetch in part, as long as the position stays behind the
-// applied rows. It stays while the store does not get the checkpoints.
+// apply puts one fetch of the changelog into the store, and its checkpoints into the fold. A row may be
+// applied twice, and a fetch in part, as long as the position stays behind the applied rows. While the
+// store does not get the checkpoints (see keepsUp), its position stays where it is.
 func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	stored := r.Store.Checkpoint()
 	for _, rec := range records {
@@ -343,7 +343,7 @@ func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	return nil
 }
 
-// applyOnDisk is apply that waits for space on the disk before.
+// applyOnDisk returns apply with a wait for free disk space before it.
 func (r *Restore) applyOnDisk(ctx context.Context) func([]*kgo.Record, int64) error {
 	return func(records []*kgo.Record, position int64) error {
 		if err := r.awaitDisk(ctx); err != nil {
@@ -383,16 +383,15 @@ func (r *Restore) applyRows(rec *kgo.Record) error {
 	return nil
 }
 
-// open opens the task's store, once no other owner in this process has it. It
-// quarantines a store of another cluster or topic, and a damaged one: the changelog
-// is the truth, the store a cache of it.
+// open opens the task's store, once no other owner in this process has its directory. It quarantines a
+// damaged store and a store of another cluster or topic, because the changelog can rebuild it.
 func (r *Restore) open(ctx context.Context) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
 	}
 	store, err := r.src.Stores.Host.OpenUntil(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	if ctx.Err() == nil && !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
-		_ = r.noteFailure(err) // not for the store of another app, or after a host crash
+		_ = r.noteFailure(err) // the store of another app, or one after a host crash, is no failure
 	}
 	if err != nil && untrusted(err) {
 		if err := r.quarantine(err); err != nil {
@@ -410,7 +409,7 @@ func (r *Restore) open(ctx context.Context) error {
 	return nil
 }
 
-// acquire takes the directory: that of a standby only if no task has it.
+// acquire takes the directory. A standby takes it only if no task has it.
 func (r *Restore) acquire(ctx context.Context) error {
 	if r.yield == nil {
 		return r.src.Stores.leases.acquire(ctx, r.id)
@@ -426,8 +425,8 @@ func untrusted(err error) bool {
 	return errors.Is(err, state.ErrCorrupt) || errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrUnclean)
 }
 
-// abandon closes the store without a flush and frees its directory, after calling
-// then: nothing else in this process opens the directory until then returns.
+// abandon closes the store without a flush, calls then, and frees the directory. Nothing else in this
+// process opens the directory before then has returned.
 func (r *Restore) abandon(then func() error) error {
 	if r.Store == nil {
 		return then()
@@ -440,7 +439,8 @@ func (r *Restore) abandon(then func() error) error {
 	return then()
 }
 
-// quarantine renames the task's directory, so that the operator can examine it.
+// quarantine renames the task's directory, so that an operator can examine the files. The next open
+// creates a new one.
 func (r *Restore) quarantine(why error) error {
 	dir := r.src.Stores.DirOf(r.id)
 	if !errors.Is(why, state.ErrUnclean) {
@@ -463,8 +463,8 @@ func (r *Restore) quarantine(why error) error {
 	return nil
 }
 
-// StoreIdentity returns the identity of a task's store: cluster, changelog's topic
-// id and partition. A store with another identity is foreign.
+// StoreIdentity returns the identity of a task's store: the cluster, the topic id of the changelog, and
+// the partition. A store with another identity is foreign.
 func StoreIdentity(a *app.App, id app.TaskID) []byte {
 	changelog := a.Topology.Topics[a.ChangelogOf(id.Topic)]
 	return []byte(a.Topology.Cluster + "/" + app.TopicIDText(changelog.ID) + "/" + strconv.Itoa(int(id.Partition)))

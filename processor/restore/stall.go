@@ -14,18 +14,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// StallAfter is how long a restore may read nothing before it logs the reason. The
-// broker aborts an abandoned transaction a few seconds after its timeout. One that
-// is open longer hangs, and only an operator can end it (KIP-664).
+// StallAfter is how long a restore may read nothing before it logs the reason. The broker aborts an
+// abandoned transaction a few seconds after its timeout. A transaction that stays open for longer
+// hangs, and only an operator can end it (KIP-664).
 const StallAfter = time.Minute
 
-// stallWatch reports why a restore makes no progress. It only reports: to continue
-// without the rows behind an open transaction would lose them.
+// stallWatch reports why a restore makes no progress. It only reports: a restore that went on without
+// the rows behind an open transaction would lose them.
 type stallWatch struct {
 	r        *Restore
 	position atomic.Int64 // changelog offset to read next
-	end      atomic.Int64 // of the restore; 0 until known
-	deciding atomic.Bool  // the restore waits for an operator's decision, and reports that
+	end      atomic.Int64 // changelog offset at which the restore ends; 0 until known
+	deciding atomic.Bool  // the restore waits for an operator's decision, and reports that itself
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -43,6 +43,8 @@ func (w *stallWatch) stop() {
 	<-w.done
 }
 
+// run looks every StallAfter whether the restore has read something. If not, it reports why: in the log, in
+// /readyz and in a metric.
 func (w *stallWatch) run(ctx context.Context) {
 	defer close(w.done)
 	labels := []string{w.r.id.Topic, strconv.Itoa(int(w.r.id.Partition))}
@@ -60,7 +62,7 @@ func (w *stallWatch) run(ctx context.Context) {
 			continue
 		}
 		if w.r.src.Stores.Disk.paused() != nil || w.deciding.Load() {
-			continue // DiskGuard and awaitDecision report them
+			continue // DiskGuard and awaitDecision report these
 		}
 		why := w.diagnose(ctx)
 		if ctx.Err() != nil {
@@ -109,8 +111,7 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 	return strings.Join(parts, "; ") + "; if it outlives its timeout it hangs: find and abort it with kafka-transactions.sh find-hanging and abort"
 }
 
-// transactionalIDs returns, by producer id, a text with the transactional id and
-// state of each.
+// transactionalIDs returns, by producer id, a text with the producer's transactional id and its state.
 func (w *stallWatch) transactionalIDs(ctx context.Context, producers []int64) map[int64]string {
 	names := map[int64]string{}
 	listed, err := w.r.src.Admin.ListTransactions(ctx, producers, nil)

@@ -19,49 +19,49 @@ import (
 	"oncebus/processor/wire"
 )
 
-// StandbyPoll is the time between two looks of a standby at the end of its changelog.
+// StandbyPoll is the time after which a standby lists the end of its changelog again.
 const StandbyPoll = time.Second
 
-// standbyRetry is the time between the end of a standby by an error and the next attempt.
+// standbyRetry is the pause after a standby that ended with an error, before Follow may start it again.
 const standbyRetry = 5 * time.Second
 
-// errTaken says that a task of this process has the directory.
+// errTaken reports that a task of this process has the directory.
 var errTaken = errors.New("a task of this process has the store")
 
-// errUndecided says that a restore would not simply read the changelog. A standby leaves
-// such a state to the restore.
+// errUndecided reports that a restore would not simply read the changelog. A standby leaves such a
+// state to the restore of the task.
 var errUndecided = errors.New("local state and changelog do not fit together")
 
-// Standbys follow the changelogs of tasks of other processes, so that a takeover reads only
-// their tails, and those of the tasks that a move of the app's partitions prepares. A standby
-// is a restore that is interrupted when a task of this process needs the directory. It judges
-// nothing, and nothing relies on it.
+// Standbys follow the changelogs of tasks of other processes, so that a takeover has to read only the
+// end of a changelog. They also follow the changelogs of the new tasks that a move of the app's
+// partitions prepares. A standby is a restore that is interrupted when a task of this process needs the
+// directory. It judges nothing, and nothing relies on it.
 type Standbys struct {
 	log *slog.Logger
 
-	mu       sync.Mutex // not locked while a standby ends: its store may close for long
+	mu       sync.Mutex // not locked while a standby ends, because closing its store may take long
 	closed   bool
 	running  map[app.TaskID]*standby
-	stopping map[app.TaskID]*standby // have to end before the same tasks are followed again
+	stopping map[app.TaskID]*standby // must end before the same tasks can be followed again
 }
 
-// NewStandbys returns none.
+// NewStandbys returns Standbys that follow no task yet.
 func NewStandbys(log *slog.Logger) *Standbys {
 	return &Standbys{log: log, running: map[app.TaskID]*standby{}, stopping: map[app.TaskID]*standby{}}
 }
 
-// StandbyState is one standby, for people and scripts.
+// StandbyState describes one standby, for people and scripts.
 type StandbyState struct {
 	Task     string `json:"task"`
 	Position int64  `json:"position"`    // in the changelog
-	Lag      int64  `json:"lag_records"` // of the changelog, -1 while not known
-	// CaughtUp reports that the standby has been at the end of the changelog.
+	Lag      int64  `json:"lag_records"` // changelog offsets that the standby has not read; -1 while not known
+	// CaughtUp reports that the standby has reached the end of the changelog at least once.
 	CaughtUp bool `json:"caught_up"`
 }
 
-// Follow makes these tasks the ones that are followed, each with what its restores read from. It
-// starts standbys again that have ended, or began with another source, and waits for the end of
-// those that are no longer wanted, unless ctx is done before: Close waits for them then.
+// Follow makes wanted the set of tasks that are followed, each with the source that its restore would
+// use. It restarts standbys that have ended or that began with another source. It waits for the end of
+// standbys that are no longer wanted; if ctx is done before, Close waits for them.
 func (s *Standbys) Follow(ctx context.Context, wanted map[app.TaskID]*Source) {
 	s.mu.Lock()
 	ending := s.stop(wanted)
@@ -86,8 +86,8 @@ func (s *Standbys) Follow(ctx context.Context, wanted map[app.TaskID]*Source) {
 	}
 }
 
-// stop cancels the standbys that have ended or are not wanted, and returns all whose end has to be
-// awaited, also those of other calls. s.mu is locked.
+// stop cancels the standbys that have ended or are not wanted. It returns all standbys for whose end
+// somebody must wait, also those that other calls canceled. The caller has locked s.mu.
 func (s *Standbys) stop(wanted map[app.TaskID]*Source) []*standby {
 	for id, b := range s.running {
 		if b.Finished() || b.r.src != wanted[id] {
@@ -102,7 +102,7 @@ func (s *Standbys) stop(wanted map[app.TaskID]*Source) []*standby {
 // Close stops all standbys and closes their stores.
 func (s *Standbys) Close() {
 	s.mu.Lock()
-	s.closed = true // at once with the stop: a Follow that waits now starts nothing
+	s.closed = true // under the same lock as stop, so that a Follow that waits now starts nothing
 	ending := s.stop(nil)
 	s.mu.Unlock()
 	for _, b := range ending {
@@ -110,7 +110,7 @@ func (s *Standbys) Close() {
 	}
 }
 
-// State returns the standbys that run, in the order of their tasks.
+// State returns the running standbys, in the order of their tasks.
 func (s *Standbys) State() []StandbyState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Standbys) State() []StandbyState {
 	return all
 }
 
-// A standby follows the changelog of one task.
+// standby follows the changelog of one task.
 type standby struct {
 	background
 
@@ -148,7 +148,8 @@ func (s *Standbys) start(ctx context.Context, src *Source, id app.TaskID) *stand
 	return b
 }
 
-// run follows until ctx is done, or an error that Follow tries again.
+// run follows the changelog until ctx is done or an error occurs; Follow starts the standby again after
+// an error.
 func (b *standby) run(ctx context.Context) {
 	labels := []string{b.r.id.Topic, strconv.Itoa(int(b.r.id.Partition))}
 	defer b.r.src.Metrics.standbyLag.DeleteLabelValues(labels...)
@@ -185,7 +186,7 @@ func (b *standby) close() error {
 	return err
 }
 
-// tally counts the rows of a task until its changelog has a checkpoint with counts.
+// tally counts the rows of the task until its changelog has a checkpoint with counts.
 func (b *standby) tally(ctx context.Context) (err error) {
 	switch {
 	case b.r.fold.Has() && b.r.fold.Newest().Sequence > 0:
@@ -196,6 +197,8 @@ func (b *standby) tally(ctx context.Context) (err error) {
 	return err
 }
 
+// follow opens the store and reads the changelog up to the last stable offset, again and again. It returns
+// only with an error. note gets the number of changelog offsets that the store lacks.
 func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	if err := b.r.awaitDisk(ctx); err != nil {
 		return err
@@ -233,7 +236,8 @@ func (b *standby) follow(ctx context.Context, note func(lag int64)) error {
 	}
 }
 
-// read reads the changelog from one offset to another, without the records that an operator skips.
+// read reads the changelog from one offset to another. It leaves out records that an operator decided
+// to skip.
 func (b *standby) read(ctx context.Context, from, end int64, note func(lag int64)) error {
 	apply := b.r.applyOnDisk(ctx)
 	err := b.reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
@@ -250,8 +254,8 @@ func (b *standby) read(ctx context.Context, from, end int64, note func(lag int64
 	return err
 }
 
-// begin decides as a restore does from which offset to read. A changelog that lacks rows is
-// not followed: the restore would take its rows for all rows.
+// begin decides, as a restore does, from which offset to read. A changelog that lacks rows is not
+// followed: a later restore would take the rows of this store for all rows.
 func (b *standby) begin(ctx context.Context) (int64, error) {
 	start, end, err := b.reader.Bounds(ctx)
 	if err != nil {
@@ -274,8 +278,8 @@ func (b *standby) begin(ctx context.Context) (int64, error) {
 	return 0, errUndecided
 }
 
-// evict lets the store drop rows that no event needs, as the task does. Only the task knows
-// the windows of another route set than that of this process: its rows stay.
+// evict lets the store drop rows that no event needs, as the task does. If the task judges by another
+// route set than the one this process has read, only the task knows the windows, and no row is dropped.
 func (b *standby) evict() {
 	if c, ok := evictable(b.r.src, &b.r.fold); ok {
 		b.r.Store.EvictBefore(b.r.src.App.Horizons(&c))
@@ -283,8 +287,8 @@ func (b *standby) evict() {
 	b.r.Store.FlushAged()
 }
 
-// evictable returns the newest checkpoint, if the process knows the windows by which its
-// task judges.
+// evictable returns the newest checkpoint; ok reports whether this process knows the windows by which
+// the task judges.
 func evictable(src *Source, fold *wire.Fold) (c wire.Checkpoint, ok bool) {
 	if !fold.Has() || !fold.IsWhole() {
 		return c, false

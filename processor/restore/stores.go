@@ -20,8 +20,8 @@ import (
 	"oncebus/state"
 )
 
-// Stores has the local stores of one process: a directory for each task, the disk
-// guard and the limit of rebuilds.
+// Stores has the local stores of one process: a directory for each task, the disk guard and the limit
+// of rebuilds.
 type Stores struct {
 	dir, app string // the state directory, and the app's name below it
 	Host     *state.Host
@@ -33,14 +33,14 @@ type Stores struct {
 
 // Config has the settings of a process's stores.
 type Config struct {
-	Dir, App        string // the state directory, the app id
+	Dir, App        string // the state directory, and the id of the app
 	State           state.Config
 	Disk            Disk
-	RebuildsPerHour int // of one task; 0 is no limit
-	Openings        int // how many stores may open at the same time, 1 at least
+	RebuildsPerHour int // limit for each task; 0 means no limit
+	Openings        int // how many stores may open their files at the same time, at least 1
 }
 
-// NewStores returns the stores below cfg.Dir. It opens none of them.
+// NewStores returns the stores below cfg.Dir. It does not open any of them.
 func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logger) (*Stores, error) {
 	host, err := state.NewHost(cfg.State, reg, log)
 	if err != nil {
@@ -54,8 +54,8 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 	}, nil
 }
 
-// Lock creates and locks the state directory. unlock frees it. The error is an
-// operator error if another process has the directory or its disk is unsuitable.
+// Lock creates and locks the state directory; unlock frees it. The error is an operator error if
+// another process has the directory or if its disk is unsuitable.
 func (s *Stores) Lock() (unlock func(), err error) {
 	if err := s.makeDir(); err != nil {
 		return nil, err
@@ -76,10 +76,10 @@ func (s *Stores) Lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// WatchDisk checks the disk until ctx is done.
+// WatchDisk runs the disk guard until ctx is done.
 func (s *Stores) WatchDisk(ctx context.Context) { s.Disk.run(ctx) }
 
-// Paused returns why tasks are paused, nil if they are not.
+// Paused returns why tasks are paused; nil if they are not.
 func (s *Stores) Paused() error { return s.Disk.paused() }
 
 // Release frees the directory of a closed store.
@@ -88,7 +88,7 @@ func (s *Stores) Release(id app.TaskID) { s.leases.release(id) }
 // Close ends the background work. The caller has closed all stores.
 func (s *Stores) Close() error { return s.Host.Close() }
 
-// Source is what restores read from and report to.
+// Source is what restores read from and report to. The restores of a process share it.
 type Source struct {
 	Client  *kgo.Client
 	Leaders *kafka.Leaders // of Client
@@ -98,23 +98,23 @@ type Source struct {
 	Metrics *Metrics
 	// Instance names the process in its refusals.
 	Instance string
-	// Explain notes why a restoring task makes no progress; "" removes the note.
+	// Explain stores for /readyz why a restoring task makes no progress; why "" removes the
+	// explanation.
 	Explain func(id app.TaskID, why string)
-	// StallAfter is how long a restore may read nothing before it logs the
-	// reason.
+	// StallAfter is the constant of that name, or a shorter time in tests.
 	StallAfter time.Duration
-	// Counting is called at each step of a recount, with the context that ends it.
+	// Counting is called at each step of a recount, with the context that ends the recount.
 	Counting func(context.Context)
 
 	offsets kafka.OffsetQuestions
 
-	decisionsMu sync.Mutex // not locked while the topic is read
+	decisionsMu sync.Mutex // not locked while the manifest topic is read
 	decisions   *app.Decisions
-	decisionsAt time.Time // when they were read, or began to be read again
+	decisionsAt time.Time // when decisions were read, or a new reading of them began
 }
 
-// Decisions returns the operators' decisions, at most DecisionPoll older than the last
-// reading: any number of partitions may wait for one.
+// Decisions returns the operators' decisions. It reads them at most once in DecisionPoll, because any
+// number of partitions may wait for a decision.
 func (s *Source) Decisions(ctx context.Context) (*app.Decisions, error) {
 	s.decisionsMu.Lock()
 	known := s.decisions
@@ -141,8 +141,8 @@ func (s *Stores) DirOf(id app.TaskID) string {
 	return filepath.Join(s.dir, s.app, id.Topic+"-"+strconv.Itoa(int(id.Partition)))
 }
 
-// RemoveFormer removes the directories of tasks whose keys were moved to other partitions. Another
-// directory stays, also a quarantine of such a task.
+// RemoveFormer removes the directories of tasks whose keys a move has given to other partitions. It
+// leaves every other directory, also the quarantine of such a task.
 func (s *Stores) RemoveFormer(t *app.Topology, log *slog.Logger) {
 	dir := filepath.Join(s.dir, s.app)
 	entries, err := os.ReadDir(dir)
@@ -159,8 +159,8 @@ func (s *Stores) RemoveFormer(t *app.Topology, log *slog.Logger) {
 	}
 }
 
-// Positions returns the changelog position of each task that has a store or files in this
-// process, with any owner. They are hints: a restore reads the position of the store itself.
+// Positions returns the changelog position of each task that has an open store or files in this
+// process, whoever owns it. They are hints: a restore reads the position from the store itself.
 func (s *Stores) Positions(t *app.Topology) map[app.TaskID]int64 {
 	positions, open := map[app.TaskID]int64{}, s.Host.Positions()
 	for _, topic := range t.TaskTopics() {

@@ -10,9 +10,9 @@ import (
 	"oncebus/state"
 )
 
-// A tally has the counts of all rows of a store. The first checkpoint of a new generation of
-// partitions has no counts, so a restore would have to read the whole store for them. The
-// standby of such a task does that before the move acts, and its restore goes on.
+// tally has the counts of all rows of a store. The first checkpoint of a new generation of partitions
+// has no counts, so a restore would have to read the whole store to count them. The standby of such a
+// task counts while it follows, before the move acts, and the restore takes its tally over.
 type tally struct{ counts app.Counts }
 
 // newTally counts the rows of a store.
@@ -21,7 +21,7 @@ func newTally(ctx context.Context, a *app.App, store *state.Store) (*tally, erro
 	return t, eachRow(ctx, store, func(context.Context) {}, func(row *dedup.Row) error { return t.replace(row, nil) })
 }
 
-// replace counts a row in place of the stored one; replaced is nil for none.
+// replace counts a row in place of the stored row; replaced is nil if no row was stored.
 func (t *tally) replace(row, replaced *dedup.Row) error {
 	t.counts.Replace(row, replaced)
 	if replaced != nil {
@@ -32,8 +32,8 @@ func (t *tally) replace(row, replaced *dedup.Row) error {
 	return t.addWaiting(row, 1)
 }
 
-// addWaiting adds the requests that wait for a row's claim, times sign. Those of rows that are
-// not counted have no outcome to wait for.
+// addWaiting adds the requests that wait for the outcome of a row's claim, times sign. It ignores rows
+// that the counts leave out: their requests have no outcome to wait for.
 func (t *tally) addWaiting(row *dedup.Row, sign int) error {
 	if t.counts.Of(row.NamespaceID, row.Status) == nil {
 		return nil
@@ -49,7 +49,7 @@ func waitingIn(row *dedup.Row) (int, error) {
 	return len(claim.Requests), err
 }
 
-// put puts a row into the store, and counts it if there is a tally.
+// put puts a row into the store, and counts the row if there is a tally.
 func (r *Restore) put(row *dedup.Row) error {
 	if r.tally != nil {
 		stored, found, err := r.Store.Get(row.Digest)
@@ -68,8 +68,8 @@ func (r *Restore) put(row *dedup.Row) error {
 	return nil
 }
 
-// into gives counts of a first checkpoint the rows of some namespaces. It returns false, and
-// changes nothing, if a window has changed since.
+// into adds the rows of some namespaces to the counts of a first checkpoint. If a window has changed
+// since, it changes nothing and returns false.
 func (t *tally) into(all *app.Counts, namespaces map[uint8]bool, c *wire.Checkpoint) bool {
 	if t == nil || c.Sequence != 0 {
 		return false
@@ -77,7 +77,7 @@ func (t *tally) into(all *app.Counts, namespaces map[uint8]bool, c *wire.Checkpo
 	return all.TakeRows(&t.counts, namespaces, c)
 }
 
-// tallies are those of the stores that standbys have closed.
+// tallies has the tallies of stores that standbys have closed.
 type tallies struct {
 	mu  sync.Mutex
 	all map[app.TaskID]keptTally
@@ -88,7 +88,7 @@ type keptTally struct {
 	*tally
 }
 
-// keep keeps the tally of a closed store for the next one that opens it.
+// keep keeps the tally of a closed store for the next owner that opens the store.
 func (s *tallies) keep(id app.TaskID, position int64, t *tally) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,8 @@ func (s *tallies) keep(id app.TaskID, position int64, t *tally) {
 	}
 }
 
-// take returns the tally of a store that was opened at a position; nil if no standby has left one.
+// take returns the tally of a store that was opened at a position; nil if no standby has left one for
+// this position.
 func (s *tallies) take(id app.TaskID, position int64) *tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()

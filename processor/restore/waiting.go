@@ -9,10 +9,10 @@ import (
 	"oncebus/state"
 )
 
-// FindWaiting returns the claims of a store with requests that wait, as of a checkpoint:
-// those that are known, or else those of the rows, which it reads only if the counts say
-// that there are some. It leaves out evicted claims, because the store may have older rows of
-// them, in which requests still wait.
+// FindWaiting returns the claims in a store for whose outcome requests wait, as of a checkpoint. If
+// known is given, it uses these claims; else it reads the rows of the store, but only if the counts say
+// that some requests wait. It leaves out evicted claims, because the store may still have older rows of
+// them in which requests wait.
 func FindWaiting(ctx context.Context, a *app.App, c *wire.Checkpoint, counts *app.Counts, store *state.Store, known *app.Waiting) (*app.Waiting, error) {
 	if known == nil {
 		known = app.NewWaiting(a)
@@ -25,6 +25,7 @@ func FindWaiting(ctx context.Context, a *app.App, c *wire.Checkpoint, counts *ap
 	return known, nil
 }
 
+// readWaiting reads the waiting claims from the rows of a store, unless the counts say that there are none.
 func readWaiting(ctx context.Context, a *app.App, counts *app.Counts, store *state.Store, found *app.Waiting) error {
 	waiting := uint64(0)
 	for _, route := range a.Routes {

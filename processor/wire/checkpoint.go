@@ -11,111 +11,115 @@ import (
 	"oncebus/dedup"
 )
 
-// CheckpointKey is the changelog key of a task's whole checkpoint. The keys of other
-// rows have 16 bytes, so the two never collide. For the others see AppendCheckpointKey.
+// CheckpointKey is the changelog key of a task's whole checkpoint. The key of a row is a digest of 16
+// bytes, so a row never has this key. AppendCheckpointKey makes the keys of partial checkpoints.
 const CheckpointKey = "checkpoint"
 
-// checkpointVersion is the version of a checkpoint without claims, checkpointVersionClaims of
-// one with them, and checkpointVersionSenders of one with both claims and counts of senders.
-// Builds that cannot read the last one refuse it, so only an app with sender in its routes
-// file writes it. 5 is partialVersion. checkpointVersionSets is that of every checkpoint of an
-// app at level 2: its flags say what it has.
+// The versions of a whole checkpoint:
+//
+//   - checkpointVersion has neither claims nor counts of senders.
+//   - checkpointVersionClaims has claims.
+//   - checkpointVersionSenders has claims and counts of senders. Builds that cannot read it refuse it,
+//     so only an app with sender in its routes file writes it.
+//   - checkpointVersionSets is the version of every checkpoint of an app at level 2. Its flags say
+//     which fields it has.
+//
+// Version 5 is partialVersion.
 const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, checkpointVersionSets = 3, 4, 6, 7
 
-// Checkpoint is a task's position in its input. The task writes it to its changelog
-// in the transaction that processes the input before Next (D2). Input before Next was
-// processed, whatever offset the group committed.
+// Checkpoint is a task's position in its input, with the state that belongs to that position. The task
+// writes it to its changelog in the transaction that processes the input before Next (D2). So
+// everything before Next was processed, whatever offset the consumer group has.
+//
+// Copies of a checkpoint share the slices Known, Sources, Senders, Shadows, Tenants and Fences, so these are
+// never changed in place.
 type Checkpoint struct {
 	// Next is the input offset to process next.
 	Next int64
-	// Epoch is the leader epoch of the record before next; -1 if unknown.
+	// Epoch is the leader epoch of the record before Next; -1 if unknown.
 	Epoch int32
-	// Generation counts how often the input had been deleted and recreated. Next is an
-	// offset of that topic.
+	// Generation counts how often the input topic had been deleted and recreated. Next is an offset of
+	// the topic of that generation.
 	Generation int64
 	// Sequence counts the task's committed transactions.
 	Sequence int64
-	// Set is the number of the route set by which the task judges. It never decreases. 0 at
-	// level 1, where the routes file of the process decides.
+	// Set is the number of the route set by which the task judges. It never decreases. It is 0 at level
+	// 1, where the routes file of the process decides.
 	Set int64
-	// Known has the namespaces whose window changed, ascending, as long as it matters.
-	// Checkpoints share them: they are never changed.
+	// Known has the namespaces whose window changed, ascending by id, until the change has no effect
+	// any more.
 	Known []KnownSince
-	// Closed is the number of the switch for which the task has ended, so that another
-	// generation of the app's partitions goes on with its rows; 0 for none. The task judges
-	// again only if that switch was aborted, see package switchover.
+	// Closed is the number of the switch for which the task has ended, after which another generation
+	// of the app's partitions continues with its rows; 0 for none. The task judges again only if that
+	// switch was aborted (package switchover).
 	Closed int64
-	// Rows counts the rows that the task ever wrote to the changelog, FloorRows those
-	// below Floor. A sweep begins by their difference.
+	// Rows counts all rows that the task ever wrote to the changelog, FloorRows those of them below
+	// Floor. A sweep begins when the difference is too large.
 	Rows, FloorRows int64
-	// StreamTimes has the stream time of each namespace id that has one, in ms.
+	// StreamTimes has the stream time of each namespace id that has a stream time, in ms.
 	StreamTimes streamTimes
-	// Sources has how far the sources of each namespace have been read, ascending, for a task of
-	// the repartition topic. Checkpoints share them: they are never changed. Only an app at level 2
-	// has them.
+	// Sources says how far the sources of each namespace have been read, ascending by namespace id.
+	// Only tasks of the repartition topic of an app at level 2 have it.
 	Sources []Sources
-	// Counts are the encoded key counts of the task, if Counted is set.
+	// Counts are the encoded key counts of the task, valid if Counted is true.
 	Counts  string
 	Counted bool
-	// Senders has the duplicates by sender, of each route that counts them. Checkpoints share
-	// them: they are never changed.
+	// Senders has the duplicates by sender, for each route that counts them.
 	Senders []RouteSenders
-	// Shadows has the counts of each shadow of the route set. Checkpoints share them: they are
-	// never changed.
+	// Shadows has the counts of each shadow of the route set.
 	Shadows []ShadowCounts
-	// Tenants has the accounts of the tenants of each route that has some. Checkpoints share
-	// them: they are never changed. Only those of an app at level 2 are encoded.
+	// Tenants has the accounts of the tenants of each route that has tenants. They are encoded only for
+	// an app at level 2.
 	Tenants []RouteTenants
-	// Bypassed has, for each namespace id, the input offset beyond Next before
-	// which its events were forwarded unchecked. The task must not emit them again.
+	// Bypassed has, for some namespace ids, an input offset beyond Next: a bypass has forwarded the
+	// events before that offset unchecked. The task must not emit these events again.
 	Bypassed []BypassedOffset
-	// DeadLettered has the offset ranges beyond Next, ascending and disjoint,
-	// whose records became dead letters. A restore stores no row for them.
+	// DeadLettered has the offset ranges beyond Next, ascending and disjoint, whose records became dead
+	// letters during a bypass. After the restore the task stores no row for these records.
 	DeadLettered []OffsetRange
-	// Floor is the changelog offset below which rows may be missing, because none of
-	// them decides an event any more. A changelog that begins above its floor has lost
-	// rows (T9).
+	// Floor is the changelog offset below which rows may be missing, because no row below it decides an
+	// event any more. A changelog that begins above its floor has lost rows (T9).
 	Floor int64
-	// Incomplete reports that the changelog lacks rows above its floor: the task had to
-	// rely on its local store. A sweep writes the live rows again and ends it.
+	// Incomplete reports that the changelog lacks rows above its floor, because the task had to rely on
+	// its local store. A sweep writes the live rows again; its end makes the changelog complete.
 	Incomplete bool
-	// Fences say up to which changelog offset no row is later than which times, by
-	// ascending offset, all above Floor. Checkpoints share them: they are never changed.
+	// Fences are statements about the rows below some changelog offsets (see Fence), ascending by
+	// offset, all above Floor.
 	Fences []Fence
-	// Ahead has the namespace ids, ascending, with rows that were first seen after their
-	// stream time, which only rows of clamped events are, and the latest of these times.
-	// It is normally empty.
+	// Ahead has the namespaces with rows whose First is after what the namespace has reached, ascending
+	// by id, and the latest of these times. Only rows of clamped events and the like are so late;
+	// normally Ahead is empty.
 	Ahead []FirstSeen
-	// Progress is what the task knows of outcomes and executors. ClaimedAt is the latest
-	// broker time, in ms, at which a lease began that may not have ended; 0 for none.
+	// Progress is what the task knows about outcomes and executors. ClaimedAt is the latest broker
+	// time, in ms, at which a lease began that may still run; 0 for none.
 	Progress  Progress
 	ClaimedAt int64
-	// ProgressAt is the broker time, in ms, of the last progress record, SteppedAt that of
-	// the last step of broker time; 0 for none.
+	// ProgressAt is the broker time, in ms, of the last progress record; SteppedAt is the broker time
+	// of the last jump of broker time. 0 means none.
 	ProgressAt, SteppedAt int64
 }
 
-// hasClaims reports whether the encoding has Progress and the times of claims.
+// hasClaims reports whether the encoding contains Progress and the times of claims.
 func (c *Checkpoint) hasClaims() bool {
 	return c.ClaimedAt != 0 || c.ProgressAt != 0 || c.SteppedAt != 0 || !c.Progress.IsEmpty()
 }
 
-// OffsetRange is a range of offsets, without its end.
+// OffsetRange is a range of offsets: from, up to but not including to.
 type OffsetRange struct{ from, to int64 }
 
-// deadLetteredMax is the most offset ranges in a checkpoint, some 10 KB. A record
-// that would need one more counts as forwarded.
+// deadLetteredMax is the largest number of offset ranges in a checkpoint, some 10 KB. A record that
+// would need another range counts as forwarded instead.
 const deadLetteredMax = 4096
 
-// BypassedOffset is the input offset before which the events of a namespace id were
-// forwarded unchecked.
+// BypassedOffset is the input offset before which a bypass forwarded the events of a namespace id
+// unchecked.
 type BypassedOffset struct {
 	NamespaceID uint8
 	To          int64
 }
 
-// BypassedTo returns the offset before which a namespace id's events were emitted or
-// forwarded, at least Next.
+// BypassedTo returns the input offset before which the events of a namespace id were either judged or
+// forwarded unchecked. It is at least Next.
 func (c *Checkpoint) BypassedTo(namespaceID uint8) int64 {
 	for _, p := range c.Bypassed {
 		if p.NamespaceID == namespaceID {
@@ -125,7 +129,7 @@ func (c *Checkpoint) BypassedTo(namespaceID uint8) int64 {
 	return c.Next
 }
 
-// DeadLetter adds an offset range whose records became dead letters.
+// DeadLetter adds a range of offsets whose records became dead letters during a bypass.
 func (c *Checkpoint) DeadLetter(from, to int64) {
 	at := c.endingAt(from)
 	end := at
@@ -143,8 +147,7 @@ func (c *Checkpoint) IsDeadLettered(offset int64) bool {
 	return at < len(c.DeadLettered) && c.DeadLettered[at].from <= offset
 }
 
-// endingAt returns the index of the first offset range that ends at an offset or
-// later.
+// endingAt returns the index of the first offset range that ends at the offset or later.
 func (c *Checkpoint) endingAt(offset int64) int {
 	at, _ := slices.BinarySearchFunc(c.DeadLettered, offset, func(s OffsetRange, offset int64) int { return cmp.Compare(s.to, offset) })
 	return at
@@ -153,7 +156,7 @@ func (c *Checkpoint) endingAt(offset int64) int {
 // ErrCheckpoint is wrapped by every error of a checkpoint that cannot be decoded.
 var ErrCheckpoint = errors.New("corrupt checkpoint")
 
-// Flags of an encoded checkpoint.
+// Flags of an encoded checkpoint. Each says that the field of its name is present.
 const (
 	flagCounted = 1 << iota
 	flagBypassed
@@ -164,7 +167,7 @@ const (
 	flagAhead
 	flagGeneration
 	checkpointFlags = flagGeneration<<1 - 1
-	// The following only with checkpointVersionSets, whose flags are a uvarint.
+	// The flags below exist only in checkpointVersionSets, which encodes its flags as a uvarint.
 	flagClaims          = flagGeneration << 1
 	flagSenders         = flagGeneration << 2
 	flagKnown           = flagGeneration << 3
@@ -177,19 +180,24 @@ const (
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] | [switch for which the task is closed uvarint] | next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
+//	version 1 | flags 1, from version 7 on uvarint | [set uvarint: from version 7 on] |
+//	[switch for which the task is closed uvarint] |
+//	next varint | epoch varint | sequence varint | rows uvarint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint | rows below it uvarint] |
 //	[fences uvarint | for each: gaps of offset and rows to the one before or to the floor, uvarint, entries] |
-//	[entries ahead of stream time] | [namespaces with a changed window 1 | for each: id 1, since, late before varints] |
+//	[entries ahead of stream time] |
+//	[namespaces with a changed window 1 | for each: id 1, since, late before varints] |
 //	[length of the counts uvarint | counts] |
 //	[claimed at varint | progress at varint | stepped at varint | progress: with claims or senders only] |
 //	[senders: with senders only] | [shadows] | [tenants] | [sources] |
 //	for each namespace with a stream time: id 1, stream time varint
 //
-// Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
-// to the time before. The first one of the fences and of Ahead is absolute.
+// Parts in brackets are optional: the flags or the version say whether they are present.
+//
+// Entries are: number uvarint | for each: namespace id 1, time varint, as the difference to the time before.
+// The first time of the fences and the first time of Ahead are absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
 	flags, version := c.flags(), c.version()
 	if dst = append(dst, version); version == checkpointVersionSets {
@@ -268,7 +276,7 @@ func (c *Checkpoint) version() byte {
 	return checkpointVersion
 }
 
-// appendBypass appends what was forwarded unchecked, as far as the flags say so.
+// appendBypass appends the fields about a bypass that the flags announce.
 func (c *Checkpoint) appendBypass(dst []byte, flags uint64) []byte {
 	if flags&flagBypassed != 0 {
 		dst = append(dst, byte(len(c.Bypassed)))
@@ -288,7 +296,7 @@ func (c *Checkpoint) appendBypass(dst []byte, flags uint64) []byte {
 	return dst
 }
 
-// flags returns which optional parts the encoding has.
+// flags returns the flags of the optional fields that c has.
 func (c *Checkpoint) flags() (flags uint64) {
 	if c.Counted {
 		flags |= flagCounted
@@ -317,7 +325,7 @@ func (c *Checkpoint) flags() (flags uint64) {
 	return flags
 }
 
-// flagsSets returns the flags that only checkpointVersionSets has.
+// flagsSets returns the flags of the optional fields that only checkpointVersionSets can have.
 func (c *Checkpoint) flagsSets() (flags uint64) {
 	if c.hasClaims() {
 		flags |= flagClaims
@@ -343,8 +351,8 @@ func (c *Checkpoint) flagsSets() (flags uint64) {
 	return flags
 }
 
-// DropBypassed removes the dead-lettered ranges before Next. Once all bypassed
-// offsets are at most Next, it removes them and all ranges.
+// DropBypassed removes the dead-lettered ranges before Next. Once no bypassed offset is beyond Next, it
+// removes all bypassed offsets and all ranges.
 func (c *Checkpoint) DropBypassed() {
 	if len(c.Bypassed) > 0 && !slices.ContainsFunc(c.Bypassed, func(p BypassedOffset) bool { return p.To > c.Next }) {
 		c.Bypassed, c.DeadLettered = nil, nil
@@ -414,7 +422,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// decodeVersion reads version and flags, and what comes with them.
+// decodeVersion reads the version, the flags, and the fields right after them.
 func (c *Checkpoint) decodeVersion(r *dedup.Cursor) (version byte, flags uint64, err error) {
 	version = r.Byte()
 	known := uint64(checkpointFlags)
@@ -471,7 +479,8 @@ func (c *Checkpoint) decodeBypassed(r *dedup.Cursor) {
 	}
 }
 
-// decodeDeadLettered reads the ranges, which have a gap between them.
+// decodeDeadLettered reads the ranges. It refuses ranges without a gap between them, which DeadLetter
+// merges.
 func (c *Checkpoint) decodeDeadLettered(r *dedup.Cursor) {
 	n := r.Uvarint(deadLetteredMax)
 	if n == 0 || len(c.Bypassed) == 0 {

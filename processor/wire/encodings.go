@@ -2,7 +2,7 @@ package wire
 
 import "oncebus/dedup"
 
-// Encodings lists the encodings of records that this package writes.
+// Encodings lists the record encodings that this package writes, with their versions.
 func Encodings() []dedup.Encoding {
 	checkpoints := []int{checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, checkpointVersionSets}
 	return []dedup.Encoding{

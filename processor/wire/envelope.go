@@ -15,67 +15,69 @@ import (
 // EnvelopeVersion is the first byte of every envelope. The manifest pins it.
 const EnvelopeVersion = 2
 
-// Envelope has the values that the router or the ingress derived from a record. It is the
-// record key of every record of the repartition topic, and ends with the original record
-// key. The rest of the record is the original one, except for its timestamp: the broker
-// sets it, so that a replay reads the same broker time.
+// Envelope has the values that the router or the ingress derived from a record. Its encoding is the
+// record key of every record in the repartition topic, and ends with the original record key.
+// Everything else in that record is as in the original, except for the timestamp: the broker sets it,
+// so that a replay of the log reads the same broker time.
 //
-// A header in place of the record key would cost the reader two allocations for each record.
+// The envelope is in the record key because a header would cost the reader two allocations for each
+// record.
 type Envelope struct {
-	Route  []byte // name: a number would change with the order of the file
+	Route  []byte // name of the route: a number would change with the order of the routes file
 	Digest dedup.Digest
-	// Hashed is the part of the value whose SHA-256 is the dedup key. Then the encoding
-	// has no key: its 32 bytes would not compress, and few events need it again.
+	// Hashed is the part of the value whose SHA-256 is the dedup key. If it is set, the encoding leaves
+	// the key out: its 32 bytes would not compress, and few events need it again.
 	Hashed    rules.Part
-	Key       [32]byte // see DedupKey
+	Key       [32]byte // read it with DedupKey
 	EventTime int64    // ms
-	Timestamp int64    // the original record's, ms
+	Timestamp int64    // of the original record, ms
 	From      dedup.Position
 
 	Details
-	Outcome   *OutcomeEnvelope // of an outcome, which also has Route, Timestamp, From and RecordKey; nil for an event
-	RecordKey []byte           // the original one; nil for none
+	Outcome   *OutcomeEnvelope // set for an outcome, which also has Route, Timestamp, From and RecordKey; nil for an event
+	RecordKey []byte           // record key of the original; nil for none
 
-	ReplyTo dedup.Address // of the request that gets the verdict; zero for none
-	// Replaces is the address of a request for the key that its client gave up; zero for
-	// none. Earlier builds refuse it, so only an app whose tokens name it has one.
+	ReplyTo dedup.Address // address of the request that gets the verdict; zero for none
+	// Replaces is the address of an earlier request for the key that its client gave up; zero for none.
+	// Earlier builds refuse this field, so only an app whose tokens name the app writes it.
 	Replaces dedup.Address
-	// Sender is the name of the event's sender (rules.AppendSender), of a route whose sender
-	// is not in the record; empty for none. Earlier builds refuse it, so only such a route
-	// has one.
+	// Sender is the name of the event's sender (rules.AppendSender), in a route whose sender is not in
+	// the record itself; empty for none. Earlier builds refuse this field, so only such a route writes
+	// it.
 	Sender []byte
-	// Tenant is the tenant of the event, of a route that has tenants; empty for none. Earlier
-	// builds refuse it, so only such a route has one.
+	// Tenant is the event's tenant, in a route with tenants; empty for none. Earlier builds refuse this
+	// field, so only such a route writes it.
 	Tenant []byte
-	// FromIngress reports that the ingress wrote the record. It has no raw record,
-	// and From is its own position.
+	// FromIngress reports that the ingress wrote the record. There is no raw record then, and From is
+	// the position of the repartition record itself.
 	FromIngress bool
-	// IsProgress reports that the record is a progress record: its value is an encoded
-	// Progress, and it has no other field.
+	// IsProgress reports that the record is a progress record: its value is an encoded Progress, and no
+	// other field is set.
 	IsProgress bool
-	// IsSeed reports that the record is a seed: its key was first seen at EventTime in another
-	// system. From has dedup.SeedTopic and the number of the seed in its file. The value is
-	// null, or an encoded row of claim mode. Only an app at level 2 has seeds.
+	// IsSeed reports that the record is a seed: its key was first seen at EventTime in another system.
+	// From has dedup.SeedTopic as topic and the number of the seed in its file as offset. The value is
+	// null or an encoded row of claim mode. Only an app at level 2 has seeds.
 	IsSeed bool
-	Seed   SeedRun // of a seed
-	// IsTime reports that the record is a seed without a key: in another cluster the task had
-	// the stream time EventTime for the namespace of the route. The value is null, or an
-	// encoded KnownSince. Only an app that came from another cluster has such records.
+	Seed   SeedRun // run that a seed belongs to
+	// IsTime reports that the record is a seed without a key: in another cluster the task had the
+	// stream time EventTime for the namespace of the route. The value is null or an encoded KnownSince.
+	// Only an app that came from another cluster has such records.
 	IsTime bool
-	// Shadow is set in a record that the task of an event sends to the task of its new key,
-	// which a shadow derives. Route is the name of the shadow's route, Digest that of the new
-	// key, and From the place of the event. Only an app at level 2 has such records.
-	Shadow ShadowVerdict
-	// IsQuery reports that the record is no event: the sender of an event with this key asks
-	// for its outcome. It has ReplyTo and FromIngress, and no value. Only an app at level 2 has
+	// Shadow is set in a record by which the task of an event tells the event's verdict to the task of
+	// its new key, which the shadow's rule derives. Route is then the name of the shadow's route,
+	// Digest the digest of the new key, and From the position of the event. Only an app at level 2 has
 	// such records.
+	Shadow ShadowVerdict
+	// IsQuery reports that the record is a question, not an event: the sender of an event with this key
+	// asks for its outcome. ReplyTo and FromIngress are set, and there is no value. Only an app at
+	// level 2 has such records.
 	IsQuery bool
 }
 
-// Details are the fields that only some routes need.
+// Details are the fields of an envelope that only some routes need.
 type Details struct {
 	Fingerprint uint64
-	Request     string // the client's id; "" for none
+	Request     string // request id of the client; "" for none
 	Adjacent    [2]dedup.Digest
 	HasAdjacent bool
 	Shift       int64 // see rules.Derived
@@ -92,7 +94,7 @@ func (d *Details) any() bool { return d.Fingerprint != 0 || d.Request != "" || d
 type OutcomeEnvelope struct {
 	Kind    dedup.OutcomeKind
 	Token   dedup.Token
-	StartID []byte // of a kind that asks; nil for none
+	StartID []byte // for a kind that asks (start or renew); nil for none
 }
 
 // Headers returns token and kind as headers.
@@ -100,8 +102,8 @@ func (o *OutcomeEnvelope) Headers() []kgo.RecordHeader {
 	return []kgo.RecordHeader{{Key: HeaderClaimToken, Value: o.Token.Append(nil)}, {Key: HeaderOutcome, Value: []byte(o.Kind.String())}}
 }
 
-// DedupKey returns the dedup key of the event whose record has this value. The result is
-// e.Key, which it sets.
+// DedupKey returns the dedup key of the event whose record has this value. It computes the key if only
+// Hashed is set, and stores it in e.Key, which the result points to.
 func (e *Envelope) DedupKey(value []byte) *[32]byte {
 	if e.Hashed.IsSet() {
 		e.Key = e.Hashed.Key(value)
@@ -109,7 +111,7 @@ func (e *Envelope) DedupKey(value []byte) *[32]byte {
 	return &e.Key
 }
 
-// Size returns an upper bound of the bytes that Append appends.
+// Size returns an upper bound for the number of bytes that Append appends.
 func (e *Envelope) Size() int {
 	n := 1 + 8 + 16 + 32 + 8*binary.MaxVarintLen64 + len(e.Route) + len(e.RecordKey)
 	if e.Details.any() {
@@ -144,7 +146,8 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-// Flags of an envelope. Each adds the field of its name, except for those without one.
+// Flags of an envelope. Each says that the field of its name is present; some stand for themselves,
+// without a field.
 const (
 	flagRecordKey   = 1 << iota
 	flagHashed      // in place of the key
@@ -165,7 +168,7 @@ const (
 	flagsOfOutcomes = flagOutcome | flagReplyTo | flagRecordKey
 	flagsOfSeeds    = flagSeed | flagTime | flagDetails | flagShift
 	flagsOfShadows  = flagShadow | flagDetails
-	flagsOfQueries  = flagQuery | flagFromIngress | flagReplyTo // and those of details
+	flagsOfQueries  = flagQuery | flagFromIngress | flagReplyTo // and perhaps flagDetails and flagShift
 )
 
 func (e *Envelope) flags() (flags uint64) {
@@ -204,13 +207,17 @@ func (e *Envelope) flags() (flags uint64) {
 //	[address of the request that it replaces] | [length of the sender 1, sender] |
 //	[length of the tenant 1, tenant] | [record key]
 //
-// An outcome is its kind 1, the length of its token 1 and the token. A kind that asks has
-// the length 1 of its start id and the id as well. An event is its time as a difference to the
-// timestamp, a varint, the digest 16, and the key 32, or start and length uvarint of the part
-// that is hashed, or of a shadow the verdict 1. A progress record ends after the flags.
+// An outcome is: its kind 1, the length of its token 1, the token; for a kind that asks, also the
+// length of the start id 1 and the start id.
 //
-// What neighbours have in common comes first, up to the high bytes of the timestamp, so that
-// a compressor finds it in one piece.
+// An event is: its time as the difference to the timestamp, varint; its digest 16; then one of: the key
+// 32, start and length (uvarints) of the part of the value that is hashed, the run of a seed, or the
+// verdict 1 of a shadow.
+//
+// A progress record ends after the flags.
+//
+// The fields in which neighbouring records agree come first, up to the high bytes of the timestamp, so
+// that a compressor finds them in one piece.
 func (e *Envelope) Append(dst []byte) []byte {
 	flags := e.flags()
 	dst = binary.AppendUvarint(append(dst, EnvelopeVersion), flags)
@@ -249,7 +256,7 @@ func (e *Envelope) Append(dst []byte) []byte {
 }
 
 func (e *Envelope) appendEvent(dst []byte) []byte {
-	dst = binary.AppendVarint(dst, e.EventTime-e.Timestamp) // may overflow, and so does its inverse
+	dst = binary.AppendVarint(dst, e.EventTime-e.Timestamp) // may overflow; decodeEvent then overflows back
 	dst = append(dst, e.Digest[:]...)
 	if e.IsSeed {
 		return append(dst, e.Seed[:]...)
@@ -310,7 +317,7 @@ func (d *Details) append(dst []byte) []byte {
 	return append(dst, d.Request...)
 }
 
-// decode reads what append wrote.
+// decode reads the encoding that append wrote.
 func (d *Details) decode(c *dedup.Cursor) {
 	d.Fingerprint = c.Uint64()
 	if d.HasAdjacent = c.Flag(); d.HasAdjacent {
@@ -341,9 +348,9 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 	return nil
 }
 
-// ReadEnvelope decodes the envelope of a repartition record into e, whose slices then alias
-// the record key. A record without an envelope shows a foreign producer or a newer build, because
-// only the router and the ingress produce to that topic: the error is an UnreadableError.
+// ReadEnvelope decodes the envelope of a repartition record into e, whose slices then share the memory
+// of the record key. Only the router and the ingress produce to that topic, so a record that cannot be
+// read comes from a foreign producer or a newer build: the error is an UnreadableError.
 func ReadEnvelope(rec *kgo.Record, e *Envelope) error {
 	err := e.decode(rec.Key)
 	if err == nil && !e.Hashed.In(rec.Value) {

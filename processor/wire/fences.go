@@ -8,31 +8,32 @@ import (
 	"oncebus/dedup"
 )
 
-// Fence says that every row of a namespace id below a changelog offset was first seen at
-// Latest or before. A fence whose times all lie below their horizons becomes the floor of
-// the changelog.
+// Fence states a fact about a changelog: for each namespace id, every row below Offset has its First at
+// or before a known time. Once all these times lie below the horizons of their namespaces, no row below
+// Offset decides an event any more, and the fence becomes the floor of the changelog.
 type Fence struct {
 	Offset int64
 	// Rows is Checkpoint.Rows as of Offset.
 	Rows int64
-	// Latest has the namespace ids, ascending, whose time is another one than in the
-	// fences before. A namespace id without an entry there has no row that decides.
+	// Latest has only the namespace ids, ascending, whose time differs from the fences before. A
+	// namespace id that no fence has an entry for has no row that decides an event.
 	Latest []FirstSeen
 }
 
-// FirstSeen is the latest first seen time of the rows of a namespace id, in ms.
+// FirstSeen is the latest First of the rows of a namespace id, in ms. First is the event time of a
+// key's first event.
 type FirstSeen struct {
 	NamespaceID uint8
 	At          int64
 }
 
-// fencesMax and fencedMax bound the fences of a checkpoint and the entries in them, some
-// 200 bytes for one namespace and 3 KB for 255. Two fences of all namespaces fit, so the
-// oldest fence stays until it is due.
+// fencesMax bounds the fences of a checkpoint and fencedMax the entries in all of them: some 200 bytes
+// with one namespace, and 3 KB with 255. Two fences of all namespaces fit, so the oldest fence can stay
+// until it is due.
 const fencesMax, fencedMax = 16, 512
 
 // reached returns the latest event time that moved the stream time of a namespace or one of its
-// sources; dedup.NoStreamTime for none. No row is later but those of Ahead.
+// sources; dedup.NoStreamTime for none. Only the rows that Ahead knows of are later.
 func (c *Checkpoint) reached(namespaceID uint8) int64 {
 	if at, has := c.SourcesOf(namespaceID); has {
 		return max(c.Sources[at].Highest, c.StreamTimes.Of(namespaceID))
@@ -40,8 +41,8 @@ func (c *Checkpoint) reached(namespaceID uint8) int64 {
 	return c.StreamTimes.Of(namespaceID)
 }
 
-// SetAhead notes a row of which no other time of the namespace says that it was first seen so
-// late, as that of a clamped event. c must not share Ahead with another checkpoint.
+// SetAhead records a row whose First is later than everything else in the checkpoint says of its
+// namespace, as after a clamped event (hazard T11). c must not share Ahead with another checkpoint.
 func (c *Checkpoint) SetAhead(namespaceID uint8, first int64) {
 	if first <= c.reached(namespaceID) {
 		return
@@ -57,8 +58,8 @@ func (c *Checkpoint) SetAhead(namespaceID uint8, first int64) {
 	}
 }
 
-// DropAhead removes the entries of Ahead that the namespaces have reached. c must not share
-// Ahead with another checkpoint.
+// DropAhead removes the entries of Ahead whose time the namespace has reached. c must not share Ahead
+// with another checkpoint.
 func (c *Checkpoint) DropAhead() {
 	c.Ahead = slices.DeleteFunc(c.Ahead, func(a FirstSeen) bool { return a.At <= c.reached(a.NamespaceID) })
 	if len(c.Ahead) == 0 {
@@ -66,8 +67,7 @@ func (c *Checkpoint) DropAhead() {
 	}
 }
 
-// Latest returns the latest first seen time of the rows of a namespace id; false for a
-// namespace id without rows.
+// Latest returns the latest First of the rows of a namespace id; false for a namespace id without rows.
 func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
 	latest := c.reached(namespaceID)
 	for _, a := range c.Ahead {
@@ -78,8 +78,8 @@ func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
 	return latest, latest != dedup.NoStreamTime
 }
 
-// FencedTimes returns, by namespace id, the time in the newest fence that has one, and whether
-// one has.
+// FencedTimes returns, by namespace id, the time in the newest fence that has an entry for it, and
+// whether there is such a fence.
 func (c *Checkpoint) FencedTimes() (at [256]int64, has [256]bool) {
 	for _, f := range c.Fences {
 		for _, e := range f.Latest {
@@ -89,8 +89,8 @@ func (c *Checkpoint) FencedTimes() (at [256]int64, has [256]bool) {
 	return at, has
 }
 
-// RaiseFloor makes the newest fence that is due the floor. A fence is due when it and all
-// fences before it have only times below the horizons, which are by namespace id.
+// RaiseFloor makes the newest fence that is due the floor. A fence is due when it and all fences before
+// it have only times below the horizons of their namespaces. horizons is indexed by namespace id.
 func (c *Checkpoint) RaiseFloor(horizons *[256]int64) {
 	due := 0
 	for due < len(c.Fences) && !slices.ContainsFunc(c.Fences[due].Latest, func(e FirstSeen) bool { return e.At >= horizons[e.NamespaceID] }) {
@@ -106,12 +106,12 @@ func (c *Checkpoint) RaiseFloor(horizons *[256]int64) {
 	}
 }
 
-// AddFence adds a fence at a changelog offset. rows is the checkpoint of the rows below
-// the offset. It leaves out namespace ids without a row that decides an event. Other
-// checkpoints may share the fences of c: AddFence copies them.
+// AddFence adds a fence at a changelog offset. rows is the checkpoint that describes the rows below the
+// offset. The fence leaves out namespace ids without a row that decides an event. Other checkpoints may
+// share the fences of c, so AddFence copies them.
 func (c *Checkpoint) AddFence(offset int64, rows *Checkpoint, horizons *[256]int64) {
 	if offset <= c.Floor || len(c.Fences) > 0 && offset <= c.Fences[len(c.Fences)-1].Offset {
-		return // no row since
+		return // no row was written since
 	}
 	added := Fence{Offset: offset, Rows: rows.Rows}
 	before, has := c.FencedTimes()
@@ -129,7 +129,7 @@ func (c *Checkpoint) AddFence(offset int64, rows *Checkpoint, horizons *[256]int
 	}
 }
 
-// fenced returns the number of entries in the fences.
+// fenced returns the number of entries in all fences.
 func (c *Checkpoint) fenced() (n int) {
 	for _, f := range c.Fences {
 		n += len(f.Latest)
@@ -137,9 +137,9 @@ func (c *Checkpoint) fenced() (n int) {
 	return n
 }
 
-// mergeFence merges one fence into the next one. It chooses the fence between the
-// two that are closest, so that the fences stay spread over the changelog. The oldest fence stays:
-// if it moved, it might never be due.
+// mergeFence merges one fence into the next one. It chooses the fence whose two neighbours are closest
+// to each other, so that the fences stay spread over the changelog. The oldest fence stays: if it moved
+// each time, it might never become due.
 func (c *Checkpoint) mergeFence() {
 	at, least := 1, int64(math.MaxInt64)
 	for k := 1; k < len(c.Fences)-1; k++ {
@@ -162,19 +162,19 @@ func (c *Checkpoint) mergeFence() {
 	c.Fences = slices.Replace(c.Fences, at, at+2, merged)
 }
 
-// SetFloor sets the floor, with Rows as of it, and drops all fences. A fence omits what
-// the fences before it say, so none is valid without those.
+// SetFloor sets the floor with its FloorRows, and drops all fences. A fence omits what the fences
+// before it say, so a fence is not valid without those.
 func (c *Checkpoint) SetFloor(floor, rows int64) { c.Floor, c.FloorRows, c.Fences = floor, rows, nil }
 
-// EndSweep makes the offset at which a sweep began the floor: the sweep wrote every row
-// below it again, or the row decides no event any more. The changelog is complete.
+// EndSweep makes the offset at which a sweep began the floor. The sweep has written every row below
+// that offset again, unless the row decides no event any more. The changelog is then complete.
 func (c *Checkpoint) EndSweep(began, rows int64) {
 	c.SetFloor(max(began, c.Floor), max(rows, c.FloorRows))
 	c.Incomplete = false
 }
 
-// appendFences appends the fences: their number, and for each the gaps to the offset and
-// to the rows before, and its entries. The first gaps are from the floor.
+// appendFences appends the number of fences, and for each fence the differences of its offset and rows
+// to those of the fence before (of the floor for the first fence), and its entries.
 func (c *Checkpoint) appendFences(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(c.Fences)))
 	offset, rows, at := c.Floor, c.FloorRows, int64(0)
@@ -187,12 +187,12 @@ func (c *Checkpoint) appendFences(dst []byte) []byte {
 	return dst
 }
 
-// appendFirstSeen appends entries: their number, and for each the namespace id and the
-// difference to the time before. It returns the last time.
+// appendFirstSeen appends the number of entries, and for each entry the namespace id and the difference
+// to the time before. It returns the last time.
 func appendFirstSeen(dst []byte, entries []FirstSeen, at int64) ([]byte, int64) {
 	dst = binary.AppendUvarint(dst, uint64(len(entries)))
 	for _, e := range entries {
-		dst = binary.AppendVarint(append(dst, e.NamespaceID), e.At-at) // wraps around, and back
+		dst = binary.AppendVarint(append(dst, e.NamespaceID), e.At-at) // may wrap around; decodeFirstSeen wraps back
 		at = e.At
 	}
 	return dst, at
@@ -218,8 +218,7 @@ func (c *Checkpoint) decodeFences(r *dedup.Cursor) {
 	}
 }
 
-// decodeFirstSeen reads at least one and at most limit entries, ascending by namespace
-// id.
+// decodeFirstSeen reads at least one entry and at most limit entries, ascending by namespace id.
 func decodeFirstSeen(r *dedup.Cursor, limit uint64, at int64) ([]FirstSeen, int64) {
 	n := r.Uvarint(limit)
 	if n == 0 {

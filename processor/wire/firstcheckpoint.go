@@ -1,9 +1,9 @@
 package wire
 
-// FirstOf returns the first checkpoint of the tasks of a generation, from the closed ones of the
-// generation before. Their input begins at offset 0, and each may get rows of any old task: so
-// what one of these knew of time holds for all. A restore counts the rows. Sequence is 0, which
-// no task writes.
+// FirstOf returns the first checkpoint of the tasks of a new generation of partitions, from the closed
+// checkpoints of the generation before. The input of each new task begins at offset 0. Each new task
+// may get rows of any old task, so what one old task knew about time holds for all new tasks. A restore
+// counts the rows. Sequence is 0, which no task writes.
 func FirstOf(closed []Checkpoint) Checkpoint {
 	first := Checkpoint{Epoch: -1, Counted: true}
 	for i := range closed {
@@ -30,8 +30,8 @@ func FirstOf(closed []Checkpoint) Checkpoint {
 	return first
 }
 
-// EventCounts returns the encoded counts of judged events and their duplicates, summed over
-// checkpoints: the part of Counts that does not count rows.
+// EventCounts returns the encoded counts of judged events and their duplicates, summed over all
+// checkpoints. It leaves out the counts of rows.
 func EventCounts(all []Checkpoint) (string, error) {
 	sum := keyCounts{}
 	for i := range all {

@@ -8,29 +8,29 @@ import (
 	"oncebus/dedup"
 )
 
-// A Fold is the newest checkpoint of a changelog: a whole one with the partial ones after
-// it. The zero Fold has none.
+// Fold is the newest checkpoint of a changelog: the last whole checkpoint with the partial checkpoints
+// after it applied. The zero Fold has no checkpoint.
 type Fold struct {
 	has    bool
-	newest Checkpoint // its Counts are those of the whole one if counts is set
-	// whole reports that newest has all fields. Else a checkpoint before it is missing, and
-	// it has only those that a partial one states.
+	newest Checkpoint // if counts is set, newest.Counts is still that of the whole checkpoint
+	// whole reports that newest has all fields. If false, a checkpoint before it is missing, and newest
+	// has only the fields that a partial checkpoint states.
 	whole  bool
-	number uint32    // of the newest partial one, 0 after a whole one
-	counts keyCounts // of newest; nil if no partial one followed
+	number uint32    // number of the newest partial checkpoint; 0 after a whole one
+	counts keyCounts // counts of newest; nil if no partial checkpoint changed them
 }
 
-// Has reports whether there was a checkpoint.
+// Has reports whether the fold has a checkpoint.
 func (f *Fold) Has() bool { return f.has }
 
-// IsWhole reports whether there was a checkpoint, and all that it is relative to.
+// IsWhole reports whether the fold has a checkpoint and every checkpoint that it is relative to.
 func (f *Fold) IsWhole() bool { return f.has && f.whole }
 
-// Sequence returns the sequence of the newest checkpoint; 0 without one.
+// Sequence returns the sequence of the newest checkpoint; 0 without a checkpoint.
 func (f *Fold) Sequence() int64 { return f.newest.Sequence }
 
-// Newest returns the newest checkpoint. Unless IsWhole, it lacks stream times, counts, and
-// the fences and the progress that did not change.
+// Newest returns the newest checkpoint. If IsWhole is false, the result lacks stream times and counts,
+// and also the fences and the progress if its transaction did not change them.
 func (f *Fold) Newest() Checkpoint {
 	c := f.newest
 	if f.counts != nil {
@@ -39,9 +39,10 @@ func (f *Fold) Newest() Checkpoint {
 	return c
 }
 
-// Add adds the next checkpoint of the changelog, by its number. A partial one of a
-// transaction that the fold has is ignored, as is one before the first whole one that is
-// relative to nothing. The error wraps ErrCheckpoint.
+// Add adds the next checkpoint of the changelog. number is the number in its key: 0 for a whole
+// checkpoint. Add ignores a partial checkpoint of a transaction that the fold already has. If a partial
+// checkpoint does not follow the newest one, the fold is not whole from then on (hazard T18). The error
+// wraps ErrCheckpoint.
 func (f *Fold) Add(number uint32, value []byte) error {
 	if number == 0 {
 		c, err := DecodeCheckpoint(value)
@@ -67,12 +68,13 @@ func (f *Fold) Add(number uint32, value []byte) error {
 	return nil
 }
 
-// follows reports whether a partial checkpoint is relative to the newest one.
+// follows reports whether a partial checkpoint with this number and sequence is relative to the newest
+// checkpoint of the fold.
 func (f *Fold) follows(number uint32, sequence int64) bool {
 	return f.IsWhole() && sequence == f.newest.Sequence+1 && number == f.number+1
 }
 
-// apply applies a partial checkpoint to the whole one before it.
+// apply applies a partial checkpoint to the newest checkpoint.
 func (f *Fold) apply(p *partial) error {
 	before := &f.newest
 	c := p.small
@@ -115,7 +117,7 @@ func (f *Fold) apply(p *partial) error {
 	return nil
 }
 
-// applyCounts applies the rest of a partial checkpoint.
+// applyCounts applies the rest of a partial checkpoint: the changes of the key counts.
 func (f *Fold) applyCounts(r *dedup.Cursor) error {
 	if r.Left() == 0 || r.Bad() {
 		return nil
@@ -131,9 +133,9 @@ func (f *Fold) applyCounts(r *dedup.Cursor) error {
 	return nil
 }
 
-// AppendStored appends to the stored checkpoint of a local store the next one of the
-// changelog, by its number. A whole one replaces what is stored. The local store has the
-// checkpoints as the changelog has them, so that storing one costs what it changes.
+// AppendStored appends the next checkpoint of the changelog to what a local store keeps as its
+// checkpoint. A whole checkpoint (number 0) replaces what is stored. The local store keeps the
+// checkpoints as the changelog has them, so that storing a partial one costs only what it changes.
 func AppendStored(stored []byte, number uint32, value []byte) []byte {
 	if number == 0 {
 		stored = stored[:0]
@@ -142,10 +144,10 @@ func AppendStored(stored []byte, number uint32, value []byte) []byte {
 	return append(stored, value...)
 }
 
-// Stored returns c as a local store has it.
+// Stored returns c in the form in which a local store keeps it.
 func (c *Checkpoint) Stored() []byte { return AppendStored(nil, 0, c.Append(nil)) }
 
-// ReadStored returns the checkpoint of a local store, which has none if b is empty. The
+// ReadStored decodes what a local store keeps as its checkpoint; if b is empty, the store has none. The
 // error wraps ErrCheckpoint.
 func ReadStored(b []byte) (f Fold, err error) {
 	r := dedup.NewCursor(b)

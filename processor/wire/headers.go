@@ -93,8 +93,8 @@ const (
 	HeaderConnectMessage = "__connect.errors.exception.message"
 )
 
-// PartitionByDigest returns the number from which the partitioner computes the partition
-// of a record without a record key: all records of one dedup key go to one partition.
+// PartitionByDigest returns the number from which the partitioner computes the partition of a record
+// without a record key. All records of a dedup key thus go to the same partition.
 func PartitionByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
 
 // KeyText returns a dedup key as 64 hex digits.
@@ -117,34 +117,35 @@ func IsReserved(name string) bool {
 	return true
 }
 
-// RecordOverhead is the bytes of the batch header and of the record's length fields.
+// RecordOverhead is the size in bytes of a batch header plus the length fields of one record.
 const RecordOverhead = 61 + 40
 
-// The beginnings of reasons by which a dead letter shows what it is.
+// The beginnings of the reasons in dead letters. They tell a reader of the topic which kind of dead
+// letter it is.
 const (
-	// ReasonQuota is that of an event of a tenant over its quota.
+	// ReasonQuota begins the reason of an event whose tenant is over its quota.
 	ReasonQuota = "quota: "
-	// ReasonTooLarge is that of an event that a topic would refuse for its size.
+	// ReasonTooLarge begins the reason of an event that is too large for a topic.
 	ReasonTooLarge = "too large for topic "
-	// ReasonRefused is that of an event that a broker refused.
+	// ReasonRefused begins the reason of an event that a broker rejected.
 	ReasonRefused = "refused by topic "
-	// ReasonOutcome is that of an outcome that was refused.
+	// ReasonOutcome begins the reason of an outcome that was refused.
 	ReasonOutcome = "outcome refused: "
-	// ReasonReply is that of a reply that its topic refused. The dead letter has the value of
-	// the reply; the event was processed.
+	// ReasonReply begins the reason of a reply that its topic rejected. The dead letter has the value
+	// of the reply; the event itself was processed.
 	ReasonReply = "reply "
-	// ReasonAnswer is that of an answer that its topic refused.
+	// ReasonAnswer begins the reason of an answer that its topic rejected.
 	ReasonAnswer = "answer "
-	// ReasonBatch is that of a batch that was not decompressed.
+	// ReasonBatch begins the reason of a batch that was not decompressed.
 	ReasonBatch = "the batch of offsets "
 )
 
-// redriveAttemptDigits bounds the value of HeaderRedriveAttempt, so that no producer makes
-// dead letters larger with it.
+// redriveAttemptDigits bounds the length of HeaderRedriveAttempt, so that no producer can enlarge dead
+// letters with it.
 const redriveAttemptDigits = 6
 
-// RedriveAttempt returns how often a record was redriven, by one of its headers; false for
-// another header, and for a value that redrive does not write.
+// RedriveAttempt returns how often a record was redriven, from the header h; ok is false if h is
+// another header or has a value that redrive does not write.
 func RedriveAttempt(h *kgo.RecordHeader) (attempt int, ok bool) {
 	if h.Key != HeaderRedriveAttempt || len(h.Value) == 0 || len(h.Value) > redriveAttemptDigits {
 		return 0, false
@@ -158,8 +159,7 @@ func RedriveAttempt(h *kgo.RecordHeader) (attempt int, ok bool) {
 	return attempt, true
 }
 
-// RecordBytes returns an upper bound of a record's size in a batch of its own,
-// uncompressed.
+// RecordBytes returns an upper bound for the size of a record in an uncompressed batch of its own.
 func RecordBytes(r *kgo.Record) int {
 	n := RecordOverhead + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -168,7 +168,7 @@ func RecordBytes(r *kgo.Record) int {
 	return n
 }
 
-// AppendForeign appends the headers without the prefix oncebus-.
+// AppendForeign appends those headers that do not have the prefix oncebus-.
 func AppendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
 	for i := range headers {
 		if !IsReserved(headers[i].Key) {
@@ -191,9 +191,9 @@ func (h *Headers) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Own returns the first oncebus header of that name, or else the first with the name in
-// other letter case: executors also copy the names from HTTP, whose names have no case.
-// The names of other headers have case in Kafka.
+// Own returns the first oncebus header of that name; if there is none, the first header whose name
+// differs only in letter case. Executors may copy the names from HTTP, where header names have no case.
+// Other headers need the exact name, as always in Kafka.
 func (h *Headers) Own(name string) ([]byte, bool) {
 	if value, ok := h.Header(name); ok {
 		return value, true
@@ -206,23 +206,22 @@ func (h *Headers) Own(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// InputOf returns a raw record as the input of key derivation. It shares the
-// record's memory.
+// InputOf returns a raw record as the input of key derivation. The input shares the record's memory.
 func InputOf(rec *kgo.Record) (in rules.Input) {
 	SetInput(&in, rec)
 	return in
 }
 
-// SetInput is InputOf with a place for the input. It sets field by field: a collection in
-// progress makes a copy of the whole input to the heap expensive.
+// SetInput is InputOf into an existing input. It sets field by field: to copy the whole input to the
+// heap is expensive while a garbage collection is in progress.
 func SetInput(in *rules.Input, rec *kgo.Record) {
 	in.Topic, in.Key, in.Value = rec.Topic, rec.Key, rec.Value
 	in.Headers = (*Headers)(&rec.Headers)
 	in.Timestamp = rec.Timestamp.UnixMilli()
 }
 
-// OutcomeHeaderMax is the most bytes of an invalid token or kind in a dead letter. A
-// producer may send one as long as the whole record.
+// OutcomeHeaderMax is the largest number of bytes of an invalid token or kind in a dead letter: a
+// producer may send a token as long as the whole record.
 const OutcomeHeaderMax = 256
 
 // OutcomeHeaders returns the token, kind and start id headers of an outcome, each shortened to
@@ -236,20 +235,19 @@ func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	return headers
 }
 
-// HeaderLease of a checkpoint row has the two broker times that leases depend on, in
-// addition to those of the records. Readers of the log recompute lease expiry with
-// them; oncebus never reads them.
+// HeaderLease of a checkpoint row has the two broker times on which leases depend, in addition to the
+// times of the records. Programs that read the log recompute with them when leases ended; oncebus never
+// reads them.
 const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two broker times that leases depend on, in addition to those of the records; for readers of the log only
 
-// HeaderSweep marks a row that a sweep wrote again. oncebus never reads it.
+// HeaderSweep marks a row that a sweep wrote again. oncebus never reads the header.
 const HeaderSweep = "oncebus-sweep" // internal, rows of the changelog: the row was written again, unchanged, so that an older part of the changelog can be deleted; for readers of the log only
 
-// HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
-// only selects the recipient of a verdict. An ingress ignores a verdict on another
-// key.
+// HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it only selects who
+// receives a verdict. An ingress ignores a verdict on another key.
 const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, output events without a key whose sender waits for the outcome, outcomes topics, repartition topic, verdicts: address of the request that waits for the verdict, or for the outcome
 
-// Headers that only a verdict has. They are flags without a value.
+// Headers that only a verdict record has. They are flags without a value.
 const (
 	// internal, verdicts: the record carries an outcome
 	headerHasOutcome = "oncebus-has-outcome"

@@ -10,19 +10,19 @@ import (
 	"oncebus/dedup"
 )
 
-// CountsOfEvents is the status byte of the judged events of a namespace id, and of the
-// duplicates among them, in the counts of a checkpoint. No row has it.
+// CountsOfEvents is the status byte, in the counts of a checkpoint, of the judged events of a namespace
+// id and the duplicates among them. No row has this status.
 const CountsOfEvents = 0xff
 
-// Flags of what changed in the counts of a namespace id, in a partial checkpoint. The bits
-// below are how many of its key counters changed.
+// Flags in a partial checkpoint of what changed in the counts of a namespace id. The bits of
+// ChangedCounters are the number of its key counters that changed.
 const (
 	ChangedCounters   = 1<<3 - 1
 	ChangedEvents     = 1 << 3
 	ChangedDuplicates = 1 << 4
 )
 
-// countsKey is what a count is of: a namespace id, and a status or CountsOfEvents.
+// countsKey identifies a count: namespace id, and a row status or CountsOfEvents.
 type countsKey struct{ namespaceID, status uint8 }
 
 // keyCount is the count of a countsKey.
@@ -31,8 +31,8 @@ type keyCount struct {
 	judged, duplicates uint64
 }
 
-// keyCounts are the counts of a checkpoint, without knowledge of the app. It keeps what a
-// process has no route for.
+// keyCounts are the counts of a checkpoint. They are decoded without the routes of the app, so that a
+// process keeps the counts of namespaces that it has no route for.
 type keyCounts map[countsKey]*keyCount
 
 // decodeKeyCounts decodes the counts of a checkpoint.
@@ -59,7 +59,7 @@ func decodeKeyCounts(text string) (keyCounts, error) {
 	return all, nil
 }
 
-// encode returns what decodeKeyCounts reads, without counts of nothing.
+// encode returns the form that decodeKeyCounts reads. It leaves out counts of 0.
 func (all keyCounts) encode() string {
 	var b []byte
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b countsKey) int {
@@ -79,9 +79,9 @@ func (all keyCounts) encode() string {
 	return string(b)
 }
 
-// apply applies the changes of a partial checkpoint, all that r has left: for each changed
-// namespace id, the id, flags, [events since, uvarint], [duplicates since, uvarint], and for
-// each changed counter its status and what dedup.KeyCounter.AppendChanges wrote.
+// apply applies the changes of a partial checkpoint, which are all bytes that r has left. For each
+// changed namespace id they are: id, flags, [further events uvarint], [further duplicates uvarint], and
+// for each changed counter its status and what dedup.KeyCounter.AppendChanges wrote.
 func (all keyCounts) apply(r *dedup.Cursor) {
 	for r.Left() > 0 && !r.Bad() {
 		id, flags := r.Byte(), r.Byte()
@@ -104,7 +104,7 @@ func (all keyCounts) apply(r *dedup.Cursor) {
 	}
 }
 
-// of returns the count of a key, and adds a missing one.
+// of returns the count of a key, and creates it if it is missing.
 func (all keyCounts) of(key countsKey) *keyCount {
 	one := all[key]
 	if one == nil {

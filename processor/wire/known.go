@@ -6,15 +6,15 @@ import (
 	"oncebus/dedup"
 )
 
-// KnownSince says from when on the rows of a namespace are complete after a change of its
-// window. Rows first seen before Since count as absent, even those that are stored. Events
-// before LateBefore are late. Both are in ms of event time.
+// KnownSince says from which event time on the rows of a namespace are complete after a change of its
+// window. Rows with a First before Since count as absent, even if they are still stored. Events before
+// LateBefore are late. Both are event times in ms.
 type KnownSince struct {
 	NamespaceID       uint8
 	Since, LateBefore int64
 }
 
-// KnownOf returns the entry of a namespace id; false for a window that has not changed.
+// KnownOf returns the entry of a namespace id; false if its window has not changed.
 func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
 	for _, k := range c.Known {
 		if k.NamespaceID == namespaceID {
@@ -24,8 +24,8 @@ func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
 	return KnownSince{}, false
 }
 
-// AddKnown adds an entry. Of two of a namespace the later times hold. It changes no other
-// checkpoint: they share their entries.
+// AddKnown adds an entry. If the namespace already has an entry, the later times win. AddKnown copies
+// the slice, because other checkpoints share it.
 func (c *Checkpoint) AddKnown(k KnownSince) {
 	at, has := slices.BinarySearchFunc(c.Known, k, func(a, b KnownSince) int { return int(a.NamespaceID) - int(b.NamespaceID) })
 	c.Known = slices.Clone(c.Known)
@@ -37,8 +37,8 @@ func (c *Checkpoint) AddKnown(k KnownSince) {
 	have.Since, have.LateBefore = max(have.Since, k.Since), max(have.LateBefore, k.LateBefore)
 }
 
-// Window returns the window of a namespace id with what its rows are known to have. rule is
-// that of the checkpoint's route set.
+// Window returns the window of a namespace id, limited to the times for which its rows are known. rule
+// is the window in the checkpoint's route set.
 func (c *Checkpoint) Window(namespaceID uint8, rule dedup.Window) dedup.Window {
 	if k, ok := c.KnownOf(namespaceID); ok {
 		return rule.Known(k.Since, k.LateBefore)

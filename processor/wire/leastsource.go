@@ -2,18 +2,19 @@ package wire
 
 import "oncebus/dedup"
 
-// Source names a source: a partition of an input topic, by the number of the topic.
+// Source names a source: a partition of an input topic, by the topic's number in the manifest.
 type Source struct {
 	Topic     uint16
-	Partition int32 // EveryPartition for a topic of which no router has said how many it has
+	Partition int32 // EveryPartition if no router has counted the topic's partitions yet
 }
 
-// EveryPartition stands for the partitions of a topic that were not counted yet.
+// EveryPartition stands for all partitions of a topic that no router has counted yet.
 const EveryPartition int32 = -1
 
-// LeastSource returns the source that keeps stream time back, the first of several, and the time
-// that it has come to, dedup.NoStreamTime for none. It returns false if all have come to Highest. A
-// topic whose count is too old has no source that is read, so one of these keeps stream time back.
+// LeastSource returns the source that keeps stream time back (the first one if there are several), and
+// the time that this source has come to; dedup.NoStreamTime for none. behind is false if all sources
+// have come to Highest. If the count of a topic is too old, no router reads the topic's partitions, so
+// one of these keeps stream time back.
 func (s *Sources) LeastSource() (of Source, at int64, behind bool) {
 	if s.Highest == dedup.NoStreamTime {
 		return of, at, false
@@ -36,8 +37,8 @@ func (s *Sources) LeastSource() (of Source, at int64, behind bool) {
 	return of, at, behind
 }
 
-// PassedSince returns the broker time, in Unix ms, since when Highest is after an event time, as
-// far as the samples say: it may be a little earlier. It returns false if no sample does.
+// PassedSince returns the broker time, in Unix ms, since when Highest has been after an event time, as
+// far as the samples tell: the result may be a little too early. known is false if no sample tells.
 func (s *Sources) PassedSince(time int64) (since int64, known bool) {
 	for _, sample := range s.Samples {
 		if sample.Highest > time {

@@ -1,15 +1,15 @@
 package wire
 
-// Levels of the encodings. The manifest has the level of the app. Every process writes the
-// encodings of that level, and reads those of all levels that its build knows. So two
-// builds that follow one another can run side by side, and an older build can come back
-// until 'oncebus finalize' raises the level.
+// LevelOldest and LevelNewest are the levels of the encodings that this build knows. The manifest has
+// the level of the app. Every process writes the encodings of that level, and reads the encodings of
+// all levels that its build knows. Two successive builds can therefore run side by side, and an older
+// build can come back until 'oncebus finalize' raises the level.
 //
 //   - Level 1: the routes file of each process decides. Checkpoints name no route set.
-//   - Level 2: the manifest topic has numbered route sets, and checkpoints name the set by
-//     which their task judges, and how far its sources were read: a backlog makes no event late.
-//     Rows may be of earlier windows of their keys. Envelopes may be seeds, stream times, queries,
-//     or those of shadows.
+//   - Level 2: the manifest topic has numbered route sets. Checkpoints name the set by which their task
+//     judges, and say how far the task's sources were read, so that a backlog makes no event late. The
+//     store may have rows of earlier windows of a key. Envelopes may be seeds, stream times, queries,
+//     or verdicts for shadows.
 const (
 	LevelOldest = 1
 	LevelNewest = 2

@@ -7,13 +7,14 @@ import (
 	"oncebus/dedup"
 )
 
-// partialKeyPrefix begins the key of a partial checkpoint. Its number follows, 4 bytes,
-// big-endian. So the key has 15 bytes, and is never that of a row, which is a digest.
+// partialKeyPrefix begins the key of a partial checkpoint; its number follows in 4 bytes, big-endian.
+// Such a key has 15 bytes, so it is never the key of a row, which is a digest of 16 bytes.
 const partialKeyPrefix = CheckpointKey + "/"
 
-// AppendCheckpointKey appends the changelog key of a checkpoint. The number of a partial
-// checkpoint is how many there are since the whole one, that of a whole one is 0. After
-// compaction the changelog has the newest whole checkpoint and all partial ones after it.
+// AppendCheckpointKey appends the changelog key of a checkpoint. The number of a whole checkpoint is 0.
+// The number of a partial checkpoint counts the partial checkpoints since the last whole one. A later
+// partial checkpoint with the same number replaces an earlier one, so compaction keeps the newest whole
+// checkpoint and every partial checkpoint after it.
 func AppendCheckpointKey(dst []byte, number uint32) []byte {
 	if number == 0 {
 		return append(dst, CheckpointKey...)
@@ -21,8 +22,8 @@ func AppendCheckpointKey(dst []byte, number uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, partialKeyPrefix...), number)
 }
 
-// CheckpointNumber returns the number of the checkpoint with a changelog key, 0 for a whole
-// one; false for the key of another row.
+// CheckpointNumber returns the number of the checkpoint that has a changelog key: 0 for a whole
+// checkpoint. ok is false for the key of any other record.
 func CheckpointNumber(key []byte) (number uint32, ok bool) {
 	if string(key) == CheckpointKey {
 		return 0, true
@@ -34,7 +35,7 @@ func CheckpointNumber(key []byte) (number uint32, ok bool) {
 	return number, number > 0
 }
 
-// IsCheckpoint reports whether a changelog key is that of a checkpoint.
+// IsCheckpoint reports whether a changelog key belongs to a checkpoint.
 func IsCheckpoint(key []byte) bool {
 	_, ok := CheckpointNumber(key)
 	return ok
@@ -43,7 +44,7 @@ func IsCheckpoint(key []byte) bool {
 // partialVersion is the version of a partial checkpoint.
 const partialVersion = 5
 
-// Marks of a partial checkpoint.
+// Marks of a partial checkpoint: the fields that it has.
 const (
 	markFences = 1 << iota
 	markClaims
@@ -55,21 +56,23 @@ const (
 	partialMarks = markSources<<1 - 1
 )
 
-// AppendPartial appends c as a partial checkpoint: what c has since before, the checkpoint
-// of the transaction before. senders are the changes of the counts of senders, tenants those of
-// the accounts of tenants. Both have the same sources of the same namespaces. The caller appends
-// the changes of the other counts.
+// AppendPartial appends c as a partial checkpoint: only what changed since before, the checkpoint of
+// the preceding transaction. c and before must have the same sources (SameSources). senders and tenants
+// are the encoded changes of the sender counts and tenant accounts. The caller appends the changes of
+// the key counts itself.
 //
 //	version 1 | marks 1 | length uvarint | c without stream times, sources, counts and claims, and
 //	without fences unless they changed | [claimed at, progress at, stepped at varints] |
-//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] | [length uvarint, changes of the tenants] | [length uvarint, changes of the sources] | changed stream times uvarint | for each: namespace id 1,
-//	difference to the time before varint | changes of the counts
+//	[length uvarint, progress] | [length uvarint, changes of the senders] | [shadows] |
+//	[length uvarint, changes of the tenants] | [length uvarint, changes of the sources] |
+//	changed stream times uvarint | for each: namespace id 1, difference to the time before varint |
+//	changes of the counts
 func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tenants []byte) []byte {
 	small, marks := *c, byte(0)
 	small.StreamTimes, small.Counts, small.Counted = streamTimes{}, "", false
 	small.Progress, small.ClaimedAt, small.ProgressAt, small.SteppedAt = Progress{}, 0, 0, 0
 	small.Senders = nil
-	small.Set, small.Known = 0, nil // they only change with a whole one
+	small.Set, small.Known = 0, nil // these change only with a whole checkpoint
 	small.Shadows, small.Tenants, small.Sources = nil, nil, nil
 	if sameSlice(c.Fences, before.Fences) {
 		small.Fences = nil
@@ -91,7 +94,7 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	if len(tenants) > 0 {
 		marks |= markTenants
 	}
-	at := len(dst) + 1 // of the marks
+	at := len(dst) + 1 // index of the marks
 	dst = append(dst, partialVersion, marks)
 	dst = appendSized(dst, small.Append)
 	if marks&markClaims != 0 {
@@ -124,10 +127,11 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	return c.appendStreamTimes(dst, before)
 }
 
-// sameSlice reports whether two slices that are never changed are the same one.
+// sameSlice reports whether a and b are the same slice. Their elements are never changed, so they are
+// then equal.
 func sameSlice[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// appendSized appends the length of what encode appends, and that.
+// appendSized appends what encode appends, preceded by its length.
 func appendSized(dst []byte, encode func([]byte) []byte) []byte {
 	at := len(dst)
 	dst = encode(dst)
@@ -160,17 +164,17 @@ func (c *Checkpoint) appendStreamTimes(dst []byte, before *Checkpoint) []byte {
 
 // partial is a decoded partial checkpoint.
 type partial struct {
-	small Checkpoint // without what is relative to the checkpoint before
+	small Checkpoint // without the fields that are relative to the checkpoint before
 	marks byte
-	// senders are the changes of the counts of senders, empty for none.
+	// senders are the changes of the sender counts; empty for none.
 	senders []byte
-	tenants []byte       // likewise of the accounts of tenants
-	sources []byte       // likewise of the sources
+	tenants []byte       // changes of the tenant accounts; empty for none
+	sources []byte       // changes of the sources; empty for none
 	rest    dedup.Cursor // the changed stream times, and the changes of the counts
 }
 
-// decodePartial decodes what AppendPartial wrote, up to what is relative. The error wraps
-// ErrCheckpoint.
+// decodePartial decodes what AppendPartial wrote. It leaves the changes, which are relative to the
+// checkpoint before, encoded. The error wraps ErrCheckpoint.
 func decodePartial(b []byte) (p partial, err error) {
 	r := dedup.NewCursor(b)
 	version := r.Byte()
@@ -210,7 +214,8 @@ func decodePartial(b []byte) (p partial, err error) {
 	return p, nil
 }
 
-// changes reads the changes that a mark announces: their length, uvarint, which is not 0, and these.
+// changes reads the changes that a mark announces: their length uvarint, which is not 0, and their
+// bytes.
 func (p *partial) changes(r *dedup.Cursor, mark byte) []byte {
 	if p.marks&mark == 0 {
 		return nil

@@ -11,81 +11,83 @@ import (
 	"oncebus/dedup"
 )
 
-// Progress says how far inputs and outcomes were read and executors have committed. A progress
-// record has what one worker of the routing stage observed, a checkpoint all of it. All
-// times are broker time, in Unix milliseconds. A Progress is never changed.
+// Progress says how far inputs and outcomes have been read, and what the executors have committed. A
+// progress record contains what one worker of the routing stage observed; a checkpoint contains what
+// all of them did. All times are broker time in Unix milliseconds. A Progress is never changed.
 type Progress struct {
 	Outcomes  []OutcomesProgress // ascending by topic
 	Executors []ExecutorProgress // ascending by route
-	// Inputs is only in records: the checkpoint has Sources.
+	// Inputs is set only in progress records; a checkpoint has Sources instead.
 	Inputs []InputProgress // ascending by topic
 }
 
-// InputProgress is how far a worker has read its partitions of an input topic.
+// InputProgress says how far a worker has read its partitions of an input topic.
 type InputProgress struct {
 	Topic uint16 // number in the manifest
-	// Partitions is how many the topic had at CountedAt, or has got since.
+	// Partitions is how many partitions the topic had at CountedAt, or has got since.
 	Partitions int
 	CountedAt  int64
 	Read       []ReadProgress // ascending by partition
 }
 
-// ReadProgress is how far a partition of an input was read.
+// ReadProgress says how far a partition of an input was read.
 type ReadProgress struct {
 	Partition int32
-	// To is the time before which each stored record is in the repartition topic;
-	// dedup.NoStreamTime if not known.
+	// To is a broker time: every record that was stored in the partition before To is in the
+	// repartition topic. dedup.NoStreamTime if not known.
 	To     int64
 	Fronts []Front
 }
 
-// Front is the highest event time of the events of a namespace in a partition of an input, in
-// ms. A worker does not know that of records which another one has routed.
+// Front is the highest event time of a namespace's events in a partition of an input, in ms. A worker
+// knows only the records that it has routed itself.
 type Front struct {
 	NamespaceID uint8
 	At          int64
 }
 
-// OutcomesProgress is how far the partitions of an outcomes topic were read.
+// OutcomesProgress says how far the partitions of an outcomes topic were read.
 type OutcomesProgress struct {
 	Topic uint16 // number in the manifest
-	// CountedAt is when the topic had no more than len(ReadTo) partitions.
+	// CountedAt is a broker time at which the topic had no more than len(ReadTo) partitions.
 	CountedAt int64
-	// ReadTo is by partition the time before which each stored outcome is in the
-	// repartition topic; unknownTime if not known.
+	// ReadTo has a broker time for each partition: every outcome that was stored in the partition
+	// before it is in the repartition topic. unknownTime if not known.
 	ReadTo []int64
 }
 
-// unknownTime is the encoded form's 0: no time is known.
+// unknownTime means that no time is known. It is encoded as 0.
 const unknownTime = dedup.NoStreamTime
 
-// NewReadProgress returns the progress of a partition of which nothing is known.
+// NewReadProgress returns the progress of a partition about which nothing is known.
 func NewReadProgress(partition int32) ReadProgress {
 	return ReadProgress{Partition: partition, To: unknownTime}
 }
 
-// NewOutcomesProgress returns the progress of a topic with so many partitions, of which
-// nothing is known.
+// NewOutcomesProgress returns the progress of a topic with that many partitions about which nothing is
+// known.
 func NewOutcomesProgress(topic uint16, countedAt int64, partitions int) OutcomesProgress {
 	return OutcomesProgress{topic, countedAt, slices.Repeat([]int64{unknownTime}, partitions)}
 }
 
-// ExecutorProgress is how far the executor of a route has committed its output.
+// ExecutorProgress says how far the executor of a route has committed its input, our output topic.
 type ExecutorProgress struct {
 	Route  string
 	Passed []Passed // ascending
 }
 
-// Passed says that every event dispatched before To was committed at At.
+// Passed says that the executor had committed every event that was dispatched before To when the broker
+// time was At.
 type Passed struct{ To, At int64 }
 
-// passedMax is the most entries of a route: a lease later by an eighth is harmless.
+// passedMax is the largest number of Passed entries of a route. Entries are at least a lease /
+// passedStep apart: that a lease ends an eighth later is harmless.
 const passedMax, passedStep = 16, 8
 
-// maxPartitions bounds what a decoded record can claim.
+// maxPartitions bounds the number of partitions that a decoded record can claim.
 const maxPartitions = 1 << 20
 
-// OutcomesReadTo returns the time before which every outcome of a topic was read;
+// OutcomesReadTo returns the broker time before which every outcome in a topic has been read;
 // dedup.NoStreamTime if unknown.
 func (p *Progress) OutcomesReadTo(topic uint16) int64 {
 	at, ok := slices.BinarySearchFunc(p.Outcomes, topic, func(o OutcomesProgress, topic uint16) int { return cmp.Compare(o.Topic, topic) })
@@ -96,9 +98,9 @@ func (p *Progress) OutcomesReadTo(topic uint16) int64 {
 	return min(o.CountedAt, slices.Min(o.ReadTo))
 }
 
-// ExecutorPassedTo returns the time before which every event was dispatched that the
-// executor of a route committed at least a lease before now; dedup.NoStreamTime if
-// unknown. What it committed before steppedAt counts from then on.
+// ExecutorPassedTo returns a time To: every event dispatched before To was committed by the route's
+// executor at least a lease before now; dedup.NoStreamTime if unknown. What the executor committed
+// before steppedAt counts as committed at steppedAt.
 func (p *Progress) ExecutorPassedTo(route string, lease, steppedAt, now int64) int64 {
 	to := dedup.NoStreamTime
 	for _, passed := range p.executor(route) {
@@ -118,12 +120,16 @@ func (p *Progress) executor(route string) []Passed {
 	return nil
 }
 
-// Merge returns p with the progress of a record that the broker stored at a time. No
-// time of it counts as later than that: a worker's estimate may be ahead. A time that is
-// later by more than aheadMax is of before broker time was set back, and is not known. What
-// the record does not know stays. A newer time replaces an older one even if it is earlier,
-// because broker time may have been set back. leaseOf returns the lease of a route, in
-// ms, and the topic of its outcomes.
+// Merge returns p with the progress of a record that the broker stored at broker time stored:
+//
+//   - No time in the record counts as later than stored, because a worker's estimate may be ahead.
+//   - A time that is later by more than aheadMax is from before broker time was set back; it is
+//     ignored.
+//   - What the record does not know stays as it is in p.
+//   - A time in the record replaces the time in p even if it is earlier, because broker time may have
+//     been set back.
+//
+// leaseOf returns the lease of a route, in ms, and the number of the topic of its outcomes.
 func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route string) (lease int64, outcomes uint16)) Progress {
 	merged := Progress{Outcomes: slices.Clone(p.Outcomes), Executors: slices.Clone(p.Executors)}
 	for i := range record.Outcomes {
@@ -141,8 +147,8 @@ func (p *Progress) Merge(record *Progress, stored int64, leaseOf func(route stri
 	return merged
 }
 
-// aheadMax is how far, in ms, a worker's estimate of broker time may be ahead: what
-// app.BrokerClock counts as a step.
+// aheadMax is how far, in ms, a worker's estimate of broker time may be ahead. A larger difference
+// counts as a step in app.BrokerClock, too.
 const aheadMax = 10_000
 
 func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
@@ -156,7 +162,7 @@ func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
 	known := &p.Outcomes[at]
 	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), max(len(record.ReadTo), len(known.ReadTo)))
 	if len(record.ReadTo) < len(known.ReadTo) {
-		merged.CountedAt = known.CountedAt // a topic loses no partition: the broker's answer is old
+		merged.CountedAt = known.CountedAt // a topic never loses partitions, so the record has an old answer of a broker
 	}
 	copy(merged.ReadTo, known.ReadTo)
 	for partition, to := range record.ReadTo {
@@ -167,8 +173,8 @@ func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
 	p.Outcomes[at] = merged
 }
 
-// mergeExecutor adds an entry, unless the last one is newer or hardly older. Of those
-// whose lease is over now it keeps the newest.
+// mergeExecutor adds an entry, unless the last entry says as much or is hardly older. Of the entries
+// whose lease is over at now, it keeps only the newest.
 func (p *Progress) mergeExecutor(route string, passed Passed, lease, now int64) {
 	at, ok := slices.BinarySearchFunc(p.Executors, route, func(e ExecutorProgress, route string) int { return cmp.Compare(e.Route, route) })
 	if !ok {
@@ -195,8 +201,8 @@ func (p *Progress) mergeExecutor(route string, passed Passed, lease, now int64) 
 	p.Executors[at] = ExecutorProgress{route, entries}
 }
 
-// dropNearest drops the entry whose neighbours are the nearest to each other in time, so that
-// the rest is spread over all of it.
+// dropNearest drops the entry whose neighbours are nearest to each other in time, so that the remaining
+// entries stay spread over the whole time.
 func dropNearest[T any](entries []T, at func(T) int64) []T {
 	nearest := 1
 	for i := 2; i < len(entries)-1; i++ {
@@ -207,10 +213,10 @@ func dropNearest[T any](entries []T, at func(T) int64) []T {
 	return slices.Delete(entries, nearest, nearest+1)
 }
 
-// IsEmpty reports whether nothing is known of outcomes and executors.
+// IsEmpty reports whether p says nothing about outcomes and executors.
 func (p *Progress) IsEmpty() bool { return len(p.Outcomes) == 0 && len(p.Executors) == 0 }
 
-// AppendRecord appends the value of a progress record: p as Append does, and, with inputs,
+// AppendRecord appends the value of a progress record: the encoding of Append, and, if p has inputs,
 //
 //	inputs uvarint | for each: topic uvarint, partitions uvarint, counted at varint, entries uvarint,
 //	for each: partition uvarint, 0 or the time to which it was read plus 1 uvarint,

@@ -8,36 +8,36 @@ import (
 	"oncebus/dedup"
 )
 
-// The texts of HeaderAnswer.
+// The values of HeaderAnswer.
 const (
 	AnswerGranted    = "granted"
 	AnswerSuperseded = "superseded"
 )
 
-// QuestionHeadersMax is the most oncebus headers of the answer to a start or renewal.
+// QuestionHeadersMax is the largest number of oncebus headers in the answer to a start or renewal.
 const QuestionHeadersMax = 10
 
-// QuestionAnswer is the answer to a start or a renewal: a record on the route's answers
-// topic, or a verdict for the request that asked.
+// QuestionAnswer is the answer to a start or a renewal. It becomes a record on the route's answers
+// topic, or a verdict record for the HTTP request that asked.
 type QuestionAnswer struct {
-	To      dedup.Address // zero for the answers topic
+	To      dedup.Address // address of the request; zero for the answers topic
 	Route   []byte
 	Outcome *OutcomeEnvelope
 	Key     *[32]byte // the dedup key; nil without a claim
-	Attempt uint32    // the current one of the key; 0 without a claim
-	Reason  string    // why it is superseded; "" if it is granted
+	Attempt uint32    // current attempt of the key; 0 without a claim
+	Reason  string    // why the attempt is superseded; "" if the question is granted
 	// StartedBy is the start id to which the current attempt was granted; nil for none.
 	StartedBy []byte
 }
 
-// Supersession is an answer without a question: an attempt in progress is not the current
-// one any more. It has no kind and no start id, so an executor that waits for the answer to a
-// question does not take it for one.
+// Supersession is an answer that nobody asked for: it announces that an attempt in progress is no
+// longer the current attempt of its key. It has no kind and no start id, so an executor that waits for
+// the answer to a question does not mistake it for that answer.
 type Supersession struct {
 	Route   []byte
-	Token   *dedup.Token // of the superseded attempt
+	Token   *dedup.Token // token of the superseded attempt
 	Key     *[32]byte    // the dedup key
-	Attempt uint32       // the current one of the key
+	Attempt uint32       // current attempt of the key
 	Reason  string
 }
 
@@ -52,7 +52,7 @@ func (s *Supersession) AppendHeaders(headers []kgo.RecordHeader) []kgo.RecordHea
 		kgo.RecordHeader{Key: HeaderReason, Value: []byte(s.Reason)})
 }
 
-// Text returns the answer as in its header.
+// Text returns the value of the header HeaderAnswer.
 func (a *QuestionAnswer) Text() string {
 	if a.Reason != "" {
 		return AnswerSuperseded

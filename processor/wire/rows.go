@@ -11,19 +11,19 @@ import (
 	"oncebus/dedup"
 )
 
-// The changelog has four kinds of records: checkpoints, single rows, whose key is the
-// digest, packs of rows, and seed counts.
+// The changelog has four kinds of records: checkpoints, single rows (whose key is the digest), packs of
+// rows, and seed counts.
 
-// packPrefix begins the key of a pack.
+// packPrefix begins the record key of a pack.
 const packPrefix = "rows/"
 
-// PackKeyBytes is the length of a pack's key. No digest has it, nor has the key of a
-// checkpoint.
+// PackKeyBytes is the length of a pack's record key. No digest and no key of a checkpoint has this
+// length.
 const PackKeyBytes = len(packPrefix) + 8 + 4
 
-// AppendPackKey appends the key of the nth pack in a transaction that begins when the
-// task's state is that of a changelog offset. Each committed transaction moves this offset,
-// so no two packs in a changelog have the same key, and compaction removes none.
+// AppendPackKey appends the record key of the nth pack in a transaction. offset is the changelog offset
+// of the task's state at the beginning of the transaction. Each committed transaction moves that
+// offset, so no two packs in a changelog have the same key, and compaction removes none (hazard T16).
 func AppendPackKey(dst []byte, offset int64, n uint32) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, packPrefix...), uint64(offset))
 	return binary.BigEndian.AppendUint32(dst, n)
@@ -34,12 +34,12 @@ func IsPack(rec *kgo.Record) bool {
 	return len(rec.Key) == PackKeyBytes && string(rec.Key[:len(packPrefix)]) == packPrefix
 }
 
-// ErrChangelogKey is wrapped by the error about a changelog record that is no row, no pack
-// and no checkpoint.
+// ErrChangelogKey is wrapped by the error about a changelog record that is neither a row, nor a pack,
+// nor a checkpoint.
 var ErrChangelogKey = errors.New("only oncebus may write this topic")
 
-// RowsOf yields the rows of a changelog record that is not a checkpoint, in the order in
-// which they were stored. A row is valid until the next one. Errors wrap ErrChangelogKey or
+// RowsOf yields the rows of a changelog record that is not a checkpoint, in the order in which they
+// were stored. A row is valid until the next one is yielded. Errors wrap ErrChangelogKey or
 // dedup.ErrRow.
 func RowsOf(rec *kgo.Record) iter.Seq2[*dedup.Row, error] {
 	switch {

@@ -11,27 +11,27 @@ import (
 	"oncebus/dedup"
 )
 
-// SeedRun identifies one run of the command seed over a file.
+// SeedRun identifies one run of the command 'oncebus seed' over a file.
 type SeedRun [8]byte
 
-// seedsPrefix begins the key of a record of seed counts.
+// seedsPrefix begins the record key of seed counts.
 const seedsPrefix = "seeds/"
 
-// seedCountsKeyBytes is the length of such a key. No other record of a changelog has it.
+// seedCountsKeyBytes is the length of that key. No other record of a changelog has a key of this
+// length.
 const seedCountsKeyBytes = len(seedsPrefix) + len(SeedRun{}) + 8 + 4
 
 const seedCountsVersion = 1
 
-// SeedCountsMax is the most numbers in one record of seed counts, some 20 KB.
+// SeedCountsMax is the largest number of entries in TooLate of one record, some 20 KB.
 const SeedCountsMax = 4096
 
-// SeedCounts says what became of the seeds of one run in one transaction of a task. The
-// task writes it to its changelog in that transaction. So the sum over a changelog counts
-// each seed once.
+// SeedCounts says what became of the seeds of one run in one transaction of a task. The task writes it
+// to its changelog in that transaction, so the sum over a changelog counts each seed once.
 type SeedCounts struct {
 	Run   SeedRun
 	Fates [dedup.SeedFates]int64
-	// TooLate has the numbers of the seeds with the fate of that name, at most SeedCountsMax.
+	// TooLate has the numbers of the seeds whose fate is dedup.SeedTooLate, at most SeedCountsMax.
 	TooLate []int64
 }
 
@@ -43,15 +43,15 @@ func (c *SeedCounts) Total() (n int64) {
 	return n
 }
 
-// AppendSeedCountsKey appends the key of the nth record of seed counts in a transaction that
-// begins when the task's state is that of a changelog offset, as AppendPackKey.
+// AppendSeedCountsKey appends the key of the nth record of seed counts in a transaction. offset is as
+// in AppendPackKey.
 func AppendSeedCountsKey(dst []byte, run SeedRun, offset int64, n uint32) []byte {
 	dst = append(append(dst, seedsPrefix...), run[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(offset))
 	return binary.BigEndian.AppendUint32(dst, n)
 }
 
-// IsSeedCounts reports whether a changelog record has seed counts. It has no rows.
+// IsSeedCounts reports whether a changelog record has seed counts. Such a record has no rows.
 func IsSeedCounts(rec *kgo.Record) bool {
 	return len(rec.Key) == seedCountsKeyBytes && string(rec.Key[:len(seedsPrefix)]) == seedsPrefix
 }
@@ -94,5 +94,5 @@ func ReadSeedCounts(rec *kgo.Record) (SeedCounts, error) {
 	return c, nil
 }
 
-// noRows yields nothing.
+// noRows yields no row.
 func noRows() iter.Seq2[*dedup.Row, error] { return func(func(*dedup.Row, error) bool) {} }

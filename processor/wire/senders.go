@@ -9,18 +9,18 @@ import (
 	"oncebus/dedup/sketch"
 )
 
-// RouteSenders has the duplicates of a route by sender.
+// RouteSenders has the duplicates of one route by sender.
 type RouteSenders struct {
 	Route string // its name
 	sketch.Summary
 }
 
-// sendersMax bounds the routes of a checkpoint with counts of senders: those of the routes
-// file, and those that are carried.
+// sendersMax bounds the routes with sender counts in a checkpoint: the routes of the routes file, and
+// former routes whose counts are carried along.
 const sendersMax = 1 << 10
 
-// appendSenders appends the number of routes, uvarint, and for each: length of the name 1,
-// name, summary.
+// appendSenders appends the number of routes, uvarint, and for each route: length of the name 1, name,
+// summary.
 func appendSenders(dst []byte, all []RouteSenders) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(all)))
 	for i := range all {
@@ -42,11 +42,11 @@ func decodeSenders(r *dedup.Cursor) (all []RouteSenders) {
 	return all
 }
 
-// AppendSenderRoute begins the changes of a route's senders in a partial checkpoint, by its
-// place in the whole one. What sketch.Sketch.AppendChanges appends follows.
+// AppendSenderRoute begins the changes of a route's senders in a partial checkpoint. place is the
+// route's index in the whole checkpoint. What sketch.Sketch.AppendChanges appends follows.
 func AppendSenderRoute(dst []byte, place int) []byte { return binary.AppendUvarint(dst, uint64(place)) }
 
-// applySenders applies the changes of a partial checkpoint.
+// applySenders applies the changes of the sender counts in a partial checkpoint.
 func (c *Checkpoint) applySenders(changes []byte, r *dedup.Cursor) {
 	c.Senders = slices.Clone(c.Senders)
 	for in := dedup.NewCursor(changes); !in.Done(); {
@@ -59,5 +59,5 @@ func (c *Checkpoint) applySenders(changes []byte, r *dedup.Cursor) {
 	}
 }
 
-// The name of a sender fits into a counter.
+// This fails to compile if the name of a sender does not fit into a counter of the sketch.
 var _ [sketch.NameMax - rules.SenderBytesMax]struct{}

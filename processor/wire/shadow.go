@@ -8,45 +8,46 @@ import (
 	"oncebus/dedup"
 )
 
-// ShadowVerdict is what the route of a shadow decided on an event.
+// ShadowVerdict is what the route of a shadow, which judges by the rule in force, decided on an event.
 type ShadowVerdict uint8
 
 // Bits of a ShadowVerdict.
 const (
-	ShadowEmitted   ShadowVerdict = 1 << iota // else it was a duplicate
-	ShadowClamped                             // its event time moves no stream time
-	ShadowSent                                // set in every one
+	ShadowEmitted   ShadowVerdict = 1 << iota // the event was emitted; else it was a duplicate
+	ShadowClamped                             // the event's time was clamped, so it moves no stream time
+	ShadowSent                                // always set
 	shadowBitsKnown = ShadowSent<<1 - 1
 )
 
-// ShadowCounts are the counts of a shadow in one task. The task of the event counts those
-// without a new key, and the task of the new key all others.
+// ShadowCounts are the counts of a shadow in one task. The task of the event counts events without a
+// new key; the task of the new key counts all others.
 type ShadowCounts struct {
 	NamespaceID uint8
-	// Begin is the latest event time, in ms, of the route's namespace when the task began to
-	// send to the shadow: no event after it is missing. dedup.NoStreamTime for none.
+	// Begin is the latest event time, in ms, of the route's namespace when the task began to send to
+	// the shadow. The counts include every event after it. dedup.NoStreamTime for none.
 	Begin int64
 	Fates [dedup.ShadowFates]uint64
-	// Samples are the newest events of the fates of SampledFates, at most ShadowSamples each,
-	// the newest last.
+	// Samples has the newest events for each fate of SampledFates, at most ShadowSamples for each, the
+	// newest last.
 	Samples [len(SampledFates)][]ShadowSample
 }
 
-// SampledFates are the fates of which a task keeps samples.
+// SampledFates are the fates for which a task keeps samples.
 var SampledFates = [...]dedup.ShadowFate{dedup.ShadowWouldDrop, dedup.ShadowWouldEmit, dedup.ShadowNoKey}
 
-// ShadowSamples is how many samples of a fate a task keeps, some 30 bytes each. A transaction
-// that counts writes them all.
+// ShadowSamples is how many samples a task keeps for each fate, some 30 bytes each. A transaction that
+// counts an event writes all samples again.
 const ShadowSamples = 8
 
-// A ShadowSample is one event. First is the place of the emitted event that has its new key, in
-// a duplicate by the new rule. Both are positions as in rows.
+// ShadowSample is one event. At is its position. First is set if the event is a duplicate by the new
+// rule: it is the position of the emitted event that has the same new key. Both are positions as in
+// rows.
 type ShadowSample struct {
 	At, First dedup.Position
 	Time      int64 // event time, ms
 }
 
-// Count counts an event with its sample. The counts must not be shared.
+// Count counts an event and keeps its sample. No other checkpoint may share c.
 func (c *ShadowCounts) Count(fate dedup.ShadowFate, sample ShadowSample) {
 	c.Fates[fate]++
 	if i := slices.Index(SampledFates[:], fate); i >= 0 {
@@ -65,9 +66,9 @@ func (c *Checkpoint) ShadowOf(namespaceID uint8) *ShadowCounts {
 	return nil
 }
 
-// appendShadows appends the number of shadows 1, and for each: namespace id 1, begin varint, its
-// counts uvarint, and for each sampled fate: number of samples 1, and for each: both positions
-// as topic, partition and offset uvarints, time varint.
+// appendShadows appends the number of shadows 1, and for each shadow: namespace id 1, begin varint, its
+// counts uvarint, and for each sampled fate: number of samples 1, and for each sample: At and First,
+// each as topic, partition and offset uvarints, and its time varint.
 func appendShadows(dst []byte, all []ShadowCounts) []byte {
 	dst = append(dst, byte(len(all)))
 	for i := range all {

@@ -9,57 +9,62 @@ import (
 	"oncebus/dedup"
 )
 
-// Sources is how far each source of a namespace has been read, as a task of the repartition
-// topic knows it. A source is a partition of an input topic of the namespace's routes. All
-// times are event time in Unix milliseconds, dedup.NoStreamTime for none, unless they are
-// named otherwise. From these the task has the stream time of the namespace: the time that
-// every record which no router has read yet has reached in its source, see Least.
+// Sources says how far each source of a namespace has been read, as far as a task of the repartition
+// topic knows. A source is a partition of an input topic of the namespace's routes. All times are event
+// time in Unix milliseconds, dedup.NoStreamTime for none, unless a comment says otherwise.
+//
+// The stream time of the namespace follows from the sources: it is the time that the source read least
+// far has come to (see Least), so a source that is read slowly keeps stream time back, and its events
+// are not late (hazard T27).
 type Sources struct {
 	NamespaceID uint8
-	// Highest is the highest event time of any source, and of events by HTTP. Where time goes on
-	// without events, it does.
+	// Highest is the highest event time of any source and of events by HTTP. In a namespace where time
+	// goes on without events (see TakeSample), Highest also goes on.
 	Highest int64
 	// Ingress is the highest event time of events by HTTP. Such an event is in the task's log before
-	// its sender gets an answer, so the ingress keeps no other source back.
+	// its sender gets an answer, so the ingress never has unread events that would keep stream time
+	// back.
 	Ingress int64
-	// Samples say how Highest grew, ascending. The oldest one is not later than what some
-	// source has been read to.
+	// Samples say how Highest grew, ascending. The oldest sample is not later than the time up to which
+	// some source has been read.
 	Samples []Sample
 	Topics  []SourceTopic // ascending by number
-	// Front has the highest event time of each source in its own order, among the events that this
-	// task has judged: so it is the same at any speed of reading. Bound is what Highest was at the
-	// broker time up to which the source has been read, or the highest time of all its events, also
-	// those of other tasks. Both are by topic, and then by partition.
+	// Front has, for each source, the highest event time among the events that this task has judged.
+	// They come in the source's own order, so Front does not depend on the speed of reading. Bound has,
+	// for each source, what Highest was at the broker time up to which the source has been read, or the
+	// highest time of all its events, including events of other tasks, if that is later. Both are
+	// ordered by topic, then partition.
 	Front, Bound []int64
-	// readTo is the broker time to which each source has been read, as far as it is known. It is no part
-	// of a checkpoint: a task that goes on elsewhere knows it again once routers have said it.
+	// readTo is the broker time up to which each source has been read, as far as it is known. It is not
+	// part of a checkpoint: when the task moves, its new owner learns it again from the routers'
+	// progress records.
 	readTo []int64
 }
 
-// Sample says that the highest event time of a namespace was Highest when the task's log had
-// come to the broker time At, in Unix ms.
+// Sample says that the highest event time of a namespace was Highest when the task's log had come to
+// the broker time At, in Unix ms.
 type Sample struct{ At, Highest int64 }
 
 // SourceTopic is an input topic with its number in the manifest.
 type SourceTopic struct {
 	Number     uint16
-	Partitions int // as far as routers have counted them, and the task has met them
-	// CountedAt is the broker time at which a router had counted the partitions, in Unix ms;
+	Partitions int // as many as a router has counted, or the task has met
+	// CountedAt is the broker time at which a router counted the partitions, in Unix ms;
 	// dedup.NoStreamTime for never.
 	CountedAt int64
 }
 
-// countHolds is how long a count of partitions holds, in ms of the task's log. Routers count at least
-// every 30 s. A partition that is added later has nothing that is older than the count, so stream
-// time is not far ahead of it.
+// countHolds is for how long a count of partitions is valid, in ms of the task's log. Routers count at
+// least every 30 s. A partition that was added after the count has no record that is older than the
+// count, so stream time cannot be far ahead of it.
 const countHolds = 60_000
 
-// samplesMax bounds the samples of a namespace. Without the one whose neighbours are nearest
-// the others say a little less, so that stream time waits a little longer.
+// samplesMax bounds the samples of a namespace. If one is dropped, the remaining samples say a little
+// less, so that stream time waits a little longer.
 const samplesMax = 16
 
-// NewSources returns the sources of a namespace with input topics of which nothing is known.
-// numbers are ascending.
+// NewSources returns the sources of a namespace with input topics about which nothing is known. numbers
+// are the numbers of the topics, ascending.
 func NewSources(namespaceID uint8, numbers []uint16) Sources {
 	s := Sources{NamespaceID: namespaceID, Highest: dedup.NoStreamTime, Ingress: dedup.NoStreamTime}
 	for _, n := range numbers {
@@ -68,7 +73,7 @@ func NewSources(namespaceID uint8, numbers []uint16) Sources {
 	return s
 }
 
-// Of returns the index of a source; false for another partition, or one that is
+// Of returns the index of a source in Front and Bound; false for a partition that is not a source or is
 // not known yet.
 func (s *Sources) Of(topic uint16, partition int32) (int, bool) {
 	at := 0
@@ -82,17 +87,17 @@ func (s *Sources) Of(topic uint16, partition int32) (int, bool) {
 	return 0, false
 }
 
-// HasTopic reports whether a topic is one of s.
+// HasTopic reports whether s has sources of the topic.
 func (s *Sources) HasTopic(number uint16) bool {
 	return slices.ContainsFunc(s.Topics, func(t SourceTopic) bool { return t.Number == number })
 }
 
-// Has reports whether the topics of s have these numbers, ascending.
+// Has reports whether the topics of s are exactly these, ascending.
 func (s *Sources) Has(numbers []uint16) bool {
 	return slices.EqualFunc(s.Topics, numbers, func(t SourceTopic, n uint16) bool { return t.Number == n })
 }
 
-// WithTopics returns s for other input topics. What is known of those that stay is kept.
+// WithTopics returns s for other input topics. It keeps what is known about topics that stay.
 func (s *Sources) WithTopics(numbers []uint16) Sources {
 	next := NewSources(s.NamespaceID, numbers)
 	next.Highest, next.Ingress, next.Samples = s.Highest, s.Ingress, s.Samples
@@ -109,7 +114,7 @@ func (s *Sources) WithTopics(numbers []uint16) Sources {
 	return next
 }
 
-// Clone returns a copy that shares nothing with s which changes.
+// Clone returns a copy that shares with s nothing that may change.
 func (s *Sources) Clone() Sources {
 	c := *s
 	c.Samples, c.Topics = slices.Clone(s.Samples), slices.Clone(s.Topics)
@@ -117,9 +122,9 @@ func (s *Sources) Clone() Sources {
 	return c
 }
 
-// Grow notes that a topic has so many partitions, of which nothing is known unless they were
-// known before. countedAt is the broker time at which a router had counted them; dedup.NoStreamTime
-// if none did. A topic loses no partition, and counts only move forward.
+// Grow records that a topic has that many partitions. Nothing is known about partitions that are new.
+// countedAt is the broker time at which a router counted them; dedup.NoStreamTime if no router did.
+// Numbers of partitions and counts never go back.
 func (s *Sources) Grow(topic uint16, partitions int, countedAt int64) {
 	at := 0
 	for i := range s.Topics {
@@ -140,8 +145,8 @@ func (s *Sources) Grow(topic uint16, partitions int, countedAt int64) {
 	}
 }
 
-// AreCounted reports whether the counts of all topics hold at a broker time. One of after it does:
-// broker time was set back.
+// AreCounted reports whether the counts of all topics are valid at broker time now. A count from after
+// now is valid: broker time was set back.
 func (s *Sources) AreCounted(now int64) bool {
 	for i := range s.Topics {
 		if s.Topics[i].CountedAt < now-countHolds {
@@ -151,13 +156,13 @@ func (s *Sources) AreCounted(now int64) bool {
 	return true
 }
 
-// Least returns the least time that a source has reached at a broker time of the task's log;
-// dedup.NoStreamTime while nothing is known of one of them. That is also so while a count of
-// partitions is too old: there may be a source that the task does not know.
+// Least returns the time that the source read least far has come to, at broker time now of the task's
+// log; dedup.NoStreamTime while nothing is known about some source. It also returns that while a count
+// of partitions is too old: then there may be a source that the task does not know of.
 //
-// What was stored in a source after it had been read to a broker time is behind no event that the
-// task had by then, except in the source's own order. So a source that has been read to its end
-// keeps no other one back.
+// A source that has been read to its end keeps no other source back. Let a source have been read up to a
+// broker time, and the task have some events by then: a record that is stored in the source later is not
+// late because of these events, only because of earlier ones in its own order.
 func (s *Sources) Least(now int64) int64 {
 	if !s.AreCounted(now) {
 		return dedup.NoStreamTime
@@ -169,7 +174,7 @@ func (s *Sources) Least(now int64) int64 {
 	return least
 }
 
-// ReadTo notes that a source has been read to a broker time.
+// ReadTo records that the source at index has been read up to the broker time at.
 func (s *Sources) ReadTo(index int, at int64) {
 	n, exact := slices.BinarySearchFunc(s.Samples, at, func(sample Sample, at int64) int { return cmp.Compare(sample.At, at) })
 	if !exact {
@@ -184,8 +189,9 @@ func (s *Sources) ReadTo(index int, at int64) {
 	s.readTo[index] = max(s.readTo[index], at)
 }
 
-// ReadSince returns the broker time to which all sources have been read: what the task does not have
-// yet was stored then or later. It is dedup.NoStreamTime while that is not known of a source.
+// ReadSince returns the broker time up to which all sources have been read: a record that the task does
+// not have yet was stored then or later. It is dedup.NoStreamTime while that is unknown for some
+// source.
 func (s *Sources) ReadSince() int64 {
 	if s.readTo == nil {
 		return dedup.NoStreamTime
@@ -197,13 +203,15 @@ func (s *Sources) ReadSince() int64 {
 	return since
 }
 
-// TakeSample notes Highest as of a broker time of the task's log. If broker time was set back,
-// the samples of after it are dropped: they would say that too much had been read. Where time had
-// gone on by them it goes back, or one record with a wrong broker time would make live events late.
+// TakeSample records Highest as of broker time at of the task's log. If broker time was set back, it
+// drops the samples from after at, because they would say that too much had been read. Where Highest
+// had gone on by these samples, it goes back: otherwise a single record with a wrong broker time would
+// make live events late.
 //
-// Where time goes on without events, Highest goes on by the broker time since the sample before,
-// unless an event has raised it. So it stays as far behind broker time as the last such event was. A
-// source that is read to that broker time has come as far, and one with unread records has not.
+// With goesOn, time goes on without events: Highest grows by the broker time since the sample before,
+// unless an event has raised it. So Highest stays as far behind broker time as the last event that
+// raised it was. A source that is read up to that broker time has come as far; a source with unread
+// records has not.
 func (s *Sources) TakeSample(at int64, goesOn bool) {
 	before := len(s.Samples)
 	for len(s.Samples) > 0 && s.Samples[len(s.Samples)-1].At >= at {
@@ -225,7 +233,7 @@ func (s *Sources) TakeSample(at int64, goesOn bool) {
 	}
 }
 
-// reached returns the highest time that any source has reached.
+// reached returns the highest time that any source or the ingress has reached.
 func (s *Sources) reached() int64 {
 	highest := s.Ingress
 	for i := range s.Front {
@@ -234,14 +242,16 @@ func (s *Sources) reached() int64 {
 	return highest
 }
 
-// DropSamples drops those that no source needs any more: it has reached the ones after them.
+// DropSamples drops the samples that no source needs any more, because stream time has reached later
+// samples.
 func (s *Sources) DropSamples(streamTime int64) {
 	for len(s.Samples) > 1 && s.Samples[1].Highest <= streamTime {
 		s.Samples = s.Samples[1:]
 	}
 }
 
-// appendTime appends a time that is at most Highest: 0 for none, else the difference plus 1.
+// appendTime appends a time that is at most Highest: 0 for no time, else its distance to Highest plus
+// 1.
 func (s *Sources) appendTime(dst []byte, at int64) []byte {
 	if at == dedup.NoStreamTime {
 		return append(dst, 0)
@@ -249,7 +259,7 @@ func (s *Sources) appendTime(dst []byte, at int64) []byte {
 	return binary.AppendUvarint(dst, uint64(s.Highest)-uint64(at)+1)
 }
 
-// appendChanged appends a time, which never decreases, or 0 if it is the same as before.
+// appendChanged appends a time that never decreases; 0 if it has not changed.
 func (s *Sources) appendChanged(dst []byte, at, before int64) []byte {
 	if at == before {
 		return append(dst, 0)
@@ -275,7 +285,7 @@ func (s *Sources) appendSamples(dst []byte) []byte {
 	return dst
 }
 
-// readSamples reads what appendSamples wrote, or 0 for samples that have not changed.
+// readSamples reads what appendSamples wrote. A leading 0 means that the samples have not changed.
 func (s *Sources) readSamples(r *dedup.Cursor) {
 	n := r.Uvarint(samplesMax + 1)
 	if n == 0 {
@@ -289,15 +299,15 @@ func (s *Sources) readSamples(r *dedup.Cursor) {
 	}
 }
 
-// appendSources appends, for each namespace:
+// appendSources appends the sources of all namespaces:
 //
 //	namespaces uvarint | for each: id 1, highest varint, ingress, samples, topics uvarint |
 //	for each topic: number uvarint, partitions uvarint, counted at varint,
 //	for each partition: front, bound
 //
-// Samples are their number plus 1, uvarint, and for each: broker time as a difference to the one
-// before, varint, highest. A time is 0 for none, else how far it is behind the highest, plus 1,
-// uvarint.
+// Samples are: their number plus 1, uvarint, and for each: its broker time as the difference to the
+// sample before, varint, and its highest. A time is 0 for none, else its distance to the namespace's
+// highest plus 1, uvarint.
 func appendSources(dst []byte, all []Sources) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(all)))
 	for i := range all {
@@ -345,20 +355,22 @@ func decodeSources(r *dedup.Cursor) (all []Sources) {
 	return all
 }
 
-// SourcesOf returns the index of the sources of a namespace, or where they belong; false without any.
+// SourcesOf returns the index of a namespace's sources. Without any, it returns false and the index at
+// which to insert them.
 func (c *Checkpoint) SourcesOf(namespaceID uint8) (int, bool) {
 	return slices.BinarySearchFunc(c.Sources, namespaceID, func(s Sources, id uint8) int { return cmp.Compare(s.NamespaceID, id) })
 }
 
-// SameSources reports whether both have the same sources of the same namespaces. Then one can be
-// written as the changes since the other. When they were counted does not matter.
+// SameSources reports whether both checkpoints have the same sources of the same namespaces, so that c
+// can be written as the changes since before. It ignores when the partitions were counted.
 func (c *Checkpoint) SameSources(before *Checkpoint) bool {
 	return slices.EqualFunc(c.Sources, before.Sources, func(a, b Sources) bool {
 		return a.NamespaceID == b.NamespaceID && slices.EqualFunc(a.Topics, b.Topics, func(a, b SourceTopic) bool { return a.Number == b.Number && a.Partitions == b.Partitions })
 	})
 }
 
-// appendChangedSources appends what the namespaces have since before, which has the same sources:
+// appendChangedSources appends what changed in the namespaces since before, which must have the same
+// sources:
 //
 //	changed namespaces uvarint | for each: its index uvarint, highest as a difference varint,
 //	ingress, or 0 if it is the same, samples, or 0 if they are the same |
@@ -366,7 +378,7 @@ func (c *Checkpoint) SameSources(before *Checkpoint) bool {
 //	changed sources uvarint, for each: its index as a difference to the one before uvarint, front,
 //	bound
 //
-// It appends nothing, and returns false, if none has changed.
+// If nothing has changed, it appends nothing and returns false.
 func appendChangedSources(dst []byte, all, before []Sources) ([]byte, bool) {
 	changed := 0
 	for i := range all {
@@ -383,7 +395,7 @@ func appendChangedSources(dst []byte, all, before []Sources) ([]byte, bool) {
 		if s.equals(old) {
 			continue
 		}
-		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(i)), s.Highest-old.Highest) // may wrap around, and so does its inverse
+		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(i)), s.Highest-old.Highest) // may wrap around, as does its inverse
 		dst = s.appendChanged(dst, s.Ingress, old.Ingress)
 		if slices.Equal(s.Samples, old.Samples) {
 			dst = append(dst, 0)
@@ -398,7 +410,7 @@ func appendChangedSources(dst []byte, all, before []Sources) ([]byte, bool) {
 	return dst, true
 }
 
-// appendChanges appends the sources that have changed since old, as appendChangedSources says.
+// appendChanges appends the sources that have changed since old, in the format of appendChangedSources.
 func (s *Sources) appendChanges(dst []byte, old *Sources) []byte {
 	changed := func(at int) bool { return s.Front[at] != old.Front[at] || s.Bound[at] != old.Bound[at] }
 	n := uint64(0)
@@ -419,14 +431,14 @@ func (s *Sources) appendChanges(dst []byte, old *Sources) []byte {
 	return dst
 }
 
-// equals reports whether s says the same as before, which has the same sources. Usually they share
-// their slices.
+// equals reports whether s says the same as before, which must have the same sources. Comparing the
+// slices' addresses first is fast, because unchanged checkpoints share them.
 func (s *Sources) equals(before *Sources) bool {
 	return s.Highest == before.Highest && s.Ingress == before.Ingress && (sameSlice(s.Front, before.Front) || slices.Equal(s.Front, before.Front)) &&
 		(sameSlice(s.Bound, before.Bound) || slices.Equal(s.Bound, before.Bound)) && slices.Equal(s.Samples, before.Samples) && slices.Equal(s.Topics, before.Topics)
 }
 
-// applyChangedSources returns what appendChangedSources wrote, applied to before.
+// applyChangedSources reads what appendChangedSources wrote, and returns before with these changes.
 func applyChangedSources(r *dedup.Cursor, before []Sources) []Sources {
 	all := slices.Clone(before)
 	for n := r.Uvarint(256); n > 0 && !r.Bad(); n-- {

@@ -9,16 +9,16 @@ import (
 	"oncebus/dedup"
 )
 
-// A StreamTime is what a task knew of event time in a namespace, in another cluster.
+// StreamTime is what a task knew about event time in a namespace, in another cluster.
 type StreamTime struct {
 	At int64 // ms
-	// Changed reports that its window had changed: Since and LateBefore are as in KnownSince.
+	// Changed reports that the window of the namespace had changed; Since and LateBefore are as in
+	// KnownSince.
 	Changed           bool
 	Since, LateBefore int64
 }
 
-// Value returns the value of the record of a stream time: null, or since and late before,
-// varints.
+// Value returns the record value of a stream time: null, or Since and LateBefore as varints.
 func (s *StreamTime) Value() []byte {
 	if !s.Changed {
 		return nil
@@ -26,7 +26,7 @@ func (s *StreamTime) Value() []byte {
 	return binary.AppendVarint(binary.AppendVarint(nil, s.Since), s.LateBefore)
 }
 
-// ReadStreamTime decodes the stream time of a record with its envelope.
+// ReadStreamTime decodes the stream time in a record with this envelope.
 func ReadStreamTime(rec *kgo.Record, e *Envelope) (StreamTime, error) {
 	s := StreamTime{At: e.EventTime, Changed: rec.Value != nil}
 	if !s.Changed {
@@ -40,8 +40,8 @@ func ReadStreamTime(rec *kgo.Record, e *Envelope) (StreamTime, error) {
 	return s, nil
 }
 
-// streamTimes has the stream time by namespace id. Each namespace has its
-// own, so that one route's backlog does not make the events of another late.
+// streamTimes has the stream time by namespace id. Each namespace has its own stream time, so that a
+// backlog of one route does not make the events of another route late.
 type streamTimes struct {
 	At  [256]int64
 	Has [256]bool

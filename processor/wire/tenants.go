@@ -8,18 +8,18 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// RouteTenants has the accounts of the tenants of a route.
+// RouteTenants has the accounts of the tenants of one route.
 type RouteTenants struct {
 	Route string // its name
 	dedup.TenantState
 }
 
-// tenantsMax bounds the routes of a checkpoint with accounts: those of the routes file, and
-// those that are carried.
+// tenantsMax bounds the routes with tenant accounts in a checkpoint: the routes of the routes file, and
+// former routes whose accounts are carried along.
 const tenantsMax = 1 << 10
 
-// appendTenants appends the number of routes, uvarint, and for each: length of the name 1,
-// name, length uvarint and the accounts, if the flags say that there are some.
+// appendTenants appends the accounts, if flags has flagTenants: the number of routes, uvarint, and for
+// each route: length of the name 1, name, length of the accounts uvarint, accounts.
 func (c *Checkpoint) appendTenants(dst []byte, flags uint64) []byte {
 	if flags&flagTenants == 0 {
 		return dst
@@ -49,11 +49,11 @@ func decodeTenants(r *dedup.Cursor) (all []RouteTenants) {
 	return all
 }
 
-// AppendTenantRoute begins the changes of a route's accounts in a partial checkpoint, by its
-// place in the whole one. What dedup.Tenants.AppendChanges appends follows.
+// AppendTenantRoute begins the changes of a route's accounts in a partial checkpoint. place is the
+// route's index in the whole checkpoint. What dedup.Tenants.AppendChanges appends follows.
 func AppendTenantRoute(dst []byte, place int) []byte { return binary.AppendUvarint(dst, uint64(place)) }
 
-// applyTenants applies the changes of a partial checkpoint.
+// applyTenants applies the changes of the tenant accounts in a partial checkpoint.
 func (c *Checkpoint) applyTenants(changes []byte, r *dedup.Cursor) {
 	c.Tenants = slices.Clone(c.Tenants)
 	for in := dedup.NewCursor(changes); !in.Done(); {
@@ -70,5 +70,5 @@ func (c *Checkpoint) applyTenants(changes []byte, r *dedup.Cursor) {
 	}
 }
 
-// The length of a tenant's name is one byte.
+// This fails to compile if the length of a tenant's name does not fit into one byte.
 var _ [255 - rules.TenantBytesMax]struct{}

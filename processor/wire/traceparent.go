@@ -2,13 +2,13 @@ package wire
 
 import "encoding/hex"
 
-// HeaderTraceparent is the W3C header by which a sender places an event in a trace. oncebus
-// reads it and leaves it as it is.
+// HeaderTraceparent is the W3C header by which a sender makes an event part of a trace. oncebus reads
+// the header and passes it on unchanged.
 const HeaderTraceparent = "traceparent"
 
-// ParseTraceparent parses the value of a traceparent header (W3C Trace Context, section 3.2):
-// version, trace id, span id and flags. ok is false if it is malformed, sampled if it asks
-// for spans.
+// ParseTraceparent parses the value of a traceparent header (W3C Trace Context, section 3.2): version,
+// trace id, span id and flags. sampled reports that the header asks for spans, ok that it is
+// well-formed.
 func ParseTraceparent(value []byte) (trace [16]byte, span [8]byte, sampled, ok bool) {
 	const size, traceAt, spanAt, flagsAt = 55, 3, 36, 53
 	if len(value) < size || value[2] != '-' || value[spanAt-1] != '-' || value[flagsAt-1] != '-' {
@@ -20,7 +20,8 @@ func ParseTraceparent(value []byte) (trace [16]byte, span [8]byte, sampled, ok b
 			return trace, span, false, false
 		}
 	}
-	// Version 00 has no more fields, later ones may. Version ff is invalid.
+	// A value of version 00 has no further fields; a later version may have some. Version ff is
+	// invalid.
 	version := string(value[:2])
 	if version == "ff" || version == "00" && len(value) > size || len(value) > size && value[size] != '-' {
 		return trace, span, false, false

@@ -10,33 +10,33 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An UnreadableError is about a record of an internal topic that this build cannot read: it
-// is not ours, of a newer build, or damaged. It is no event, so it is no dead letter either.
-// Its partition waits until an operator skips the record.
+// UnreadableError is about a record of an internal topic that this build cannot read: oncebus did not
+// write it, a newer build wrote it, or it is damaged. Such a record is no event, so it does not become
+// a dead letter. Its partition waits until an operator decides to skip the record.
 type UnreadableError struct {
-	Offset int64  // of the record
-	After  int64  // of the record or batch after it; 0 for that of a record
-	Record string // its topic/partition/offset
-	Digest string // of all that it has
-	shown  string // the beginning of its bytes, escaped
-	advice string // what an operator is to do
+	Offset int64  // offset of the record, or of the first record of a batch
+	After  int64  // offset after an unreadable batch; 0 for a single record
+	Record string // topic/partition/offset of the record
+	Digest string // digest of key, value and headers, or what identifies the batch
+	shown  string // the beginning of the record's bytes, escaped
+	advice string // what an operator should do
 	cause  error
 }
 
-// The advice about a record of an internal topic, and about a batch with a wrong checksum.
+// The advice about a record of an internal topic, and the advice about a batch with a wrong checksum.
 const (
 	foreignAdvice = "only oncebus may write this topic: find who wrote it, and revoke the right; if a later build of oncebus wrote it, run that build; else skip it"
 	corruptAdvice = "each fetch brought the same bytes: the leader has damaged them on its disk or in its memory, and another replica may have them whole: make that one the leader, then decide: what is right by then is read, else it is skipped"
 )
 
-// Unreadable returns the error about a record that was not read because of cause.
+// Unreadable returns the error about a record that cannot be read because of cause.
 func Unreadable(rec *kgo.Record, cause error) *UnreadableError {
 	record := fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
 	return &UnreadableError{Offset: rec.Offset, Record: record, Digest: DigestOf(rec), shown: showRecord(rec), advice: foreignAdvice, cause: cause}
 }
 
-// UnreadableBatch returns the error about a batch that was not decompressed. It stands for its
-// records.
+// UnreadableBatch returns the error about a batch that was not decompressed. It stands for all records
+// of the batch.
 func UnreadableBatch(topic string, partition int32, first, last int64, cause error) *UnreadableError {
 	return &UnreadableError{
 		Offset: first, After: last + 1, Record: fmt.Sprintf("%s/%d/%d", topic, partition, first), Digest: fmt.Sprintf("batch up to %d", last),
@@ -44,15 +44,15 @@ func UnreadableBatch(topic string, partition int32, first, last int64, cause err
 	}
 }
 
-// CorruptBatch returns the error about a batch with a wrong checksum, in any topic. It says nothing
-// about where to go on without a look: the batch may be right by then.
+// CorruptBatch returns the error about a batch with a wrong checksum, in any topic. After stays 0, so
+// that a reader looks at the batch again before it goes on: the batch may be right by then.
 func CorruptBatch(topic string, partition int32, first, last int64, digest string, cause error) *UnreadableError {
 	e := UnreadableBatch(topic, partition, first, last, cause)
 	e.After, e.Digest, e.advice = 0, digest, corruptAdvice
 	return e
 }
 
-// Is reports whether e is about the same record, with the same bytes.
+// Is reports whether e and other are about the same record with the same bytes.
 func (e *UnreadableError) Is(other error) bool {
 	o, ok := other.(*UnreadableError)
 	return ok && o != nil && e.Record == o.Record && e.Digest == o.Digest
@@ -66,7 +66,7 @@ func (e *UnreadableError) Error() string {
 // Unwrap returns why the record was not read.
 func (e *UnreadableError) Unwrap() error { return e.cause }
 
-// DigestOf returns a digest of all that a record has.
+// DigestOf returns a digest of key, value and headers of a record.
 func DigestOf(rec *kgo.Record) string {
 	h := sha256.New()
 	part := func(b []byte) { _, _ = fmt.Fprintf(h, "%d,%t,%s", len(b), b == nil, b) } // a hash returns no error
@@ -79,11 +79,11 @@ func DigestOf(rec *kgo.Record) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// shownMax bounds how many bytes of a key, a value or a header are shown.
+// shownMax bounds how many bytes of a key, value or header an error text shows.
 const shownMax = 48
 
-// showRecord shows the beginning of a record's parts, escaped, because anybody may have chosen
-// them.
+// showRecord shows the beginning of a record's parts. It escapes them, because anybody may have written
+// the record.
 func showRecord(rec *kgo.Record) string {
 	text := fmt.Sprintf("key %s, value %s, %d headers", showBytes(rec.Key), showBytes(rec.Value), len(rec.Headers))
 	if len(rec.Headers) > 0 {

@@ -21,38 +21,38 @@ var verdictTexts = func() (texts [256][]byte) {
 // VerdictText returns the header value of a verdict. The caller must not change it.
 func VerdictText(v dedup.Verdict) []byte { return verdictTexts[v] }
 
-// Statuses of an operation without a claim, in the answer to a query.
+// Statuses of an operation without a claim in the answer to a query.
 const (
-	StatusFreed   = "freed"   // its attempt failed, or was rejected or erased: the next event is another attempt
+	StatusFreed   = "freed"   // its attempt failed, or was rejected or erased: the next event of the key is another attempt
 	StatusExpired = "expired" // its window is over
-	StatusUnknown = "unknown" // no event of it was judged, or its row is gone
+	StatusUnknown = "unknown" // no event of the operation was judged, or its row is gone
 )
 
-// VerdictHeadersMax is the most oncebus headers of a verdict record.
+// VerdictHeadersMax is the largest number of oncebus headers in a verdict record.
 const VerdictHeadersMax = 14
 
-// VerdictRecord is the verdict that a task sends to a waiting request.
+// VerdictRecord is the verdict that a task sends to a waiting request, as a record of <app>-verdicts.
 type VerdictRecord struct {
 	To         dedup.Address
 	Verdict    dedup.Verdict
 	Key        *[32]byte    // nil for a missing key
-	Row        *dedup.Row   // of the first event; nil without one
+	Row        *dedup.Row   // row of the key's first event; nil without one
 	First      []byte       // its topic/partition/offset; nil without one
-	Claim      *dedup.Claim // of Row, in claim mode
-	Status     string       // in claim mode, or that of an operation without a claim
+	Claim      *dedup.Claim // claim of Row, in claim mode
+	Status     string       // status of the claim, or of an operation without a claim
 	Reason     string
 	Value      []byte
-	Headers    []dedup.Header // of the outcome
+	Headers    []dedup.Header // headers of the outcome
 	BrokerTime int64          // ms
 
 	HasOutcome, Forwarded, OutcomeFollows, Omitted bool
 }
 
-// VerdictTextBytes is the length of the texts of address and key together.
+// VerdictTextBytes is the length of the text of an address plus the text of a key.
 const VerdictTextBytes = dedup.AddressTextBytes + 2*32
 
-// AppendHeaders appends the headers that ReadAnswer reads. It writes the texts of
-// address and key to text, which has VerdictTextBytes bytes.
+// AppendHeaders appends the headers that ReadAnswer reads. It uses text, which must have
+// VerdictTextBytes bytes, for the texts of address and key.
 func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) []kgo.RecordHeader {
 	headers = append(headers,
 		kgo.RecordHeader{Key: HeaderReplyTo, Value: a.To.AppendText(text[:0:dedup.AddressTextBytes])},
@@ -94,20 +94,19 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 // Answer is a decoded verdict record, with the outcome if the record has one.
 type Answer struct {
 	Verdict dedup.Verdict
-	// Status is that of the claim, or the kind of the outcome; "" outside of
-	// claim mode.
+	// Status is the status of the claim, or the kind of the outcome; "" outside of claim mode.
 	Status string
-	// HasOutcome reports that Value and Headers are the executor's.
+	// HasOutcome reports that Value and Headers come from the executor's outcome.
 	HasOutcome bool
 	Key        string // the dedup key as text; "" for a missing key
 	Attempt    uint32 // of the claim
-	// First is the topic/partition/offset of the key's first event, FirstTime
-	// its event time, and FirstRequest its client's id. Each may be empty.
+	// First is the topic/partition/offset of the key's first event, FirstTime the event time of that
+	// event, and FirstRequest the request id of its client. Each may be empty.
 	First        string
 	FirstTime    time.Time
 	FirstRequest string
 	Reason       string // in words, where the verdict needs one
-	Value        []byte // nil is null
+	Value        []byte // nil for a null value
 	Headers      []dedup.Header
 	// Omitted reports that the outcome's result was too long to store or to send.
 	Omitted bool
@@ -115,29 +114,29 @@ type Answer struct {
 	Forwarded bool
 
 	OutcomeFollows bool // a further record with the outcome follows
-	// Awaited reports that the request waited for an outcome before this answer. The client
-	// sets it.
+	// Awaited reports that the request waited for an outcome before it got this answer. The ingress
+	// client sets it.
 	Awaited bool
 
-	// Token is that of a start or renewal, and Granted the answer to it; "" and false
-	// in a verdict.
+	// Token is the token of a start or renewal, and Granted the answer to it; "" and false in a
+	// verdict.
 	Token   string
 	Granted bool
 	// StartedBy is the start id to which the current attempt was granted; "" for none.
 	StartedBy string
 }
 
-// Waits reports whether the request waits for an outcome: of those whose outcome follows,
-// only a duplicate does.
+// Waits reports whether the request waits for an outcome. If the outcome follows, only the request of a
+// duplicate waits for it.
 func (a *Answer) Waits() bool { return a.OutcomeFollows && a.Verdict == dedup.InProgress }
 
-// AwaitsOutcome reports whether the request waits for an outcome on a route where the first
-// one of a key waits as well.
+// AwaitsOutcome reports whether the request waits for an outcome on a route where the first request of
+// a key waits for it, too.
 func (a *Answer) AwaitsOutcome() bool { return a.OutcomeFollows }
 
-// AddressOf reads the address of a verdict; false if it has none.
+// AddressOf reads the address of a verdict record; false if the record has none.
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
-	// The last one is the task's; headers of the outcome precede it.
+	// The last header is the one that the task wrote; headers of the outcome come before it.
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
 		if rec.Headers[i].Key == HeaderReplyTo {
 			return dedup.ParseAddress(rec.Headers[i].Value)
@@ -146,8 +145,8 @@ func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
 	return dedup.Address{}, false
 }
 
-// ReadAnswer reads a verdict, or the answer to a start or renewal; false for one that is
-// unknown to this build.
+// ReadAnswer reads a verdict, or the answer to a start or renewal; false if this build does not know
+// the verdict or answer.
 func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 	a := Answer{Value: rec.Value}
 	known := false
