@@ -42,7 +42,6 @@ const (
 // events already, they are duplicates.
 //
 // It is safe for concurrent use.
-// It is safe for concurrent use.
 type IngressClient struct {
 	cfg      app.Config
 	routes   *rules.Routes

@@ -42,10 +42,9 @@ type Reply struct {
 type Replies struct {
 	client *kgo.Client
 	routes []string
-	// gap is the result of Gap.
 	app    *app.Topology
 	topics []repliesTopic
-	gap    bool
+	gap    bool // result of Gap
 }
 
 // repliesTopic is a replies topic, with the next offset to read of each partition.
