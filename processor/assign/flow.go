@@ -40,7 +40,7 @@ type flow struct {
 	hand [][]step
 }
 
-// A step hands a task from one member to another, and changes the cost of the assignment by by.
+// A step hands a task from one member to another. by is the change of the assignment's cost.
 type step struct {
 	task int // index of the task; -1 if the member has no task that the other member may get
 	by   cost

@@ -50,6 +50,7 @@ func (w Warmth) encode() []byte {
 	return b
 }
 
+// appendTopic appends the positions of a topic, as many as fit into WarmthBytesMax.
 func appendTopic(b []byte, topic string, positions map[int32]int64) []byte {
 	head := binary.AppendUvarint(nil, uint64(len(topic)))
 	head = append(head, topic...)
