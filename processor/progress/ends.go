@@ -93,7 +93,7 @@ func (p *reachedEnd) advance(ctx context.Context, position int64, newest observe
 // records to the worker, so that its own position may stop before them although no committed record is left.
 type tail struct {
 	reader   *kafka.Reader
-	position int64 // the worker's position to which to belongs
+	position int64 // the worker's position for which to was found
 	to       int64 // no committed record is between position and to
 }
 

@@ -47,6 +47,7 @@ type inputs struct {
 	lagAt      time.Time
 }
 
+// inputPartition is what an observer knows of a partition of an input.
 type inputPartition struct {
 	end      *reachedEnd
 	position int64     // the worker's position at the last look
@@ -159,7 +160,7 @@ func (in *inputs) noteAway(topic string, positions map[int32]int64, ends map[int
 	}
 }
 
-// read sets to to the broker time up to which the worker has read a partition, if it is known. While the
+// read stores in to the broker time up to which the worker has read a partition, if it is known. While the
 // worker's position is before the end and still moves, read returns at once: only a position that stands still
 // before the end may have nothing but control records left, and only then is it worth a request.
 func (in *inputs) read(ctx context.Context, o *Observer, id app.TaskID, topicID [16]byte, position int64, observed observedEnd, to *int64) error {
