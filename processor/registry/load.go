@@ -100,6 +100,7 @@ type referenced struct {
 // referencesMax bounds how many schemas a schema may refer to, directly and through other schemas.
 const referencesMax = 1000
 
+// follow reads the schemas of references, and the schemas to which these refer.
 func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference) error {
 	for _, ref := range references {
 		if t.seen[ref.Name] {

@@ -258,6 +258,7 @@ func (r *Registry) Ask(ctx context.Context) error {
 	return nil
 }
 
+// checkFile reads a schema file, and checks that it has the route's message type.
 func (r *Registry) checkFile(ctx context.Context, f rules.RecordFormat) error {
 	if err := r.Read(ctx, f, formats.Reference{}); err != nil {
 		return err
