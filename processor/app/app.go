@@ -100,6 +100,8 @@ type Route struct {
 	Shadow *Route
 }
 
+// newApp returns the App of a manifest and routes. It numbers the routes, and adds shadows, routes of older
+// sets and former key rules.
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, Sources: map[uint8][]uint16{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}, RetiredUntil: map[uint8]int64{}}
 	if t.Repartition != "" {

@@ -192,6 +192,8 @@ func release(keys map[int16]int16) (name string) {
 	return name
 }
 
+// judgeVersions finds brokers that do not respond, that lack a request which oncebus needs, or that are too old
+// or of different releases.
 func (f *Facts) judgeVersions() []Finding {
 	var findings []Finding
 	var versions []string

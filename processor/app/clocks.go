@@ -164,6 +164,7 @@ func quorumTime(ctx context.Context, client *kgo.Client) (at time.Time, ok bool)
 	return at, ok
 }
 
+// judgeClocks compares this machine's clock, and the times of the newest events, with the brokers' clock.
 func (f *Facts) judgeClocks() []Finding {
 	c := f.clocks
 	findings := []Finding{c.judgeMachine()}

@@ -115,6 +115,8 @@ func (p *probe) isDenied() bool {
 	return errors.Is(p.err, kerr.GroupAuthorizationFailed) || errors.Is(p.err, kerr.TransactionalIDAuthorizationFailed)
 }
 
+// judgeCoordinators finds coordinators that do not respond to a probe, and broker settings that keep them from
+// working.
 func (f *Facts) judgeCoordinators() []Finding {
 	findings := append(f.judgeCreation(), f.judgeSession()...)
 	responds, fresh := 0, 0

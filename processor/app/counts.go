@@ -283,7 +283,7 @@ func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	return nil
 }
 
-// TakeRows takes over the counters of rows of some namespaces from from, counts of another reader such as a
+// TakeRows takes over the counters of rows of some namespaces from the counts of another reader, such as a
 // checkpoint's. If a counter is missing or counts by another window, it changes nothing and returns false.
 func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Checkpoint) bool {
 	for i := range c.Counters {

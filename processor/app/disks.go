@@ -42,6 +42,7 @@ func (f *Facts) readLogDirs(ctx context.Context, c Conn) error {
 	return nil
 }
 
+// judgeDisks judges the disk of the local state and the disks of the brokers.
 func (f *Facts) judgeDisks() []Finding {
 	findings := []Finding{f.Disk.judge()}
 	known := 0

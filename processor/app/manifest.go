@@ -61,6 +61,7 @@ const (
 	roleFinished       = "finished"       // the same, after the topic was deleted
 )
 
+// manifestTopic is a topic that the app uses or once used.
 type manifestTopic struct {
 	Name string `json:"name"`
 	Role string `json:"role"`
@@ -82,6 +83,7 @@ type manifestTopic struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
+// manifestNamespace is a namespace that the app uses or once used.
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
@@ -89,6 +91,7 @@ type manifestNamespace struct {
 	Mode string `json:"mode"`
 }
 
+// newManifest returns the first manifest of an app, with a random secret for the partitioning hash.
 func newManifest(cluster string) (*Manifest, error) {
 	m := &Manifest{
 		Version: manifestVersionLevels, Level: wire.LevelNewest, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
@@ -253,6 +256,8 @@ func (m *Manifest) extendKeys(routes *rules.Routes) {
 	}
 }
 
+// compare returns the contradictions between a topic of the manifest and the same topic as the routes and the
+// broker have it now.
 func (have manifestTopic) compare(want manifestTopic, changelog string) []error {
 	var mistakes []error
 	if have.Role == roleForwarded && want.Role == roleForwarded {

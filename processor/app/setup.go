@@ -58,6 +58,8 @@ func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App,
 	}
 }
 
+// setUpOnce is one attempt of SetUp. It returns errSetsChanged if another process has changed the route sets
+// meanwhile.
 func setUpOnce(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	m, err := s.readSets(ctx)

@@ -68,6 +68,7 @@ func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
 	return s.refuseCompacted(ctx, t)
 }
 
+// refuseMissing returns an error for each missing topic that a start must not create.
 func (s *setup) refuseMissing(t *Topology) error {
 	var mistakes []error
 	if !s.cfg.CreateTopics {
@@ -166,7 +167,7 @@ func (s *setup) firstTopics(t *Topology) (topics []newTopic) {
 }
 
 // changelogs returns the changelogs, with the settings with which a start creates them. For tasks whose topic
-// does not exist yet, the partition count is the one of the settings.
+// does not exist yet, the partition count comes from the settings.
 func (s *setup) changelogs(t *Topology) (topics []newTopic) {
 	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	for _, name := range t.TaskTopics() {

@@ -87,6 +87,8 @@ func ChangelogName(app, topic string) string {
 	return app + "-" + topic + "-changelog"
 }
 
+// newTopology returns the topology of an app that has only these routes, with the first generation of
+// partitions.
 func newTopology(app string, routes *rules.Routes) *Topology {
 	t := &Topology{App: app, Generation: 1, Manifest: ManifestName(app), Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
@@ -268,6 +270,7 @@ func (t *Topology) external() []string {
 	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)
 }
 
+// manifestTopics returns the topics as the manifest should have them.
 func (t *Topology) manifestTopics() []manifestTopic {
 	var topics []manifestTopic
 	for _, name := range t.Routed {
@@ -369,7 +372,7 @@ func DescribeTopics(ctx context.Context, admin *kadm.Client, names ...string) (m
 	return topics, describeTopics(meta, topics)
 }
 
-// describeTopics adds the existing topics of the broker's response to to.
+// describeTopics adds the existing topics of the broker's response to a map.
 func describeTopics(meta kadm.Metadata, to map[string]Topic) error {
 	for name, detail := range meta.Topics {
 		switch {

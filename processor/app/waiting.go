@@ -22,13 +22,14 @@ type Waiting struct {
 	before map[dedup.Digest]*waitingClaim
 }
 
+// waitingClaim is what Waiting knows about a claim.
 type waitingClaim struct {
 	namespaceID uint8
 	first       int64 // first seen time of the row, in ms
 	since       int64 // when its lease began, in ms; math.MaxInt64 without a lease that may end
 }
 
-// waitingTimes orders the claims of a namespace id by their first seen times and by the begins of their leases.
+// waitingTimes orders the claims of a namespace id by their first seen times and by the starts of their leases.
 type waitingTimes struct{ first, since claimQueue }
 
 // NewWaiting returns an index without claims.
@@ -67,6 +68,7 @@ func (w *Waiting) Note(row *dedup.Row, claim *dedup.Claim) {
 	w.set(row, claim)
 }
 
+// set updates the entry of a row: only a claim without an outcome, for which requests wait, has an entry.
 func (w *Waiting) set(row *dedup.Row, claim *dedup.Claim) {
 	if len(claim.Requests) == 0 || row.Status != dedup.ClaimInProgress && row.Status != dedup.Submitted {
 		delete(w.claims, row.Digest)
@@ -135,8 +137,8 @@ func (w *Waiting) Before(namespaceID uint8, first int64) []dedup.Digest {
 	return w.find(&times.first, firstOf, first, math.MaxInt)
 }
 
-// LeasedBefore returns the claims of a namespace id whose leases began before a time, in ms: the earliest ones,
-// at most most of them, sorted by digest.
+// LeasedBefore returns the claims of a namespace id whose leases began before a time, in ms, sorted by digest.
+// If there are more than most, it returns those whose leases began first.
 func (w *Waiting) LeasedBefore(namespaceID uint8, since int64, most int) []dedup.Digest {
 	return w.find(&w.byTime[namespaceID].since, sinceOf, since, most)
 }
@@ -150,8 +152,8 @@ func (w *Waiting) HasLeases(namespaceID uint8) bool {
 	return len(*q) > 0
 }
 
-// find returns the claims whose time is before a limit: the earliest ones, at most most of them. They stay in
-// the queue until they are outdated.
+// find returns the claims whose time is before a limit. If there are more than most, it returns the earliest
+// ones. The entries stay in the queue until they are outdated.
 func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, most int) []dedup.Digest {
 	var found []timedClaim
 	for len(*q) > 0 && (*q)[0].at < limit && len(found) < most {

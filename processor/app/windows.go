@@ -37,7 +37,7 @@ func (rt *App) setOf(c *wire.Checkpoint) int64 {
 }
 
 // Horizons returns, by namespace id, the first seen time in ms before which a row decides no event any more, as
-// of a checkpoint. A namespace id without a known window keeps all rows. The window is the one of the
+// of a checkpoint. A namespace id without a known window keeps all rows. The windows are those of the
 // checkpoint's route set: if the process has a newer set, the task has not changed over to it yet, and may
 // change over to a set with a longer window.
 func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
