@@ -133,6 +133,7 @@ func (f *IngressClient) Run(ctx context.Context) error {
 	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
 }
 
+// run opens the app and serves it, again and again, until ctx is done or an error needs an operator.
 func (f *IngressClient) run(ctx context.Context) error {
 	f.buffer.recordsMax, f.buffer.bytesMax = int64(f.RecordsMax), int64(f.BytesMax)
 	var before *clientState
@@ -218,6 +219,9 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 // errMissing says that a topic, the manifest or a route of the app does not exist.
 var errMissing = errors.New("missing")
 
+// openOnce reads the app, compares it with the routes file, and returns what the client needs to serve. before
+// is the state with which the client served last; nil at first. If its partition of the verdicts topic stays,
+// so does its position.
 func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
 	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {

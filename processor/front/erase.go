@@ -180,6 +180,7 @@ func (t *taskScan) read(ctx context.Context, i *Inspector) (err error) {
 	return err
 }
 
+// wants reports whether the scan needs a row: the row has a digest or key that the scan looks for.
 func (t *taskScan) wants(row *dedup.Row) (bool, error) {
 	if _, known := t.rows[row.Digest]; known || t.digests[row.Key()] {
 		return true, nil

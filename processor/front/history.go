@@ -113,6 +113,7 @@ func historyTopics(r *rules.Route) []string {
 	return topics
 }
 
+// historyOf searches a topic for records whose time is since or later, in ms.
 func (i *Inspector) historyOf(ctx context.Context, topic string, since int64, search *historySearch) error {
 	after, err := kadm.NewClient(i.client).ListOffsetsAfterMilli(ctx, since, topic)
 	if err != nil {

@@ -179,7 +179,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 }
 
 // timeOf returns the stream time of a route's namespace in a task, and the window by which the task judges it.
-// The window is the one of the route set that the task's newest checkpoint names.
+// The window comes from the route set that the newest checkpoint of the task names.
 func (i *Inspector) timeOf(last *wire.Fold, r *rules.Route) (streamTime int64, window dedup.Window) {
 	if !last.IsWhole() {
 		return dedup.NoStreamTime, r.Span()

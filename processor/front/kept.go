@@ -38,9 +38,9 @@ type kept struct {
 	keys map[dedup.Digest]int // number of kept events by key
 }
 
-// KeepIn makes the client keep the events of routes with on_kafka_unavailable: keep in a file below dir, of at
-// most most bytes. The client also delivers events that an earlier run kept, whatever the routes say now. Call
-// KeepIn before Run.
+// KeepIn makes the client keep the events of routes with on_kafka_unavailable: keep in a file below dir. most
+// limits the size of the file in bytes. The client also delivers events that an earlier run kept, whatever the
+// routes say now. Call KeepIn before Run.
 func (f *IngressClient) KeepIn(dir string, most int) error {
 	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
 	dir = filepath.Join(dir, keptDir, f.cfg.AppID)

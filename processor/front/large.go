@@ -35,6 +35,7 @@ func (l *largeSender) send(rec *kgo.Record, open func() (*kgo.Client, error)) er
 	return err
 }
 
+// place returns the lock of the place to which a record goes.
 func (l *largeSender) place(rec *kgo.Record) *sync.Mutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,6 +46,7 @@ func (l *largeSender) place(rec *kgo.Record) *sync.Mutex {
 	return l.places[id]
 }
 
+// use returns the client, which the first call makes. The caller must call release.
 func (l *largeSender) use(open func() (*kgo.Client, error)) (*kgo.Client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -267,8 +267,8 @@ func (s *shelf) write(entry []byte) (uint64, error) {
 	return s.written, nil
 }
 
-// peek returns the next entries and where they are: at most most entries, and no further entry once they have
-// bytes bytes together. It leaves out entries that were taken or passed.
+// peek returns the next entries, and where they are. It stops at a number of entries (most), and once the
+// entries have a size together (bytes). It leaves out entries that were taken or passed.
 func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -142,6 +142,9 @@ type wait struct {
 	of      func(*wire.Answer) bool
 }
 
+// submitAndWait registers the request for its answers, produces the event and waits. If events of the route
+// wait in the claim of their key, the request takes over the place of a request whose HTTP client is gone, or
+// leaves its own place later.
 func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rules.Derived, w wait) (wire.Answer, error) {
 	q := newWaiter(d)
 	id := f.inFlight.begin(q)
