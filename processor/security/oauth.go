@@ -85,6 +85,7 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 	return "", err
 }
 
+// fetch requests a token and makes it the current one.
 func (s *tokenSource) fetch(ctx context.Context) error {
 	response, err := s.request(ctx)
 	if err != nil {

@@ -86,6 +86,7 @@ func (r *Redactor) Err(err error) error {
 	return &redactedError{text, err}
 }
 
+// redactedError has the text of an error without secrets, and the error itself.
 type redactedError struct {
 	text string
 	err  error
@@ -100,6 +101,7 @@ func (e *redactedError) As(target any) bool   { return errors.As(e.err, target) 
 // Handler returns a handler that removes the secrets from every record before next writes it.
 func (r *Redactor) Handler(next slog.Handler) slog.Handler { return redactingHandler{next, r} }
 
+// redactingHandler removes secrets from the records that its Handler writes.
 type redactingHandler struct {
 	slog.Handler
 	redact *Redactor

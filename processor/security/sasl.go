@@ -121,6 +121,7 @@ func (m bearerMechanism) Authenticate(ctx context.Context, addr string) (sasl.Se
 	return &bearerSession{Session: session}, first, err
 }
 
+// bearerSession is a session of bearerMechanism. rejected says that the broker has rejected the token.
 type bearerSession struct {
 	sasl.Session
 	rejected bool

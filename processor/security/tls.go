@@ -131,6 +131,8 @@ func (c *brokerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// count follows the responses in the bytes that were read, each with its length in front, and counts complete
+// ones.
 func (c *brokerConn) count(b []byte) {
 	for len(b) > 0 {
 		if c.sizeLen < len(c.size) {
