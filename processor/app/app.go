@@ -16,72 +16,72 @@ import (
 	"oncebus/processor/wire"
 )
 
-// App has the data that all workers share: topics, manifest, numbers and limits. It
-// is immutable, except for the limits of topics, which are replaced as a whole.
+// App has the data that all workers of a process share: topics, manifest, numbers of topics and namespaces,
+// routes and limits. It is immutable, except for the limits of topics: RereadLimits replaces all of them at
+// once.
 type App struct {
 	Topology *Topology
 	Manifest *Manifest
-	// Level is that of the encodings which the app writes, see wire.LevelNewest. Set is the
-	// number of the route set in force; 0 at level 1.
+	// Level is the level of the encodings that the app writes, see wire.LevelNewest. Set is the number of the
+	// route set in force; 0 at level 1, which has no route sets.
 	Level int
 	Set   int64
-	// FileBehind is the number of the older set that the routes file of this process is; 0 if
-	// the file is the set in force, and at level 1.
+	// FileBehind is the number of the older set that equals the routes file of this process. It is 0 if the file
+	// is the set in force, and at level 1.
 	FileBehind int64
-	// InForce are the routes of the set in force, or of the routes file at level 1. Events get
-	// their keys by them. Routes has those of older sets too, whose records may still come.
+	// InForce are the routes of the set in force, or of the routes file at level 1: by them events get their
+	// keys. Routes also has the routes of older sets, because records of these may still come.
 	InForce *rules.Routes
 	Hasher  hasher
-	// TokenApp identifies the app in its claim tokens; TokensNameApp reports whether the
-	// tokens that it makes have it.
+	// TokenApp identifies the app in its claim tokens. TokensNameApp reports whether the tokens that the app
+	// makes contain TokenApp.
 	TokenApp      uint64
 	TokensNameApp bool
-	// WritesProgress reports that the routing stage writes progress records: the leases
-	// of claims end by them. An app of an earlier build has them together with tokens
-	// that name the app.
+	// WritesProgress reports whether the routing stage writes progress records, by which the leases of claims
+	// end. An app that an earlier build created writes them once its tokens name the app, see nameApp.
 	WritesProgress bool
-	Routes         []*Route          // by route index; those in force first
-	ByName         map[string]*Route // also by the names in envelopes, those of older sets included
-	// topicNames are by topic number. TopicNumbers has the inputs of the
-	// routes and the repartition topic.
+	Routes         []*Route // by route index; the routes in force come first
+	// ByName has each route by its name and by its name in envelopes, routes of older sets included.
+	ByName map[string]*Route
+	// topicNames has the names of topics by topic number. TopicNumbers has the numbers of the routes' inputs and
+	// of the repartition topic.
 	topicNames []string
 	Namespaces []string           // by namespace id
-	RoutesOf   map[uint8][]string // names, by namespace id
-	// Packed has the namespace ids whose rows are packed in the changelog: those of plain
-	// deduplication without adjacent buckets. The manifest pins both for a namespace.
+	RoutesOf   map[uint8][]string // names of the routes, by namespace id
+	// Packed has the namespace ids whose rows are packed in the changelog: the namespaces of plain deduplication
+	// (no claims) without adjacent buckets. The manifest pins both properties of a namespace.
 	Packed [256]bool
-	// Earlier inputs are among them: rows and claim tokens name them.
+	// TopicNumbers also has former inputs, because stored rows and claim tokens refer to them by number.
 	TopicNumbers map[string]uint16
-	// Outcomes are the routes in claim mode by the topic of their outcomes.
+	// Outcomes has the routes in claim mode by the topic of their outcomes.
 	Outcomes map[string][]*Route
-	// Sources has, by namespace id, the numbers of the topics from which routes in force get its
-	// routed events, ascending. Its stream time follows the partitions of these topics. At level 1
-	// there are none: stream time is then the highest event time that a task has met.
+	// Sources has, by namespace id, the numbers of the topics from which routes in force get the namespace's
+	// routed events, in ascending order. The namespace's stream time follows the partitions of these topics. At
+	// level 1 Sources is empty: stream time is then the highest event time that a task has seen.
 	Sources map[uint8][]uint16
-	// GoesOn has the namespace ids whose stream time goes on without events, at the pace of broker
-	// time: those of which every route in force says so, or takes the record's timestamp. Of a
-	// namespace without one the routes of older sets say it.
+	// GoesOn has the namespace ids whose stream time goes on without events, at the pace of broker time. Every
+	// route in force of such a namespace either says so in its time part or takes the record's timestamp as
+	// event time. For a namespace without a route in force, the routes of older sets decide.
 	GoesOn [256]bool
-	// RetiredUntil has, by the ids of namespaces without a route in force, the broker time in Unix ms
-	// from which on their rows decide nothing: one retention after the set without the route.
+	// RetiredUntil has, for each namespace id without a route in force, the broker time in Unix ms from which on
+	// the namespace's rows decide nothing: one retention after the first set without the route.
 	RetiredUntil map[uint8]int64
 	// former has a route for each namespace whose key rule a promotion replaced, see Kept.
 	former []*Route
-	// FailOpen has, by the topic of a task, the namespace ids of its routes
-	// with on_state_failure: fail_open.
+	// FailOpen has, for each topic of tasks, the namespace ids of its routes with on_state_failure: fail_open.
 	FailOpen map[string][]uint8
-	// Waiting are the task topics without such routes. A worker fetches
-	// nothing from them while their local state is unusable.
+	// Waiting has the topics of tasks that have no such route. A worker fetches nothing from these topics while
+	// its local state is unusable.
 	Waiting []string
 	Limits  atomic.Pointer[map[string]TopicLimits]
 	Clock   *BrokerClock
-	// ConnectHeaders reports that dead letters also have the headers of Kafka Connect.
+	// ConnectHeaders reports whether dead letters also get the headers that Kafka Connect gives to dead letters.
 	ConnectHeaders bool
 	// DuplicateLog says how duplicates are logged.
 	DuplicateLog DuplicateLog
 }
 
-// Route is a route with its numbers.
+// Route is a route with the numbers and encoded names that workers need for each record.
 type Route struct {
 	*rules.Route
 	NamespaceID    uint8
@@ -89,16 +89,19 @@ type Route struct {
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
 	NameBytes      []byte
-	WireName       []byte // in envelopes, see rules.Route.WireName
+	WireName       []byte // its name in envelopes, see rules.Route.WireName
 	bits           int64  // see routeBits
-	// Shared reports that other routes in claim mode have the namespace too.
+	// Shared reports whether other routes in claim mode use the same namespace.
 	Shared bool
-	// Retired reports that the route is one of an older set.
+	// Retired reports whether the route belongs to an older set and not to the set in force.
 	Retired bool
-	// Shadow is the route of its shadow in force, which is a route of the app too; nil for none.
+	// Shadow is the route in force of this route's shadow, which is a route of the app, too; nil without a
+	// shadow.
 	Shadow *Route
 }
 
+// newApp returns the App of a manifest and routes. It numbers the routes, and adds shadows, routes of older
+// sets and former key rules.
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	rt := &App{Level: m.level(), InForce: routes, Topology: t, Manifest: m, TokenApp: m.tokenApp(t.App), TokensNameApp: m.Version >= manifestVersionAppTokens, WritesProgress: m.Version >= manifestVersionAppTokens, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, Sources: map[uint8][]uint16{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}, RetiredUntil: map[uint8]int64{}}
 	if t.Repartition != "" {
@@ -150,7 +153,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	return rt
 }
 
-// goesOn returns GoesOn of a namespace.
+// goesOn returns the value of GoesOn for a namespace.
 func (rt *App) goesOn(namespaceID uint8) bool {
 	_, retired := rt.RetiredUntil[namespaceID]
 	return !slices.ContainsFunc(rt.Routes, func(r *Route) bool {
@@ -158,10 +161,11 @@ func (rt *App) goesOn(namespaceID uint8) bool {
 	})
 }
 
-// addSources adds the topics of a route in force to those of its namespace.
+// addSources adds the topics of a route in force to the sources of its namespace.
 func (rt *App) addSources(r *Route) {
 	if r.Prepartitioned || rt.Level == wire.LevelOldest {
-		return // a task of it is its own source
+		// A task of such a route is its own source: no other topic has to be followed.
+		return
 	}
 	for _, topic := range r.Topics {
 		numbers, number := rt.Sources[r.NamespaceID], rt.TopicNumbers[topic]
@@ -171,14 +175,14 @@ func (rt *App) addSources(r *Route) {
 	}
 }
 
-// addRoute adds a route with its numbers. The manifest must have its namespace.
+// addRoute adds a route with its numbers. The manifest must already have the route's namespace.
 func (rt *App) addRoute(r *rules.Route) {
 	info := rt.numbered(r)
 	rt.Routes = append(rt.Routes, info)
 	rt.ByName[r.Name], rt.ByName[r.WireName()] = info, info
 }
 
-// numbered returns a route with its numbers, which is one of its namespace from now on.
+// numbered returns a route with its numbers, and adds its name to the routes of its namespace.
 func (rt *App) numbered(r *rules.Route) *Route {
 	info := &Route{Route: r, NamespaceID: rt.Manifest.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name), WireName: []byte(r.WireName()), bits: routeBits(r.Name)}
 	rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
@@ -186,8 +190,8 @@ func (rt *App) numbered(r *rules.Route) *Route {
 	return info
 }
 
-// addRetired adds the routes of older sets. One whose namespace is still in force, or which
-// shares it with a route of a newer set, has the window of that set.
+// addRetired adds the routes of older sets. If a newer set has a route of the same namespace, or the namespace
+// is still in force, the older route gets the window of the newest of these sets.
 func (rt *App) addRetired() {
 	sets := rt.Manifest.sets
 	if sets.current() == nil {
@@ -210,8 +214,8 @@ func (rt *App) addRetired() {
 	}
 }
 
-// SpanAt returns the window of a namespace id as of a route set, by which a task judged whose
-// checkpoint names it. It returns false for a namespace that no set up to it has.
+// SpanAt returns the window of a namespace id as of a route set: the window by which a task judged whose
+// checkpoint names the set. It returns false if no set up to that one has the namespace.
 func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
 	if int(namespaceID) >= len(rt.Namespaces) {
 		return dedup.Window{}, false
@@ -219,8 +223,8 @@ func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
 	return rt.Manifest.sets.spanOf(set, rt.Namespaces[namespaceID])
 }
 
-// ClaimRoute returns the route with the name if it still shares the namespace of one of
-// its routes, and that route otherwise. A claim has no name if only one route existed.
+// ClaimRoute returns the route of a claim: the route with the name, if it still has the namespace of the route
+// of, and of otherwise. A claim stores no name if its namespace had only one route when it was made.
 func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
 	if route := rt.ByName[string(name)]; route != nil && route.Mode == rules.ClaimMode && route.NamespaceID == of.NamespaceID {
 		return route
@@ -228,8 +232,8 @@ func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
 	return of
 }
 
-// RereadLimits reads the limits of topics again, and reports whether they changed.
-// Afterwards the app has the limits of these topics only.
+// RereadLimits reads the limits of these topics again, and reports whether they changed: an operator may alter
+// them while the app runs. Afterwards the app has the limits of these topics only.
 func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []string) (changed bool, err error) {
 	fresh := *rt.Topology
 	if err := fresh.readConfigs(ctx, admin, topics...); err != nil {
@@ -242,9 +246,9 @@ func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []st
 // Limit returns the limits of a topic; the zero value for an unknown topic.
 func (rt *App) Limit(topic string) TopicLimits { return (*rt.Limits.Load())[topic] }
 
-// BatchBytes returns the most bytes of a batch that a topic accepts. For an unknown
-// topic it returns Kafka's default, because franz-go also calls it for topics that
-// the client does not produce to.
+// BatchBytes returns the size in bytes of the largest batch that a topic accepts. For an unknown topic it
+// returns Kafka's default (1 MiB), because franz-go also calls it for topics to which the client does not
+// produce.
 func (rt *App) BatchBytes(topic string) int32 {
 	if limits, ok := (*rt.Limits.Load())[topic]; ok {
 		return max(limits.MaxBytes, 1<<10)
@@ -252,7 +256,7 @@ func (rt *App) BatchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// InternalTopics returns the names of all internal topics, for NewPartitioner.
+// InternalTopics returns the names of all internal topics, as NewPartitioner needs them.
 func (rt *App) InternalTopics() map[string]bool {
 	set := map[string]bool{}
 	for _, name := range rt.Topology.internal() {
@@ -261,16 +265,16 @@ func (rt *App) InternalTopics() map[string]bool {
 	return set
 }
 
-// PositionOf returns the position of an input record.
+// PositionOf returns the position (topic number, partition, offset) of an input record.
 func (rt *App) PositionOf(rec *kgo.Record) dedup.Position {
 	return dedup.Position{Topic: rt.TopicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
 }
 
-// seedTopicName is what stands for the topic in the position of a row that a seed made. No
-// topic has the name, as it has a space.
+// seedTopicName is shown in place of the topic in the position of a row that a seed made. It cannot be the name
+// of a topic, because it contains a space.
 const seedTopicName = "seeded key"
 
-// TopicName returns the name of a topic number.
+// TopicName returns the name of a topic by its number; for an unknown number, a text that shows the number.
 func (rt *App) TopicName(number uint16) string {
 	if number == dedup.SeedTopic {
 		return seedTopicName
@@ -290,8 +294,8 @@ func (rt *App) PositionText(at dedup.Position) []byte {
 	return strconv.AppendInt(b, at.Offset, 10)
 }
 
-// ReplyAddress returns the address of the request that gets the verdict on a record. It
-// is zero if the route has no http part, or the record no valid address.
+// ReplyAddress returns the address of the HTTP request that waits for the verdict on a record. It is zero if
+// the route has no http part, or if the record has no valid address.
 func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
@@ -299,9 +303,9 @@ func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 	return addressOf(rec)
 }
 
-// QuestionAddress returns the address of the request that gets the answer to a start or
-// renewal; zero if the app has no http part, or the record no valid address. Any route of the
-// namespace may have the http part.
+// QuestionAddress returns the address of the HTTP request that waits for the answer to a start or renewal of a
+// claim. It is zero if the app has no http part, or if the record has no valid address. It does not ask for a
+// route's http part, because any route of the namespace may have it.
 func (rt *App) QuestionAddress(rec *kgo.Record) dedup.Address {
 	if rt.Topology.Verdicts == "" {
 		return dedup.Address{}

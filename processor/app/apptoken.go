@@ -10,18 +10,18 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// tokenApp returns what identifies the app in its claim tokens, never 0. The secret of
-// the manifest tells apps of one name on two clusters apart.
+// tokenApp returns the number that identifies the app in its claim tokens, never 0. It depends on the
+// manifest's secret, so that two apps of the same name on two clusters have different numbers.
 func (m *Manifest) tokenApp(app string) uint64 {
 	mac := hmac.New(sha256.New, m.HashSecret)
 	mac.Write([]byte("oncebus claim token: which app is this\n" + app))
 	return max(1, binary.LittleEndian.Uint64(mac.Sum(nil)))
 }
 
-// nameApp makes the claim tokens of an app of an earlier build name it, lets its leases
-// end by progress records, and reports whether it changed the manifest. An earlier build
-// would dead-letter outcomes with such tokens, and stop at such records. So it waits for
-// a start while no process of the app runs.
+// nameApp makes the claim tokens of an app that an earlier build created name the app, and lets its leases end
+// by progress records. It reports whether it changed the manifest. A process of an earlier build would
+// dead-letter outcomes with such tokens, and would stop at progress records. nameApp therefore changes nothing
+// until it runs at a start while no process of the app runs.
 func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
 	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 	if m.Version >= manifestVersionAppTokens || !slices.ContainsFunc(s.routes.Routes, claims) {
@@ -35,8 +35,8 @@ func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
 	return true
 }
 
-// stopped reports whether the groups of the app have no members. It reports false if
-// they cannot be read, as without the right to.
+// stopped reports whether no process of the app runs: its groups have no members. It reports false if the
+// groups cannot be read, for example because the user lacks the right to describe them.
 func (s *setup) stopped(ctx context.Context) bool {
 	names := []string{GroupName(s.cfg.AppID, StageRoute), GroupName(s.cfg.AppID, StageDedup)}
 	groups, err := DescribeGroups(ctx, s.Admin, names...)

@@ -14,25 +14,25 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// arrivalKey is the key of the row of an app that came from another cluster.
+// arrivalKey is the key of the row of the manifest topic that says that the app came from another cluster.
 const arrivalKey = "arrival"
 
-// Arrival is what the manifest topic says of an app that came from another cluster.
+// Arrival is the row of the manifest topic about an app that came from another cluster by oncebus arrive.
 type Arrival struct {
-	// File is the SHA-256 of the file that the app came with, Cluster the id of the cluster,
-	// Hold the id of the hold there.
+	// File is the SHA-256 of the file with which the app came, Cluster is the id of the cluster that it came
+	// from, and Hold is the id of the hold in that cluster.
 	File    string    `json:"file"`
 	Cluster string    `json:"cluster"`
 	Hold    string    `json:"hold"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
-	// Seeded reports that the tasks have all keys and stream times of the file, Released that
-	// the app was released here.
+	// Seeded reports whether the tasks have stored all keys and stream times of the file, Released whether an
+	// operator has released the app in this cluster.
 	Seeded   bool `json:"seeded,omitempty"`
 	Released bool `json:"released,omitempty"`
 }
 
-// ArrivalIn returns the arrival of an app; nil for one that began in this cluster.
+// ArrivalIn returns the arrival of an app; nil for an app that began in this cluster.
 func ArrivalIn(rows Rows) (*Arrival, error) {
 	a, ok, err := decodeRow[Arrival](rows, arrivalKey)
 	if err != nil || !ok {
@@ -41,23 +41,23 @@ func ArrivalIn(rows Rows) (*Arrival, error) {
 	return &a, nil
 }
 
-// Seeded notes that the tasks have all that came with a file.
+// Seeded stores in the manifest topic that the tasks have stored everything that came with a file.
 func Seeded(ctx context.Context, c Conn, cfg Config, t *Topology, file string) error {
 	_, _, err := changeResidence(ctx, c, cfg, t, func(r Residence) (Residence, error) { return r.Seed(file) })
 	return err
 }
 
-// Arriving is an app that comes from another cluster.
+// Arriving is what Arrive needs to create an app that comes from another cluster.
 type Arriving struct {
 	Arrival
 	HashSecret  []byte
 	SecretCheck string // of the key secret; "" if no key rule uses one
-	// Starts has the first offset to read, by topic and partition, of the routed topics.
+	// Starts has the first offset to read of each partition of the routed topics, by topic.
 	Starts map[string][]int64
 }
 
-// CheckArrival returns the arrival of an app that came with a file; nil for an app that does not
-// exist. An app that exists and did not come with it is an operator error.
+// CheckArrival returns the arrival of an app that came with a file, and nil for an app that does not exist. If
+// the app exists but did not come with this file, CheckArrival returns an operator error.
 func CheckArrival(ctx context.Context, c Conn, app string, routes *rules.Routes, file string) (*Arrival, error) {
 	t := newTopology(app, routes)
 	topics, err := DescribeTopics(ctx, c.Admin, t.Manifest)
@@ -72,7 +72,7 @@ func CheckArrival(ctx context.Context, c Conn, app string, routes *rules.Routes,
 	return arrivedWith(rows, app, file)
 }
 
-// arrivedWith returns the arrival with a file from the rows of the manifest topic.
+// arrivedWith returns the arrival with a file, as the rows of the manifest topic tell it, see CheckArrival.
 func arrivedWith(rows Rows, app, file string) (*Arrival, error) {
 	if len(rows[ManifestKey]) == 0 {
 		return nil, nil
@@ -89,10 +89,10 @@ func arrivedWith(rows Rows, app, file string) (*Arrival, error) {
 	return a, nil
 }
 
-// Arrive creates an app that comes from another cluster: its topics, its manifest with the
-// partitioning secret and the starts, and a hold. Rows and manifest are one transaction, so a
-// process that finds the manifest finds the hold. An app that has arrived with the file stays
-// as it is.
+// Arrive creates an app that comes from another cluster: its topics, its manifest with the partitioning secret
+// and the first offsets, and a hold. One transaction writes the rows and the manifest, so that a process that
+// finds the manifest also finds the hold and waits. If the app has already arrived with the file, Arrive
+// changes nothing.
 func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Arriving) error {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	t, err := s.setUpTopics(ctx)
@@ -106,7 +106,7 @@ func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Ar
 	return ChangeRows(ctx, c, cfg, t, func(before Rows) ([]*kgo.Record, error) { return s.arrivalRows(ctx, t, before, a) })
 }
 
-// arrivalRows returns the first rows of an app that arrives; none if it has arrived.
+// arrivalRows returns the first rows of an app that arrives; no rows if it has already arrived.
 func (s *setup) arrivalRows(ctx context.Context, t *Topology, before Rows, a *Arriving) ([]*kgo.Record, error) {
 	if done, err := arrivedWith(before, t.App, a.File); err != nil || done != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (s *setup) arrivalRows(ctx context.Context, t *Topology, before Rows, a *Ar
 	return manifestRows(m, rows)
 }
 
-// startAt sets the first offsets to read of the routed topics.
+// startAt sets the first offsets to read of the routed topics' partitions.
 func (m *Manifest) startAt(t *Topology, starts map[string][]int64) error {
 	for _, name := range t.Routed {
 		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == name })

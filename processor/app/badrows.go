@@ -16,16 +16,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// unreadableRow returns the error about a row of the manifest topic. It is an operator error.
+// unreadableRow returns the operator error about a row of the manifest topic that cannot be read.
 func unreadableRow(rec *kgo.Record, cause error) error {
 	return kafka.OperatorErrorf("%w", wire.Unreadable(rec, fmt.Errorf("row %q cannot be read: %w; to put the row before it in its place: oncebus accept --row '%s'", rec.Key, cause, rec.Key)))
 }
 
-// unreadRows has the errors about rows of the manifest topic that cannot be read, by key. Such a row
-// counts until a later one replaces it.
+// unreadRows has the errors about rows of the manifest topic that cannot be read, by the rows' keys. An error
+// counts until a later row of the same key replaces the row.
 type unreadRows map[string]error
 
-// note notes the error about a row, nil for one that can be read.
+// note stores the error about a row. With a nil error the row is readable, and note removes the error of its
+// key.
 func (u unreadRows) note(rec *kgo.Record, err error) {
 	delete(u, string(rec.Key))
 	if err != nil {
@@ -33,7 +34,7 @@ func (u unreadRows) note(rec *kgo.Record, err error) {
 	}
 }
 
-// first returns the first error by key, nil for none.
+// first returns the error of the smallest key, so that it is the same in every process; nil without errors.
 func (u unreadRows) first() error {
 	if len(u) == 0 {
 		return nil
@@ -41,11 +42,11 @@ func (u unreadRows) first() error {
 	return u[slices.Min(slices.Collect(maps.Keys(u)))]
 }
 
-// clockKey is the key of the one row whose value is plain text.
+// clockKey is the key of the row that ObserveClock writes, the only row whose value is plain text and not JSON.
 const clockKey = "clock"
 
-// checkRow returns an error if no build of oncebus wrote a row of the manifest topic. A
-// tombstone is readable, unless the app cannot be without the row.
+// checkRow returns an error if no build of oncebus could have written this row of the manifest topic. A
+// tombstone is readable; whether the app can be without the row is decided elsewhere.
 func checkRow(rec *kgo.Record) error {
 	key := string(rec.Key)
 	if rec.Value == nil {
@@ -70,11 +71,11 @@ func checkRow(rec *kgo.Record) error {
 	return new(Sets).take(rec)
 }
 
-// badRow is the newest row of its key in the manifest topic, and cannot be read.
+// badRow is a row of the manifest topic that is the newest of its key and cannot be read.
 type badRow struct {
 	rec *kgo.Record
 	why error
-	// before is the newest row before it that can be read; nil if compaction has removed it.
+	// before is the newest earlier row of the key that can be read; nil if compaction has removed it.
 	before *kgo.Record
 }
 
@@ -100,8 +101,8 @@ func readBadRows(ctx context.Context, client *kgo.Client, t *Topology) (map[stri
 	})
 }
 
-// BadRows returns what an operator has to decide on rows of the manifest topic that cannot be
-// read.
+// BadRows returns the rows of the manifest topic that cannot be read, as refusals that an operator has to
+// decide on.
 func BadRows(ctx context.Context, client *kgo.Client, t *Topology) (all []Refusal, err error) {
 	bad, err := readBadRows(ctx, client, t)
 	for _, key := range slices.Sorted(maps.Keys(bad)) {
@@ -110,8 +111,8 @@ func BadRows(ctx context.Context, client *kgo.Client, t *Topology) (all []Refusa
 	return all, err
 }
 
-// RepairRow replaces a row of the manifest topic that cannot be read by the one before it. If
-// compaction has removed that one, it removes a row that the app can be without.
+// RepairRow replaces an unreadable row of the manifest topic by the row before it. If compaction has removed
+// the row before, RepairRow deletes the unreadable row, unless the app cannot be without it.
 func RepairRow(ctx context.Context, c Conn, cfg Config, t *Topology, key string) error {
 	bad, err := readBadRows(ctx, c.Client, t)
 	if err != nil {

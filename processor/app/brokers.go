@@ -16,19 +16,20 @@ import (
 	"oncebus/dedup/routesets"
 )
 
-// brokerFacts are those of one broker of the metadata.
+// brokerFacts is what a diagnosis knows about a broker of the cluster's metadata.
 type brokerFacts struct {
 	id      int32
 	addr    string
-	err     error // the broker did not respond
+	err     error // set if the broker did not respond
 	version string
-	keys    map[int16]int16
-	// features are the finalized ones.
+	// keys has the highest version of each request that the broker supports, by request key.
+	keys map[int16]int16
+	// features has the finalized features of the cluster, as this broker knows them.
 	features map[string]int16
 }
 
-// readBrokers reads the metadata of the cluster and of every topic that the app relies
-// on. They are those of the partitions to which its keys were moved last.
+// readBrokers reads the metadata of the cluster and of every topic that the app relies on. Of internal topics
+// these are the topics of the app's current generation: the partitions to which its keys were moved last.
 func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	resp, err := f.describe(ctx, c)
 	if err != nil {
@@ -53,8 +54,8 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	return err
 }
 
-// followSets makes the facts those of the routes with which a start goes on, and returns the route sets that it
-// has in force then: the file is a proposal (setup.join).
+// followSets replaces the facts' routes by the routes with which a start would go on, and returns the route
+// sets that would be in force then. With route sets, the routes file is only a proposal, see setup.join.
 func (f *Facts) followSets() *Sets {
 	sets := f.manifest.sets
 	if !f.manifest.hasSets() {
@@ -68,8 +69,8 @@ func (f *Facts) followSets() *Sets {
 	return sets
 }
 
-// describe describes the cluster and the topics of the topology, by one request without a
-// cache: kadm returns an error for all topics if one is denied.
+// describe describes the cluster and the topics of the topology by one request, without the client's cache. It
+// does not use kadm, which returns an error for all topics if the user may not describe one of them.
 func (f *Facts) describe(ctx context.Context, c Conn) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -103,7 +104,7 @@ func (f *Facts) describe(ctx context.Context, c Conn) (*kmsg.MetadataResponse, e
 	return resp, nil
 }
 
-// detailOf returns a topic of a metadata response as the admin client would.
+// detailOf converts a topic of a metadata response to the form in which the admin client returns it.
 func detailOf(topic *kmsg.MetadataResponseTopic) kadm.TopicDetail {
 	detail := kadm.TopicDetail{Topic: *topic.Topic, ID: topic.TopicID, Partitions: kadm.PartitionDetails{}}
 	for _, p := range topic.Partitions {
@@ -120,8 +121,8 @@ func (f *Facts) judgeBrokers() []Finding {
 	return []Finding{{Text: text}}
 }
 
-// readVersions asks every broker which requests it has, which also shows that this
-// machine can connect to it.
+// readVersions asks every broker for the requests that it supports. The request also shows whether this machine
+// can connect to the broker.
 func (f *Facts) readVersions(ctx context.Context, c Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -149,7 +150,7 @@ func (f *Facts) readVersions(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// requests are the versions of requests without which oncebus cannot work.
+// requests are the request versions without which oncebus cannot work, and why.
 var requests = []struct {
 	key, version int16
 	why          string
@@ -160,8 +161,8 @@ var requests = []struct {
 	{int16(kmsg.JoinGroup), 5, "static members (Kafka 2.3)"},
 }
 
-// releases are the versions of Kafka that oncebus tells apart, each by a request version
-// that it added. The first one is the oldest that oncebus is tested with.
+// releases are the releases of Kafka that oncebus tells apart, each by a request version that the release
+// added. The first one is the oldest release with which oncebus is tested.
 var releases = []struct {
 	name         string
 	key, version int16
@@ -177,7 +178,7 @@ var releases = []struct {
 	{"4.4", int16(kmsg.TxnOffsetCommit), 6},
 }
 
-// release returns the version of a broker by its requests; "" for an older one than the
+// release returns the release of a broker by the requests that it supports; "" for a broker older than the
 // first of releases.
 func release(keys map[int16]int16) (name string) {
 	for n, r := range releases {
@@ -191,6 +192,8 @@ func release(keys map[int16]int16) (name string) {
 	return name
 }
 
+// judgeVersions finds brokers that do not respond, that lack a request which oncebus needs, or that are too old
+// or of different releases.
 func (f *Facts) judgeVersions() []Finding {
 	var findings []Finding
 	var versions []string
@@ -223,7 +226,7 @@ func (f *Facts) judgeVersions() []Finding {
 	return findings
 }
 
-// judgeFeatures judges the transaction protocol, which is a feature of the cluster.
+// judgeFeatures judges the version of the transaction protocol, which is a finalized feature of the cluster.
 func (f *Facts) judgeFeatures() []Finding {
 	for _, b := range f.brokers {
 		if b.err != nil {

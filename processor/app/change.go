@@ -10,31 +10,31 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ApplyOptions are what an operator says about a routes file to apply.
+// ApplyOptions is what an operator says about a routes file to apply.
 type ApplyOptions struct {
-	Yes    bool     // also changes that an operator has to confirm
+	Yes    bool     // also apply changes that an operator has to confirm
 	Forget []string // namespaces whose stored keys the operator gives up
-	By     string   // for people
-	// OpenClaims returns the open claims by namespace. It is called if a route that is no more in
-	// force has an outcomes topic that may not be needed any more. Nil, or a nil map, keeps all
-	// of them.
+	By     string   // who applies the file, for people to read
+	// OpenClaims returns the numbers of open claims by namespace. Apply calls it only if a route that is no
+	// longer in force has an outcomes topic that may not be needed any more. If OpenClaims is nil or returns a
+	// nil map, all such topics stay.
 	OpenClaims func(context.Context) (map[string]uint64, error)
 }
 
-// Applied is the result of Apply.
+// Applied is the result of Apply, or of a plan.
 type Applied struct {
 	Plan
-	// Set is the number of the set in force. Written reports that it is new.
+	// Set is the number of the set in force. Written reports whether Apply wrote this set.
 	Set     int64 `json:"set"`
 	Written bool  `json:"written"`
-	// Windows says from when on changed windows hold as a whole. Only a plan has it.
+	// Windows says from when on changed windows are fully in force. Only a plan has it.
 	Windows []WindowPlan `json:"windows,omitempty"`
-	// Former are the outcomes topics of former routes that are read until their claims end.
+	// Former are the outcomes topics of former routes that the app still reads, until their claims end.
 	Former []FormerOutcomes `json:"former_outcomes,omitempty"`
 }
 
-// Plan returns what the caller's routes would change. It changes nothing, and its error is what Apply
-// would refuse of the settings and the topics.
+// Plan returns what the caller's routes file would change, and changes nothing. It returns an error where Apply
+// would refuse the settings or the topics.
 func (f *Found) Plan(ctx context.Context, c Conn, cfg Config, o ApplyOptions) (*Applied, error) {
 	m := f.Manifest
 	if err := m.refuseWithoutSets(f.Topology.App); err != nil {
@@ -57,7 +57,7 @@ func (f *Found) Plan(ctx context.Context, c Conn, cfg Config, o ApplyOptions) (*
 	return a, err
 }
 
-// readSetsOrRefuse reads the manifest of an app that must have route sets.
+// readSetsOrRefuse reads the manifest, and returns an operator error if the app has no route sets.
 func (s *setup) readSetsOrRefuse(ctx context.Context) (*Manifest, error) {
 	m, err := s.readSets(ctx)
 	if err == nil {
@@ -66,7 +66,7 @@ func (s *setup) readSetsOrRefuse(ctx context.Context) (*Manifest, error) {
 	return m, err
 }
 
-// refuseWithoutSets returns an operator error for an app that has never run, or has no route sets.
+// refuseWithoutSets returns an operator error for an app that has never run or has no route sets.
 func (m *Manifest) refuseWithoutSets(app string) error {
 	switch {
 	case m == nil:
@@ -77,8 +77,8 @@ func (m *Manifest) refuseWithoutSets(app string) error {
 	return nil
 }
 
-// Apply puts a routes file in force. It writes nothing if the plan has changes that the options
-// do not allow.
+// Apply puts a routes file in force as a new route set. If the plan has changes that the options do not allow,
+// Apply returns the plan and writes nothing. If another command wrote a set meanwhile, Apply plans again.
 func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o ApplyOptions) (*Applied, error) {
 	for {
 		s := &setup{Conn: c, cfg: cfg, routes: routes}
@@ -106,10 +106,10 @@ func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o Appl
 	}
 }
 
-// outcomesAfter returns the outcomes topics of former routes that a set of these routes still
-// has to read. Those of the routes in force belong to it always: events that are routed
-// already may open a claim after any count. Those of routes before do while they have open claims.
-// It is never nil.
+// outcomesAfter returns the outcomes topics of former routes that a set of these routes still has to read. The
+// outcomes topics of the routes that are in force now are always among them: an event that is already routed
+// may still open a claim after the claims were counted. The outcomes topics of earlier routes are among them
+// while they have open claims. The result is never nil.
 func (m *Manifest) outcomesAfter(ctx context.Context, routes *rules.Routes, o ApplyOptions) ([]FormerOutcomes, error) {
 	kept := []FormerOutcomes{}
 	add := func(f FormerOutcomes) {
@@ -143,7 +143,7 @@ func readsOutcomes(routes *rules.Routes, topic string) bool {
 	return slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.Mode == rules.ClaimMode && r.Claim.Outcomes == topic })
 }
 
-// route returns the newest route of a name in any set; nil for none.
+// route returns the newest route with a name in any set; nil if no set has it.
 func (m *Manifest) route(name string) *rules.Route {
 	for _, set := range m.sets.olderThan(m.sets.inForce + 1) {
 		if r := set.routes.Route(name); r != nil {

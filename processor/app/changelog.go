@@ -11,13 +11,13 @@ import (
 	"oncebus/processor/wire"
 )
 
-// checkpointSpan is how many offsets at the end of a changelog LastCheckpoint reads
-// first. It doubles the number until it finds a whole checkpoint.
+// checkpointSpan is how many offsets at the end of a changelog LastCheckpoint reads first. If they contain no
+// full checkpoint, CheckpointBefore doubles the number and reads again.
 const checkpointSpan = 1000
 
-// LastCheckpoint folds the newest checkpoint of a changelog, and returns the changelog's
-// first offset. It finds the newest whole checkpoint, and adds the partial ones up to the end.
-// If the changelog has lost the whole one, the fold is not whole.
+// LastCheckpoint returns the newest checkpoint of a changelog, and the changelog's first offset. It reads the
+// newest full checkpoint and adds the partial checkpoints between it and the end. If the full checkpoint is
+// missing from the changelog, the result is not whole, see wire.Fold.
 func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Fold, start int64, err error) {
 	for {
 		start, end, err := r.Bounds(ctx)
@@ -25,14 +25,14 @@ func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Fold, sta
 			return newest, 0, err
 		}
 		newest, err = CheckpointBefore(ctx, r, start, end)
-		if !errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
+		if !errors.Is(err, kerr.OffsetOutOfRange) { // the records were deleted since Bounds: read the bounds again
 			return newest, start, err
 		}
 	}
 }
 
-// CheckpointBefore folds the newest checkpoint of a changelog between two offsets, of which
-// the first is that of the changelog's start.
+// CheckpointBefore returns the newest checkpoint of a changelog before end. start is the changelog's first
+// offset.
 func CheckpointBefore(ctx context.Context, r *kafka.Reader, start, end int64) (newest wire.Fold, err error) {
 	for span := int64(checkpointSpan); ; span *= 2 {
 		from := max(start, end-span)
@@ -43,7 +43,7 @@ func CheckpointBefore(ctx context.Context, r *kafka.Reader, start, end int64) (n
 	}
 }
 
-// foldFrom folds the checkpoints between two offsets.
+// foldFrom folds all checkpoints from one offset up to another.
 func foldFrom(ctx context.Context, r *kafka.Reader, from, end int64) (newest wire.Fold, err error) {
 	err = r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {

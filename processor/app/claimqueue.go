@@ -7,7 +7,7 @@ import (
 	"oncebus/dedup"
 )
 
-// timedClaim is a claim with one of its times, in ms.
+// timedClaim is a claim with one of its times, in ms: the times by which queues of claims are ordered.
 type timedClaim struct {
 	at     int64
 	digest dedup.Digest
@@ -17,7 +17,7 @@ func (e timedClaim) compare(other timedClaim) int {
 	return cmp.Or(cmp.Compare(e.at, other.at), bytes.Compare(e.digest[:], other.digest[:]))
 }
 
-// claimQueue is a heap.Interface: the earliest claim is its first element.
+// claimQueue is a heap.Interface of claims, whose first element is the claim with the earliest time.
 type claimQueue []timedClaim
 
 // Len implements heap.Interface.

@@ -12,17 +12,17 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// BrokerClock estimates broker time: one observed timestamp plus the time elapsed on
-// this machine's monotonic clock. It is for what the log has no time of: records whose
-// timestamp a producer set, and the start of a task or of a transaction.
+// BrokerClock estimates broker time: one observed broker timestamp plus the time that has passed since on this
+// machine's monotonic clock. The app needs the estimate where the log has no broker time: for records whose
+// timestamp a producer set, and at the start of a task or transaction.
 //
-// The estimate becomes wrong if the machine was suspended, because the monotonic clock
-// does not run then, and if the broker's clock is set. So every fetch is compared with
-// it, and a doubtful estimate is observed again before the next event is judged.
+// The estimate becomes wrong if this machine was suspended, because the monotonic clock does not run meanwhile,
+// and if somebody sets the broker's clock. The app therefore compares every fetch with the estimate, and
+// observes the broker time again before it judges the next event if the estimate is doubtful.
 type BrokerClock struct {
 	// Machine reads this machine's clocks; tests and simulations replace it.
 	Machine func() Instant
-	// OnStep is called after the estimate changed by stepMin or more.
+	// OnStep is called after each change of the estimate by stepMin or more.
 	OnStep func(by time.Duration)
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type Instant struct {
 	Mono time.Duration // since some instant; does not run while the machine is suspended
 }
 
-// observation is a broker time, in ms, with this machine's clocks at that time.
+// observation is a broker time in ms, with the readings of this machine's clocks at that time.
 type observation struct {
 	broker int64
 	Instant
@@ -44,18 +44,16 @@ type observation struct {
 }
 
 const (
-	// agreeMax is how far two clocks may differ without a cause: those of two
-	// brokers, or this machine's wall and monotonic clock.
+	// agreeMax is how far two clocks may differ without a cause to look for: the clocks of two brokers, or the
+	// wall clock and the monotonic clock of this machine.
 	agreeMax = time.Second
-	// stepMin is how much the estimate has to change to count as a step.
+	// stepMin is how much the estimate has to change for the change to count as a step.
 	stepMin = 10 * time.Second
-	// freshMax is how long an observation is not doubted because of a record, and
-	// freshByWallMax how long not because of this machine's wall clock, which may
-	// itself be wrong.
+	// freshMax is the age up to which no record makes an observation doubtful. freshByWallMax is the age up to
+	// which this machine's wall clock does not; it is longer, because the wall clock may itself be wrong.
 	freshMax       = 10 * time.Second
 	freshByWallMax = 10 * time.Minute
-	// observeMax is how long an observation may take. Rebalance callbacks may wait
-	// meanwhile.
+	// observeMax is how long an observation may take. It is short, because rebalance callbacks may wait for it.
 	observeMax = 5 * time.Second
 )
 
@@ -80,7 +78,7 @@ func (o *observation) estimate(mono time.Duration) int64 {
 	return o.broker + (mono - o.Mono).Milliseconds()
 }
 
-// Set replaces the estimate by a broker time in ms.
+// Set replaces the estimate by a broker time, in ms.
 func (c *BrokerClock) Set(broker int64) {
 	now := c.Machine()
 	c.mu.Lock()
@@ -88,15 +86,15 @@ func (c *BrokerClock) Set(broker int64) {
 	c.mu.Unlock()
 }
 
-// Steps counts the steps of the broker time. What was measured before a step cannot be
-// compared with what is measured after it.
+// Steps counts the steps of the estimate. A broker time that was measured before a step cannot be compared with
+// one that was measured after it.
 func (c *BrokerClock) Steps() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.steps
 }
 
-// Offset returns broker time minus this machine's wall clock.
+// Offset returns broker time minus this machine's wall clock; 0 before the first observation.
 func (c *BrokerClock) Offset() time.Duration {
 	now := c.Machine()
 	c.mu.Lock()
@@ -107,9 +105,8 @@ func (c *BrokerClock) Offset() time.Duration {
 	return time.Duration(c.at.estimate(now.Mono)-now.Wall) * time.Millisecond
 }
 
-// Suspended reports that this machine's clocks disagree about the time since the last
-// observation: the machine was suspended, or its wall clock was set. Only an observation
-// can say which.
+// Suspended reports whether this machine's two clocks disagree about how long ago the last observation was.
+// Then either the machine was suspended or its wall clock was set; only another observation can tell which.
 func (c *BrokerClock) Suspended() bool {
 	now := c.Machine()
 	c.mu.Lock()
@@ -118,10 +115,10 @@ func (c *BrokerClock) Suspended() bool {
 	return c.at.known && apart.Abs() > agreeMax
 }
 
-// Received compares the estimate with the broker's timestamp of a fetched record, in ms.
-// The broker's clock had this time, so an earlier estimate is wrong. It reports that the
-// estimate is doubtful: newest says that the record was the newest of its partition at the
-// fetch, but its timestamp is long before the estimate.
+// Received compares the estimate with the broker's timestamp of a fetched record, in ms. The broker's clock has
+// shown this time, so an estimate before it is wrong, and Received corrects it. newest says that the record was
+// the newest of its partition when it was fetched. If the timestamp of such a record is long before the
+// estimate, the estimate is doubtful.
 func (c *BrokerClock) Received(timestamp int64, newest bool) (doubtful bool) {
 	c.change(func(now Instant) time.Duration {
 		ahead := time.Duration(timestamp-c.at.estimate(now.Mono)) * time.Millisecond
@@ -134,8 +131,8 @@ func (c *BrokerClock) Received(timestamp int64, newest bool) (doubtful bool) {
 	return doubtful
 }
 
-// Certain returns an event time, in ms, that Doubts never reports, whatever the skew: it is
-// neither after the estimate nor after this machine's wall clock.
+// Certain returns the latest event time, in ms, that Doubts never reports, whatever the skew: it is neither
+// after the estimate nor after this machine's wall clock.
 func (c *BrokerClock) Certain() int64 {
 	now := c.Machine()
 	c.mu.Lock()
@@ -143,8 +140,8 @@ func (c *BrokerClock) Certain() int64 {
 	return min(c.at.estimate(now.Mono), now.Wall)
 }
 
-// Doubts reports whether an event time, in ms, contradicts an estimate that is not fresh:
-// it is more than the skew, in ms, after it, or after this machine's wall clock.
+// Doubts reports whether an event time, in ms, contradicts an estimate that is not fresh: the event time is
+// more than the skew, in ms, after the estimate or after this machine's wall clock.
 func (c *BrokerClock) Doubts(eventTime, skew int64) bool {
 	now := c.Machine()
 	c.mu.Lock()
@@ -155,8 +152,8 @@ func (c *BrokerClock) Doubts(eventTime, skew int64) bool {
 
 func (o *observation) age(now Instant) time.Duration { return (now.Mono - o.Mono).Abs() }
 
-// observed takes the timestamp, in ms, that the broker gave to a record between sent and
-// now.
+// observed takes the timestamp, in ms, that the broker gave to a record. This machine sent the record at sent,
+// and the broker has acknowledged it by now.
 func (c *BrokerClock) observed(timestamp int64, sent Instant) {
 	c.change(func(now Instant) (by time.Duration) {
 		switch earliest, latest := c.at.estimate(sent.Mono), c.at.estimate(now.Mono); {
@@ -165,13 +162,13 @@ func (c *BrokerClock) observed(timestamp int64, sent Instant) {
 		case timestamp < earliest:
 			by = time.Duration(timestamp-earliest) * time.Millisecond
 		}
-		c.at.broker, c.at.Instant = c.at.estimate(now.Mono), now // fresh, and agreed upon
+		c.at.broker, c.at.Instant = c.at.estimate(now.Mono), now // the observation is fresh again, and agrees with the broker
 		return by
 	})
 }
 
-// change changes the estimate by what fn returns. Two workers may notice the same step, so
-// fn compares and changes in one piece.
+// change changes the estimate by what fn returns. It calls fn under the lock, because two workers may notice
+// the same step: only the first of them must change the estimate.
 func (c *BrokerClock) change(fn func(now Instant) (by time.Duration)) {
 	now := c.Machine()
 	c.mu.Lock()
@@ -190,8 +187,8 @@ func (c *BrokerClock) change(fn func(now Instant) (by time.Duration)) {
 	}
 }
 
-// ObserveClock appends a record to the manifest topic and compares the broker time of the
-// record with the estimate.
+// ObserveClock observes the broker time: it appends a record to the manifest topic, reads the timestamp that
+// the broker gave to the record, and compares this timestamp with the estimate.
 func (rt *App) ObserveClock(ctx context.Context, client *kgo.Client, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, observeMax)
 	defer cancel()

@@ -17,33 +17,33 @@ import (
 	"oncebus/processor/wire"
 )
 
-// clockTolerance is by how much two clocks may differ. It includes the time of the
-// requests that read them.
+// clockTolerance is how much two clocks may differ without a finding. It includes the time of the requests that
+// read them.
 const clockTolerance = time.Minute
 
-// clockFacts are the clocks as of one moment.
+// clockFacts are the readings of all clocks at the time of a diagnosis.
 type clockFacts struct {
 	machine time.Time
-	// broker is zero if nothing shows it. Unless exact, the brokers' clock shows at
+	// broker is the brokers' time; zero if nothing shows it. If exact is false, the brokers' clock shows at
 	// least this time.
 	broker time.Time
 	exact  bool
 	inputs []newestEvent
 }
 
-// newestEvent is the event with the highest timestamp of an input.
+// newestEvent is the event with the highest record timestamp of an input topic.
 type newestEvent struct {
 	topic string
 	at    time.Time // its event time
-	// recorded is the record's timestamp, if the event time is a field; zero if it is not.
+	// recorded is the record's timestamp if the event time comes from a field of the event, and zero otherwise.
 	recorded time.Time
 	invalid  string // why the event has no event time; "" if it has one
 	route    *rules.Route
 }
 
-// readClocks reads the clocks. A controller of Kafka states its time for the state of
-// its quorum. Without the right to read that, the newest records that brokers wrote with
-// their own timestamps show a time that is over for the brokers.
+// readClocks reads the clocks. The active controller of Kafka states its time in the state of the controller
+// quorum. If the user may not read this state, the newest records with broker timestamps (LogAppendTime) show a
+// time that the brokers' clock has passed.
 func (f *Facts) readClocks(ctx context.Context, c Conn) error {
 	if f.Broker != nil {
 		f.clocks.broker, f.clocks.exact = time.UnixMilli(f.Broker.Now()), true
@@ -66,14 +66,14 @@ func (f *Facts) readClocks(ctx context.Context, c Conn) error {
 		return err
 	}
 	for _, o := range newest {
-		if event := f.eventAt(ctx, c, o); event.route != nil { // not in a topic of outcomes
+		if event := f.eventAt(ctx, c, o); event.route != nil { // no route reads the topic as an input: it has outcomes
 			f.clocks.inputs = append(f.clocks.inputs, event)
 		}
 	}
 	return nil
 }
 
-// present returns those of the topics that exist.
+// present returns the topics that exist.
 func (f *Facts) present(topics []string) []string {
 	return slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
 		_, ok := f.topology.Topics[name]
@@ -81,7 +81,7 @@ func (f *Facts) present(topics []string) []string {
 	})
 }
 
-// newest returns the record with the highest timestamp of each topic that has one.
+// newest returns, for each topic that has a record, the record with the highest timestamp.
 func (f *Facts) newest(ctx context.Context, c Conn, topics []string) (newest []kadm.ListedOffset, err error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -104,8 +104,8 @@ func (f *Facts) newest(ctx context.Context, c Conn, topics []string) (newest []k
 	return newest, nil
 }
 
-// eventAt returns the event time of an input record, by the rule of its route; the
-// record's timestamp if the event cannot be read.
+// eventAt returns the event time of an input record by the rule of its route, or the record's timestamp if the
+// event cannot be read.
 func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newestEvent {
 	event := newestEvent{topic: o.Topic, at: time.UnixMilli(o.Timestamp)}
 	for _, r := range f.Routes.Routes {
@@ -119,7 +119,8 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	reader := kafka.NewReader(c.Client, o.Topic, f.topology.Topics[o.Topic].ID, o.Partition)
-	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error { // without the right to read, the timestamp remains
+	// Without the right to read the topic, the record's timestamp remains the event time.
+	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			in := rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: (*wire.Headers)(&rec.Headers), Timestamp: rec.Timestamp.UnixMilli()}
 			d, err := f.Config.Derive(ctx, f.Config.NewDeriver(f.Routes), &in)
@@ -138,8 +139,8 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	return event
 }
 
-// quorumTime returns the time of the active controller. It needs Describe on the
-// cluster.
+// quorumTime returns the time of the active controller: the time at which it was last caught up with itself.
+// The request needs the right Describe on the cluster.
 func quorumTime(ctx context.Context, client *kgo.Client) (at time.Time, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -163,6 +164,7 @@ func quorumTime(ctx context.Context, client *kgo.Client) (at time.Time, ok bool)
 	return at, ok
 }
 
+// judgeClocks compares this machine's clock, and the times of the newest events, with the brokers' clock.
 func (f *Facts) judgeClocks() []Finding {
 	c := f.clocks
 	findings := []Finding{c.judgeMachine()}
@@ -204,7 +206,7 @@ func (f *Facts) judgeClocks() []Finding {
 	return findings
 }
 
-// judgeMachine compares this machine's clock with the brokers'.
+// judgeMachine compares this machine's clock with the brokers' clock.
 func (c clockFacts) judgeMachine() Finding {
 	off := c.machine.Sub(c.broker)
 	const (
@@ -229,5 +231,5 @@ func (c clockFacts) judgeMachine() Finding {
 	return Finding{Text: fmt.Sprintf("this machine and the brokers differ by less than %v", clockTolerance)}
 }
 
-// round shortens a duration for people.
+// round rounds a duration to seconds, for people.
 func round(d time.Duration) time.Duration { return d.Round(time.Second) }

@@ -13,57 +13,54 @@ import (
 	"oncebus/processor/security"
 )
 
-// Config has the settings of an app's clients and topics. The ingress and the
-// commands that read topics need no others.
+// Config has the settings that every client and topic of an app needs. The ingress and the commands that read
+// topics need no other settings.
 type Config struct {
 	security.Config
 
-	// Partitions is the partition count of the repartition topic at its
-	// creation, 1 to PartitionsMax. The manifest pins it. It is the most
-	// workers that can share the load.
+	// Partitions is the partition count of the repartition topic, 1 to PartitionsMax. It counts only when the
+	// topic is created: the manifest pins it. It is also the largest number of workers that can share the load.
 	Partitions int32 `env:"PARTITIONS" envDefault:"12" help:"partitions of the repartition topic, at its creation"`
 
-	// ReplicationFactor is that of the topics oncebus creates, at most the
-	// number of brokers; -1 leaves it and min.insync.replicas to the brokers'
-	// defaults.
+	// ReplicationFactor is the replication factor of the topics that oncebus creates, at most the number of
+	// brokers. -1 leaves the replication factor and min.insync.replicas to the brokers' defaults.
 	ReplicationFactor int16 `env:"REPLICATION_FACTOR" envDefault:"3" help:"replicas of topics at their creation, at most the number of brokers; -1 = the broker's defaults"`
 
-	// MinInsyncReplicas is min.insync.replicas of the topics oncebus creates, at
-	// most their replicas: how many replicas must have a record before the broker
-	// acknowledges it. 0 is MinInsyncReplicasDefault, -1 the broker's default.
+	// MinInsyncReplicas is min.insync.replicas of the topics that oncebus creates: how many replicas must have a
+	// record before the broker acknowledges it. It is at most the number of replicas. 0 means
+	// MinInsyncReplicasDefault, -1 the broker's default.
 	MinInsyncReplicas int16 `env:"MIN_INSYNC_REPLICAS" envDefault:"2" help:"min.insync.replicas of topics at their creation, at most their replicas; -1 = the broker's default"`
 
-	// CreateTopics also creates missing input, output and dead-letter
-	// topics. Internal topics are created in any case.
+	// CreateTopics makes a start also create missing input, output and dead-letter topics. A start always
+	// creates internal topics.
 	CreateTopics bool `env:"CREATE_TOPICS" envDefault:"false" help:"also create missing input and output topics"`
 
-	// Start is the position of an input topic without a committed offset:
-	// StartEarliest or StartLatest. The repartition topic is always read from
-	// its start.
+	// Start is where the app begins to read a partition of an input topic that has no committed offset:
+	// StartEarliest or StartLatest. The app always reads the repartition topic from its start.
 	Start string `env:"START" envDefault:"earliest" help:"where a raw topic without a committed offset starts: earliest or latest"`
 
-	// TransactionTimeout is the time after which the broker aborts an abandoned
-	// transaction: 1s to 15m, the broker's default maximum. After a worker
-	// died, read_committed consumers wait for its transaction up to this time.
+	// TransactionTimeout is the time after which the broker aborts an abandoned transaction: 1s to 15m, which is
+	// the broker's default maximum. After a worker has died, read_committed consumers wait up to this time for
+	// its transaction.
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
 
-	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic
-	// may decompress. A larger one is skipped with a dead letter that names its
-	// offsets, and so is one whose records take more memory than this, than
-	// MaxDecompressedBytes and than kafka.BudgetDefault. 0 is DecompressedBatchBytesDefault.
+	// MaxDecompressedBatchBytes is the size in bytes to which a batch of an input topic may decompress. The app
+	// skips a larger batch and writes a dead letter that names its offsets. It does the same for a batch whose
+	// records take more memory than the largest of this setting, MaxDecompressedBytes and kafka.BudgetDefault. 0
+	// means DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 
-	// MaxDecompressedBytes bounds the memory of all decompressed batches of a
-	// process at a time, their records included: about 200 bytes for each, and 40
-	// for each header. A fetch ends before a batch that does not fit. A batch larger
-	// than all of it is decompressed alone. 0 is kafka.BudgetDefault.
+	// MaxDecompressedBytes bounds the memory of all decompressed batches of a process at a time, in bytes. It
+	// includes about 200 bytes for each record and 40 bytes for each header. A fetch ends before a batch that
+	// does not fit. A batch that is larger than the whole bound is decompressed alone. 0 means
+	// kafka.BudgetDefault.
 	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records, about 200 bytes each; a larger batch is decompressed alone, and skipped with a dead letter if its records alone take more than this, 64 MiB and ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"`
 
 	// Schema says where the schemas of Avro and Protobuf records are.
 	Schema registry.Config `envPrefix:"SCHEMA_"`
 
-	budget  *kafka.Budget      // of the process; nil for one of its own
-	schemas *registry.Registry // of the process; nil without formats that have schemas
+	budget  *kafka.Budget      // shared by the process; nil makes each user create its own
+	schemas *registry.Registry // shared by the process; nil if no format has schemas
 }
 
 // The values of Config.Start.
@@ -83,14 +80,14 @@ const (
 	DecompressedBytesMax          = 1 << 40
 )
 
-// PartitionsMax is the most partitions of the repartition topic.
+// PartitionsMax is the largest permitted number of partitions of the repartition topic.
 const PartitionsMax = 10_000
 
-// MinInsyncReplicasDefault is the least number with which a record survives the loss of
-// one broker.
+// MinInsyncReplicasDefault is the smallest number of replicas with which an acknowledged record survives the
+// loss of one broker.
 const MinInsyncReplicasDefault = 2
 
-// Validate returns all mistakes of c at once, joined, or nil.
+// Validate returns all mistakes of c, joined by errors.Join, or nil.
 func (c Config) Validate() error {
 	var m security.Mistakes
 	m.Add(c.Config.Validate())
@@ -119,33 +116,34 @@ func (c Config) Validate() error {
 	return m.Err()
 }
 
-// BatchBytesMax is MaxDecompressedBatchBytes with its default.
+// BatchBytesMax returns MaxDecompressedBatchBytes, or its default if it is 0.
 func (c Config) BatchBytesMax() int {
 	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
 }
 
-// WithBudget returns c with a budget of decompressed batches. All that is made with it
-// shares the budget.
+// WithBudget returns c with a new budget of decompressed batches, which all clients that are made with this
+// Config share.
 func (c Config) WithBudget() Config {
 	c.budget = kafka.NewBudget(c.MaxDecompressedBytes)
 	return c
 }
 
-// WithSchemas returns c with the schemas of record values. All that is made with it shares them.
+// WithSchemas returns c with the schemas of record values, which all derivers that are made with this Config
+// share.
 func (c Config) WithSchemas(schemas *registry.Registry) Config {
 	c.schemas = schemas
 	return c
 }
 
-// Schemas returns what WithSchemas was given; nil without it.
+// Schemas returns the schemas that WithSchemas got; nil without them.
 func (c Config) Schemas() *registry.Registry { return c.schemas }
 
-// NewDeriver returns a deriver of keys with the secret and the schemas.
+// NewDeriver returns a deriver of the keys of these routes, with the key secret and the schemas of c.
 func (c Config) NewDeriver(routes *rules.Routes) *rules.Deriver {
 	return c.using(routes.NewDeriver(c.KeySecret.Bytes()))
 }
 
-// NewShadowDeriver is NewDeriver for the new key of a shadow.
+// NewShadowDeriver returns a deriver of the new key of a shadow, with the key secret and the schemas of c.
 func (c Config) NewShadowDeriver(shadow *rules.Shadow) *rules.Deriver {
 	return c.using(shadow.NewDeriver(c.KeySecret.Bytes()))
 }
@@ -157,8 +155,8 @@ func (c Config) using(d *rules.Deriver) *rules.Deriver {
 	return d.Using(c.schemas.Schemas)
 }
 
-// Derive derives the key of a record. It reads the record's schema for that if need be; the
-// error says why it could not.
+// Derive derives the key of a record. If the record's schema is not known, Derive first reads it; the error
+// says why it could not.
 func (c Config) Derive(ctx context.Context, d *rules.Deriver, in *rules.Input) (rules.Derived, error) {
 	if c.schemas == nil {
 		out := d.Derive(in)
@@ -170,7 +168,7 @@ func (c Config) Derive(ctx context.Context, d *rules.Deriver, in *rules.Input) (
 	return c.schemas.Derive(ctx, d, in)
 }
 
-// Budget returns the budget that WithBudget made, or else a new one.
+// Budget returns the budget that WithBudget made, or a new budget without it.
 func (c Config) Budget() *kafka.Budget {
 	if c.budget != nil {
 		return c.budget
@@ -178,5 +176,6 @@ func (c Config) Budget() *kafka.Budget {
 	return kafka.NewBudget(c.MaxDecompressedBytes)
 }
 
-// FetchOptions are the options of a client that fetches records.
+// FetchOptions returns the options of a client that fetches records: they bound the memory of decompressed
+// batches.
 func (c Config) FetchOptions() []kgo.Opt { return c.Budget().ClientOptions(c.BatchBytesMax()) }

@@ -17,48 +17,51 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Forever is a limit on timestamps, in ms, that admits all of them.
+// Forever is a limit on timestamps or ages, in ms, that admits all of them.
 const Forever = math.MaxInt64
 
-// DeadLetterMinBytes is enough for a dead letter without key and value. Its longest
-// headers are the names of topics and the reason.
+// DeadLetterMinBytes is a record size that is enough for a dead letter without key and value. The longest
+// headers of a dead letter are the names of topics and the reason.
 const DeadLetterMinBytes = 8 << 10
 
-// The max.message.bytes of a new internal topic: the most is that for the default of
-// MaxDecompressedBatchBytes. A broker that refuses it gets half of it, and so on to the
-// least, which is Kafka's default and has room for every row and verdict.
+// max.message.bytes of a new internal topic. The largest value fits the default of MaxDecompressedBatchBytes.
+// If a broker refuses a value, the app tries half of it, and so on down to the smallest: this is Kafka's
+// default, and has room for every row and verdict.
 const (
 	internalMaxMessage = 64 << 20
 	internalMinMessage = 1 << 20
 )
 
-// EnvelopeBytesMax is what the envelope may add to an event in the repartition topic. A
-// batch of one event there may be so much larger than its batch in the input.
+// EnvelopeBytesMax is how many bytes an envelope may add to an event in the repartition topic. A batch of one
+// event there may be larger by this many bytes than its batch in the input.
 const EnvelopeBytesMax = 64 << 10
 
-// The settings of new topics that createTopic changes if a broker refuses them.
+// Settings of new topics for which createTopic tries other values if a broker refuses them.
 const (
 	maxMessageSetting     = "max.message.bytes"
 	timestampAfterSetting = "message.timestamp.after.max.ms"
 )
 
-// A broker frees the disk of whole segments alone, and never that of the one that it writes. By
-// Kafka's default that is a GiB in each partition, of records that were purged long ago. A broker
-// refuses a batch that is larger than a segment, so the least is the most of maxMessageSetting.
+// Segment sizes of internal topics. A broker frees disk only by whole segments, and never frees the segment
+// that it writes. With Kafka's default, each partition would therefore keep up to a GiB of records that were
+// purged long ago. A broker refuses a batch that is larger than a segment, so no segment may be smaller than
+// the largest max.message.bytes.
 const (
-	segmentBytesSetting   = "segment.bytes"
-	purgedSegmentBytes    = internalMaxMessage     // of topics whose records are read once
-	changelogSegmentBytes = 4 * internalMaxMessage // their rows may stay for long, and each segment costs the broker open files
+	segmentBytesSetting = "segment.bytes"
+	purgedSegmentBytes  = internalMaxMessage // for topics whose records are read once
+	// Rows of a changelog may stay for long, and each segment costs the broker open files: larger segments are
+	// fewer.
+	changelogSegmentBytes = 4 * internalMaxMessage
 )
 
-// optionalSettings are the settings of new topics without which oncebus works: outputs
-// accept fewer timestamps, restores become longer, the disks of brokers become fuller, or a
-// broker can lose records, of which a start warns.
+// optionalSettings are the settings of new topics without which oncebus still works. If a broker refuses one,
+// outputs accept fewer timestamps, restores take longer, the brokers' disks become fuller, or a broker can lose
+// records (a start warns of the last).
 var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment.ms", segmentBytesSetting, "min.cleanable.dirty.ratio"}
 
-// internalMessageBytes returns the max.message.bytes that internal topics need: the
-// largest record of a batch that decompresses to this many bytes, with what oncebus adds.
-// It is a power of two, as the limits of hosted Kafka are.
+// internalMessageBytes returns the max.message.bytes that internal topics need: enough for the largest record
+// of a batch that decompresses to this many bytes, plus what oncebus adds. It is a power of two, as the limits
+// of hosted Kafka are.
 func internalMessageBytes(decompressed int) int {
 	limit := internalMaxMessage
 	for limit/2 >= max(decompressed+EnvelopeBytesMax, internalMinMessage) {
@@ -71,16 +74,16 @@ func emissionConfigs() map[string]string {
 	return map[string]string{timestampAfterSetting: strconv.Itoa(Forever)}
 }
 
-// outcomesConfigs returns the settings of outcomes topics. The brokers' default cleanup
-// policy may be compact.
+// outcomesConfigs returns the settings of new outcomes topics. It sets the cleanup policy, because the brokers'
+// default may be compact.
 func outcomesConfigs() map[string]string { return map[string]string{"cleanup.policy": "delete"} }
 
 func manifestConfigs() map[string]string {
 	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 }
 
-// repartitionConfigs returns the settings of the repartition topic. Its records are
-// deleted below the checkpoints, never by age (G6). Their timestamp is the broker time.
+// repartitionConfigs returns the settings of the repartition topic. The app deletes its records below the
+// checkpoints; the broker must never delete them by age (G6). The records' timestamps are the broker time.
 func repartitionConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -88,8 +91,8 @@ func repartitionConfigs(maxMessage int) map[string]string {
 	}
 }
 
-// verdictsConfigs returns the settings of the verdicts topic. Its retention is short,
-// because only a waiting request reads its verdict.
+// verdictsConfigs returns the settings of the verdicts topic. Its retention is short, because only a waiting
+// HTTP request reads its verdict.
 func verdictsConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
@@ -98,11 +101,11 @@ func verdictsConfigs(maxMessage int) map[string]string {
 	}
 }
 
-// changelogConfigs returns the settings of changelogs. Their records are deleted below the
-// floors of the checkpoints, by stream time, never by age: a stop may be longer than any
-// retention (T2). The cleanup policy has delete, because with compact alone brokers refuse
-// DeleteRecords. Every transaction writes the checkpoint row again, so segments must roll
-// and be cleaned often, or restores become long.
+// changelogConfigs returns the settings of changelogs. The app deletes their records below the floors of the
+// checkpoints, by stream time; the broker must never delete them by age, because an app may be stopped for
+// longer than any retention (T2). The cleanup policy contains delete, because brokers refuse DeleteRecords with
+// compact alone. Every transaction writes the checkpoint row again: segments must roll and be cleaned often,
+// otherwise restores take long.
 func changelogConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -111,24 +114,26 @@ func changelogConfigs(maxMessage int) map[string]string {
 	}
 }
 
-// TopicLimits are a topic's limits on records.
+// TopicLimits are the limits of a topic on its records.
 type TopicLimits struct {
-	MaxBytes                int32
-	BytesSetting            string // the setting that MaxBytes is the value of
-	ReadMax                 int    // to how many bytes the app decompresses a batch of the topic, if it reads it; 0 for no bound
-	BeforeMaxMS, AfterMaxMS int64  // how far a timestamp may differ from the broker time
-	AppendTime              bool   // the broker replaces timestamps
-	Compacted               bool   // a record needs a key
+	MaxBytes int32
+	// BytesSetting is the name of the setting whose value MaxBytes is.
+	BytesSetting string
+	// ReadMax is the size in bytes to which the app decompresses a batch of the topic, if it reads it; 0 for no
+	// bound.
+	ReadMax                 int
+	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may be before or after the broker time, in ms
+	AppendTime              bool  // whether the broker replaces timestamps by its own
+	Compacted               bool  // whether the topic is compacted, so that every record needs a key
 }
 
-// batchBytesSetting bounds what oncebus writes to internal topics, as it reads them again.
+// batchBytesSetting also bounds what oncebus writes to internal topics, because oncebus must read it again.
 const batchBytesSetting = "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"
 
-// defaultMaxBytes is max.message.bytes of a topic that does not set it.
+// defaultMaxBytes is the max.message.bytes of a topic that does not set it.
 const defaultMaxBytes = 1 << 20
 
-// readConfigs reads the limits of topics, and checks the settings of those that have to
-// have certain ones.
+// readConfigs reads the limits of topics. It also checks the settings of topics that need certain values.
 func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
 	t.limits, t.settings = map[string]TopicLimits{}, map[string]map[string]string{}
 	for _, name := range t.former {
@@ -154,8 +159,8 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 	return errors.Join(mistakes...)
 }
 
-// limitsOfFormer returns the limits of a topic of a former route: Kafka's defaults if the app
-// has no right to read them any more.
+// limitsOfFormer returns the limits of a topic of a former route, or Kafka's defaults if the app no longer has
+// the right to read them.
 func (t *Topology) limitsOfFormer(ctx context.Context, admin *kadm.Client, name string) TopicLimits {
 	described, err := admin.DescribeTopicConfigs(ctx, name)
 	if err == nil && len(described) == 1 && described[0].Err == nil {
@@ -164,8 +169,8 @@ func (t *Topology) limitsOfFormer(ctx context.Context, admin *kadm.Client, name 
 	return t.limitsOf(name, nil)
 }
 
-// limitsOf returns the limits of a topic with these settings. Those of internal topics are
-// at most what their readers decompress.
+// limitsOf returns the limits of a topic with these settings. The limits of an internal topic are at most what
+// its readers decompress.
 func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits {
 	limits := TopicLimits{
 		MaxBytes:     int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
@@ -188,16 +193,16 @@ func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits 
 	return limits
 }
 
-// InputLimits are the limits of a topic that is not written by the app itself.
+// InputLimits are the limits of a topic that others write.
 type InputLimits struct {
 	TopicLimits
 
-	// RetentionMS is the age at which the broker deletes records, by their timestamps; Forever
-	// if it deletes none by age.
+	// RetentionMS is the age in ms at which the broker deletes records, by their timestamps; Forever if it
+	// deletes no record by age.
 	RetentionMS int64
 }
 
-// ReadInputLimits returns the limits of topics.
+// ReadInputLimits returns the limits of topics, by topic.
 func ReadInputLimits(ctx context.Context, admin *kadm.Client, topics ...string) (map[string]InputLimits, error) {
 	described, err := admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
@@ -218,9 +223,9 @@ func ReadInputLimits(ctx context.Context, admin *kadm.Client, topics ...string) 
 	return all, nil
 }
 
-// timestampBound returns a bound on the distance of timestamps from the broker time.
-// Kafka before 4.0 has a second name for both bounds, message.timestamp.difference.max.ms.
-// It holds where the first name has its default, or is unknown.
+// timestampBound returns the bound, in ms, on how far a timestamp may be from the broker time. Kafka before 4.0
+// has a second setting for both bounds, message.timestamp.difference.max.ms. It applies where the first setting
+// has its default value or is unknown.
 func timestampBound(values map[string]string, name string) int64 {
 	if bound := configInt(values, name, Forever); bound != Forever {
 		return bound
@@ -228,7 +233,7 @@ func timestampBound(values map[string]string, name string) int64 {
 	return configInt(values, "message.timestamp.difference.max.ms", Forever)
 }
 
-// isCompacted reports whether the cleanup policy has compact, with or without delete.
+// isCompacted reports whether the cleanup policy contains compact, with or without delete.
 func isCompacted(values map[string]string) bool {
 	return strings.Contains(values["cleanup.policy"], "compact")
 }
@@ -240,8 +245,8 @@ func configInt(values map[string]string, name string, fallback int64) int64 {
 	return fallback
 }
 
-// checkConfigs returns the settings with which an internal topic would lose state, an
-// outcomes topic would lose outcomes, or a dead-letter topic would not accept dead letters.
+// checkConfigs returns an error for each setting with which an internal topic would lose state, an outcomes
+// topic would lose outcomes, or a dead-letter topic would not accept dead letters.
 func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	var want map[string]string
 	switch {
@@ -277,9 +282,8 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	return mistakes
 }
 
-// readSettings reads the settings of the topics, as far as the app may. kadm returns an
-// error for all topics if one is denied, and the app needs no right to describe the
-// settings of its inputs.
+// readSettings reads the settings of the topics, as far as the user may. It does not use kadm, which returns an
+// error for all topics if one is denied: the app needs no right to describe the settings of its inputs.
 func (f *Facts) readSettings(ctx context.Context, c Conn) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, name := range f.existing() {
@@ -310,8 +314,8 @@ func (f *Facts) readSettings(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// judgeSegments finds an internal topic whose segments keep more of a broker's disk than those of a
-// new one.
+// judgeSegments finds an internal topic whose segments keep more of a broker's disk than the segments of a new
+// internal topic.
 func (t *Topology) judgeSegments(name string, values map[string]string) []Finding {
 	most := int64(changelogSegmentBytes)
 	switch {
@@ -331,16 +335,16 @@ func (t *Topology) judgeSegments(name string, values map[string]string) []Findin
 	}}
 }
 
-// shownSettings are those that a diagnosis prints.
+// shownSettings are the topic settings that a diagnosis prints.
 var shownSettings = []string{"cleanup.policy", "retention.ms", "max.message.bytes", "message.timestamp.type", minInsyncConfig}
 
-// judgeSettings judges the settings that a start checks, and shows them.
+// judgeSettings judges the settings that a start checks, and shows the most important ones.
 func (f *Facts) judgeSettings() []Finding {
 	var findings []Finding
 	for _, name := range f.existing() {
 		values, ok := f.topology.settings[name]
 		if !ok || !slices.Contains(f.topology.all(), name) {
-			continue // a right is missing, or it is a topic of Kafka
+			continue // the user lacks a right, or the topic belongs to Kafka
 		}
 		wrong := failures(errors.Join(f.topology.checkConfigs(name, values)...))
 		if findings = append(findings, wrong...); len(wrong) > 0 {

@@ -11,7 +11,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Settings of brokers without which no group and no transaction works.
+// Broker settings that can keep every group and every transaction from working.
 const (
 	offsetsFactor      = "offsets.topic.replication.factor"
 	transactionsFactor = "transaction.state.log.replication.factor"
@@ -20,8 +20,8 @@ const (
 	sessionMax         = "group.max.session.timeout.ms"
 )
 
-// readBrokerSettings reads the settings of all brokers. Without the right to they are not known,
-// and neither are those that a broker does not list.
+// readBrokerSettings reads the settings of all brokers. If the user lacks the right, the settings stay unknown;
+// so does a setting that a broker does not list.
 func (f *Facts) readBrokerSettings(ctx context.Context, c Conn) {
 	ids := make([]int32, len(f.brokers))
 	for i := range f.brokers {
@@ -38,14 +38,14 @@ func (f *Facts) readBrokerSettings(ctx context.Context, c Conn) {
 	}
 }
 
-// number returns the number in a setting of a broker; false if it is not known.
+// number returns the value of a numeric broker setting; false if it is unknown.
 func number(settings map[string]string, name string) (int64, bool) {
 	n, err := strconv.ParseInt(settings[name], 10, 64)
 	return n, err == nil
 }
 
-// judgeCreation finds that Kafka cannot create the topics of its coordinators, so that no group and no transaction
-// begins: they have more replicas than there are brokers.
+// judgeCreation finds that Kafka cannot create the topics of its coordinators, because these need more replicas
+// than the cluster has brokers. Without these topics no group and no transaction begins.
 func (f *Facts) judgeCreation() []Finding {
 	var wrong []string
 	for _, of := range []struct{ topic, setting string }{{offsetsTopic, offsetsFactor}, {transactionsTopic, transactionsFactor}} {
@@ -67,7 +67,7 @@ func (f *Facts) judgeCreation() []Finding {
 	}}
 }
 
-// judgeSession finds that the brokers refuse the session timeout of the workers.
+// judgeSession finds that the brokers would refuse the session timeout of the workers.
 func (f *Facts) judgeSession() []Finding {
 	timeout := f.SessionTimeout.Milliseconds()
 	for _, settings := range f.brokerSettings {
@@ -85,8 +85,9 @@ func (f *Facts) judgeSession() []Finding {
 	return nil
 }
 
-// CheckCoordination returns an error if no worker can join its group or begin a transaction, with the settings of the brokers as
-// they are. A session timeout that they refuse is an operator error. What cannot be read is no error: the setup finds it.
+// CheckCoordination returns an error if no worker could join its group or begin a transaction with the current
+// settings of the brokers. A session timeout that the brokers refuse is an operator error. If the settings
+// cannot be read, CheckCoordination returns nil: the setup, which follows, reports the cause.
 func (d Diagnosis) CheckCoordination(ctx context.Context) error {
 	f := d.facts()
 	if err := f.readBrokers(ctx, d.Conn); err != nil {

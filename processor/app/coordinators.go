@@ -18,24 +18,25 @@ import (
 // probeTimeout is how long a coordinator may take to respond.
 const probeTimeout = 5 * time.Second
 
-// probe is a request that changes nothing: the coordinator responds that it does not
-// know its member or producer, or that the user has no right.
+// probe is a request to a coordinator that changes nothing: the coordinator responds that it does not know the
+// member or producer, or that the user lacks a right. The response shows that the coordinator works.
 type probe struct {
 	resource, name, operation string
 	err                       error
-	// fresh: nothing has used such a coordinator yet. The first request for it makes
-	// Kafka create a topic, so the probe is not sent.
+	// fresh reports that no group or transactional id has used such a coordinator yet. The first request would
+	// make Kafka create a topic, so the probe is not sent.
 	fresh bool
 }
 
-// readCoordinators probes the groups and transactional ids of this instance.
+// readCoordinators probes the coordinators of the groups and transactional ids of this instance.
 func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
 	f.readBrokerSettings(ctx, c)
 	groups, err := c.Admin.ListGroups(ctx)
 	if err != nil {
 		return fmt.Errorf("list the groups: %w", err)
 	}
-	open, _ := c.Admin.ListTransactions(ctx, nil, nil) // only the embedded broker has transactions without Kafka's topic
+	// Only the embedded broker has transactions without Kafka's topic.
+	open, _ := c.Admin.ListTransactions(ctx, nil, nil)
 	ids := []string{ManifestName(f.Config.AppID)}
 	for _, stage := range f.Stages {
 		ids = append(ids, TransactionalID(f.Config.AppID, stage, 0, f.Config.InstanceID))
@@ -62,14 +63,14 @@ func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// fresh reports whether a topic of Kafka does not exist. A topic that the user may not
-// describe counts as existing.
+// fresh reports whether a topic of Kafka does not exist yet. A topic that the user may not describe counts as
+// existing.
 func (f *Facts) fresh(topic string) bool {
 	_, exists := f.topology.Topics[topic]
 	return !exists && !f.denied[topic]
 }
 
-// probeGroup sends the heartbeat of a member that does not exist. It needs Read on the
+// probeGroup sends the heartbeat of a member that does not exist. The request needs the right Read on the
 // group.
 func probeGroup(ctx context.Context, c Conn, group string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -88,9 +89,9 @@ func probeGroup(ctx context.Context, c Conn, group string) error {
 	}
 }
 
-// probeTransaction ends the transaction of a producer that does not exist. It needs
-// Write on the transactional id. A coordinator compares the producer id before anything
-// else, and gives no producer this one.
+// probeTransaction tries to end the transaction of a producer that does not exist. The request needs the right
+// Write on the transactional id. It cannot harm a transaction: the coordinator compares the producer id before
+// anything else, and no producer ever gets this id.
 func probeTransaction(ctx context.Context, c Conn, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -102,18 +103,20 @@ func probeTransaction(ctx context.Context, c Conn, id string) error {
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.InvalidTxnState),
-		errors.Is(err, kerr.ConcurrentTransactions): // of the running service
+		errors.Is(err, kerr.ConcurrentTransactions): // the running service has a transaction that is just ending
 		return nil
 	default:
 		return err
 	}
 }
 
-// isDenied reports whether a probe failed for lack of a right.
+// isDenied reports whether a probe failed because the user lacks a right.
 func (p *probe) isDenied() bool {
 	return errors.Is(p.err, kerr.GroupAuthorizationFailed) || errors.Is(p.err, kerr.TransactionalIDAuthorizationFailed)
 }
 
+// judgeCoordinators finds coordinators that do not respond to a probe, and broker settings that keep them from
+// working.
 func (f *Facts) judgeCoordinators() []Finding {
 	findings := append(f.judgeCreation(), f.judgeSession()...)
 	responds, fresh := 0, 0

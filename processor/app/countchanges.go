@@ -6,7 +6,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// note says that the counts of a namespace id may change.
+// note remembers that the open transaction may change the counts of a namespace id.
 func (c *Counts) note(namespaceID uint8) {
 	if !c.hasChanged[namespaceID] {
 		c.hasChanged[namespaceID] = true
@@ -14,8 +14,8 @@ func (c *Counts) note(namespaceID uint8) {
 	}
 }
 
-// Open returns a copy of c for a transaction. While Commit or Discard ends each
-// transaction, the two differ only in what the open one changed.
+// Open returns a copy of c for the open transaction to change. As long as each transaction ends with Commit or
+// Discard, the two differ only in what the open transaction has changed.
 func (c *Counts) Open(rt *App) Counts {
 	open := NewCounts(rt)
 	open.senders, open.tenants = c.senders, c.tenants
@@ -27,7 +27,8 @@ func (c *Counts) Open(rt *App) Counts {
 	return open
 }
 
-// Commit makes c equal to open, which Open returned. It costs what open changed.
+// Commit makes c equal to open, which Open returned. Its cost depends on what open has changed, not on all
+// counts.
 func (c *Counts) Commit(open *Counts) {
 	for _, id := range open.changed {
 		open.copyNamespace(c, id)
@@ -37,7 +38,7 @@ func (c *Counts) Commit(open *Counts) {
 	c.tenants.commit()
 }
 
-// Discard makes open equal to c. It costs what open changed.
+// Discard makes open equal to c. Its cost depends on what open has changed, not on all counts.
 func (c *Counts) Discard(open *Counts) {
 	for _, id := range open.changed {
 		c.copyNamespace(open, id)
@@ -64,8 +65,8 @@ func (c *Counts) forgetChanges() {
 	c.changed = c.changed[:0]
 }
 
-// AppendChanges appends what open changed since c, as the end of a partial checkpoint. The
-// carried counts never change.
+// AppendChanges appends what open has changed since c: the end of a partial checkpoint. It leaves out the
+// carried counts, because they never change.
 func (c *Counts) AppendChanges(dst []byte, open *Counts) []byte {
 	for _, id := range open.changed {
 		head := len(dst) + 1
@@ -83,7 +84,7 @@ func (c *Counts) AppendChanges(dst []byte, open *Counts) []byte {
 	return dst
 }
 
-// appendChanges appends the events since before, and sets their flags at head.
+// appendChanges appends the numbers of events since before, and sets their flags in the byte at head.
 func (h *lookupCounts) appendChanges(dst []byte, head int, before *lookupCounts) []byte {
 	if n := h.judged - before.judged; n > 0 {
 		dst[head] |= wire.ChangedEvents
@@ -96,7 +97,7 @@ func (h *lookupCounts) appendChanges(dst []byte, head int, before *lookupCounts)
 	return dst
 }
 
-// appendChanges appends the keys since before, and counts the counter at head.
+// appendChanges appends the keys since before, and adds 1 to the number of counters in the byte at head.
 func (s *StatusCounter) appendChanges(dst []byte, head int, before *StatusCounter) []byte {
 	n := len(dst) + 1
 	if dst = s.AppendChanges(append(dst, byte(s.status)), &before.KeyCounter); len(dst) == n {

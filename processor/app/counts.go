@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// StatusCounter counts the live keys of one namespace id and status in one task. The
-// checkpoint has it, so that limits and statistics are right after a restart.
+// StatusCounter counts the live keys of one namespace id and status in one task. The checkpoint contains the
+// counter, so that limits and statistics are right after a restart.
 type StatusCounter struct {
 	NamespaceID uint8
 	status      dedup.Status
@@ -20,11 +20,11 @@ type StatusCounter struct {
 	dedup.KeyCounter
 }
 
-// StatusWaiting is the status under which Counts has the requests that wait for an
-// outcome, by the first seen time of their key. No row has it.
+// StatusWaiting is the status under which Counts counts the requests that wait for an outcome, by the first
+// seen time of their key. No row has this status.
 const StatusWaiting dedup.Status = 0x40
 
-// statusesOf returns the counted statuses of a route's rows, and those that no row has.
+// statusesOf returns the statuses that are counted for a route: those of its rows, and those that no row has.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
 		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting, StatusDuplicates, StatusDelays}
@@ -32,37 +32,38 @@ func statusesOf(mode rules.Mode) []dedup.Status {
 	return []dedup.Status{dedup.Seen, StatusDuplicates, StatusDelays}
 }
 
-// lookupCounts counts the judged events of a namespace id, and the duplicates among
-// them.
+// lookupCounts counts the judged events of a namespace id, and how many of them are duplicates.
 type lookupCounts struct {
 	NamespaceID        uint8
 	judged, duplicates uint64
 }
 
-// Counts has the key counts of a task.
+// Counts has all counts of a task: live keys, judged events and duplicates.
 type Counts struct {
 	Hits     []lookupCounts  // by namespace id
 	Counters []StatusCounter // by namespace id, then status
 	place    [256]place
-	senders  *senders // that of Open's result too
-	tenants  *tenants // likewise
-	// carried are the encoded counts of namespaces without a route in this process. In
-	// a rolling update the task may come from a process with the route, and go to one.
+	// senders and tenants are shared with the result of Open.
+	senders *senders
+	tenants *tenants
+	// carried are the encoded counts of namespaces for which this process has no route. During a rolling update
+	// the task may come from a process with the route and go to another one: this process must keep their
+	// counts.
 	carried string
-	// changed has the namespace ids whose counts may differ from those that Commit or
-	// Discard made equal, and hasChanged the same as a set.
+	// changed has the namespace ids whose counts the open transaction may have changed since the last Commit or
+	// Discard; hasChanged is the same as a set.
 	changed    []uint8
 	hasChanged [256]bool
 }
 
-// place is the indexes of a namespace id's counts.
+// place has the indexes at which a namespace id's counts are in Counts.
 type place struct {
 	known    bool
 	hits     int
 	from, to int // in Counters
 }
 
-// countersOf returns the counters of a namespace id; empty for one without a route.
+// countersOf returns the counters of a namespace id; it returns none for a namespace without a route.
 func (c *Counts) countersOf(namespaceID uint8) []StatusCounter {
 	p := &c.place[namespaceID]
 	return c.Counters[p.from:p.to]
@@ -82,7 +83,7 @@ func NewCounts(rt *App) Counts {
 	return c
 }
 
-// newCounters returns an empty counter for each namespace id and status, in order.
+// newCounters returns an empty counter for each namespace id and status, sorted by both.
 func newCounters(rt *App) []StatusCounter {
 	var all []StatusCounter
 	for _, r := range rt.Kept() {
@@ -92,7 +93,7 @@ func newCounters(rt *App) []StatusCounter {
 		for _, status := range statusesOf(r.Mode) {
 			span := r.Span
 			if ofDuplicates(status) {
-				span = dedup.Window{} // buckets of one ms
+				span = dedup.Window{} // no window: buckets of one ms
 			}
 			all = append(all, StatusCounter{r.NamespaceID, status, span, dedup.NewKeyCounter(span)})
 		}
@@ -113,8 +114,7 @@ func (c *Counts) CountLookup(namespaceID uint8, verdict dedup.Verdict) {
 	}
 }
 
-// LiveKeys returns the number of live keys of a namespace id, those of the open
-// transaction included.
+// LiveKeys returns the number of live keys of a namespace id. It includes the keys of the open transaction.
 func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
 	for _, one := range c.countersOf(namespaceID) {
 		if ofRows(one.status) {
@@ -124,9 +124,9 @@ func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
 	return n
 }
 
-// Replace counts a stored row and subtracts the row that it replaces, nil for none. A
-// row with the status and the first seen time of the replaced one is counted already. A row of an
-// earlier window does not count: its key has another row, and a limit is one of keys.
+// Replace counts a stored row, and subtracts the row that it replaces (nil for none). A row with the status and
+// the first seen time of the replaced row is counted already. A row of an earlier window does not count: its
+// key has another row, and limits are limits on keys.
 func (c *Counts) Replace(row, replaced *dedup.Row) {
 	if row.Earlier {
 		return
@@ -146,8 +146,8 @@ func (c *Counts) Replace(row, replaced *dedup.Row) {
 	}
 }
 
-// AddWaiting adds n to the waiting requests of a key; a negative n subtracts. It does
-// nothing for a namespace whose route was removed.
+// AddWaiting adds n to the waiting requests of a key; a negative n subtracts. It does nothing for a namespace
+// whose route was removed.
 func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 	one := c.Of(row.NamespaceID, StatusWaiting)
 	if one == nil || n == 0 {
@@ -165,14 +165,13 @@ func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 // Waiting returns how many requests of a namespace id wait for an outcome.
 func (c *Counts) Waiting(namespaceID uint8) uint64 { return c.Of(namespaceID, StatusWaiting).Live() }
 
-// InProgress returns how many claims of a namespace id have neither an outcome nor a submitted
-// order.
+// InProgress returns how many claims of a namespace id have neither an outcome nor a submitted order yet.
 func (c *Counts) InProgress(namespaceID uint8) uint64 {
 	return c.Of(namespaceID, dedup.ClaimInProgress).Live()
 }
 
-// Advance subtracts the keys of a namespace id whose retention is over at its stream
-// time, in ms. It returns how many these are, and of how many the window is over, since the stream time before.
+// Advance subtracts the keys of a namespace id whose retention is over at its stream time, in ms. It returns
+// for how many keys the retention ended, and for how many the window, since the stream time before.
 func (c *Counts) Advance(namespaceID uint8, streamTime int64) (ended dedup.Ended) {
 	c.note(namespaceID)
 	all := c.countersOf(namespaceID)
@@ -188,10 +187,9 @@ func (c *Counts) Advance(namespaceID uint8, streamTime int64) (ended dedup.Ended
 	return ended
 }
 
-// Encode returns the counts as in the checkpoint. Each namespace id and status with
-// rows has: namespace id, status, key counter. Each namespace id with events has:
-// namespace id, wire.CountsOfEvents, judged uvarint, duplicates uvarint. The carried counts follow
-// as they were read.
+// Encode returns the counts as the checkpoint contains them. For each namespace id and status with rows:
+// namespace id, status, key counter. For each namespace id with events: namespace id, wire.CountsOfEvents,
+// judged uvarint, duplicates uvarint. The carried counts follow as they were read.
 func (c *Counts) Encode() string {
 	var b []byte
 	for i := range c.Counters {
@@ -209,8 +207,7 @@ func (c *Counts) Encode() string {
 	return string(b) + c.carried
 }
 
-// decodeHits decodes the counts of events of a namespace at the start of b, and returns what
-// follows them.
+// decodeHits decodes the counts of a namespace's events at the start of b, and returns the bytes after them.
 func (c *Counts) decodeHits(b []byte) (rest []byte, err error) {
 	judged, n := binary.Uvarint(b[2:])
 	duplicates, m := binary.Uvarint(b[2+max(0, n):])
@@ -225,14 +222,13 @@ func (c *Counts) decodeHits(b []byte) (rest []byte, err error) {
 	return b[2+n+m:], nil
 }
 
-// Decode decodes what Encode wrote into a checkpoint into c. It carries namespace ids and
-// statuses that c does not have, because this process has no route for them. recount has the
-// namespace ids whose window changed, so that their keys must be counted again. Errors
-// wrap wire.ErrCheckpoint.
+// Decode decodes into c what Encode wrote into a checkpoint. It carries namespace ids and statuses that c does
+// not have, because this process has no route for them. recount has the namespace ids whose window has changed,
+// so that their keys must be counted again. Errors wrap wire.ErrCheckpoint.
 //
-// set is the route set of the process. A task that goes over to it keeps its counts, however
-// long their steps are: with many keys it would stall. After that, too long steps are
-// a reason to count again. Too short ones are merged.
+// set is the route set of the process. A task that changes over to this set keeps its counts even if their
+// buckets are too wide for the new window: to count many keys again would stall the task. Later, buckets that
+// are too wide are a reason to count again. Buckets that are too narrow are merged.
 func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
 	c.carried = ""
@@ -260,7 +256,7 @@ func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool,
 		case counted.Fits(known.Window):
 			known.KeyCounter = counted
 			known.GoOn(known.Window, of.StreamTimes.Of(namespaceID))
-		case ofDuplicates(known.status): // no build has written it
+		case ofDuplicates(known.status): // no build has written such counts
 			return nil, fmt.Errorf("%w: duplicates in buckets of another width", wire.ErrCheckpoint)
 		case of.Set == 0:
 			known.KeyCounter = counted
@@ -276,7 +272,7 @@ func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool,
 	return recount, nil
 }
 
-// Of returns the counter of a namespace id and status, nil for rows that are not counted.
+// Of returns the counter of a namespace id and status; nil for rows that are not counted.
 func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	all := c.countersOf(namespaceID)
 	for i := range all {
@@ -287,8 +283,8 @@ func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	return nil
 }
 
-// TakeRows takes the counters of rows of some namespaces from the counts of another reader, as
-// of a checkpoint. It returns false, and changes nothing, if these are by another window.
+// TakeRows takes over the counters of rows of some namespaces from the counts of another reader, such as a
+// checkpoint's. If a counter is missing or counts by another window, it changes nothing and returns false.
 func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Checkpoint) bool {
 	for i := range c.Counters {
 		if one := &c.Counters[i]; namespaces[one.NamespaceID] && one.CountsRows() {
@@ -306,31 +302,30 @@ func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Chec
 	return true
 }
 
-// CountsRows reports whether the counter is one of rows, or of what waits in them.
+// CountsRows reports whether the counter counts rows, or requests that wait in rows.
 func (s *StatusCounter) CountsRows() bool { return !ofDuplicates(s.status) }
 
-// KeyCount is the number of keys of a namespace and status within retention in one
-// task. A key counts until its retention is over in stream time; an erased key does
-// not. It may count as live, and as active, for a 64th of its retention too long.
+// KeyCount is the number of keys of a namespace and status within retention in one task. A key counts until its
+// retention is over in stream time; an erased key does not count. A key may count as live, and as active, for a
+// 64th of its retention too long, because the counter has buckets of this width.
 type KeyCount struct {
 	Namespace string `json:"namespace"`
 	// Routes are the names of the routes that share the namespace.
 	Routes []string `json:"routes"`
 	Status string   `json:"status"`
-	// Total is Active plus Expired. An expired key's window is over, so that
-	// only a late event can be its duplicate.
+	// Total is Active plus Expired. The window of an expired key is over: only a late event can still be its
+	// duplicate.
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
 	Expired uint64 `json:"expired"`
-	// OldestMS is how far the oldest key is behind the newest event, in ms of event
-	// time.
+	// OldestMS is how far the oldest key is behind the newest event, in ms of event time.
 	OldestMS int64 `json:"oldest_ms"`
-	// Judged and Duplicates count the events of the namespace, and the duplicates
-	// among them, since the app began. Only the first status has them.
+	// Judged and Duplicates count the judged events of the namespace since the app began, and the duplicates
+	// among them. They are set only in the entry of the namespace's first status.
 	Judged     uint64 `json:"judged"`
 	Duplicates uint64 `json:"duplicates"`
-	// Waiting is the number of requests that wait for an outcome. Only the
-	// first status has it.
+	// Waiting is the number of requests that wait for an outcome. It is set only in the entry of the first
+	// status.
 	Waiting uint64 `json:"waiting"`
 }
 
@@ -341,7 +336,7 @@ func (k *KeyCount) Add(other *KeyCount) {
 	k.Judged, k.Duplicates, k.Waiting = k.Judged+other.Judged, k.Duplicates+other.Duplicates, k.Waiting+other.Waiting
 }
 
-// List returns the counts at a checkpoint with names.
+// List returns the counts as of a checkpoint, with the names of namespaces, routes and statuses.
 func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount
 	for i := range c.Counters {

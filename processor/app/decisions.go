@@ -2,7 +2,7 @@ package app
 
 import "context"
 
-// readDecisions reads what waits for a decision of an operator.
+// readDecisions reads the refusals and unreadable rows that wait for a decision of an operator.
 func (f *Facts) readDecisions(ctx context.Context, c Conn) error {
 	if _, ok := f.topology.Topics[f.topology.Manifest]; !ok {
 		return nil // the app has never run
@@ -19,7 +19,8 @@ func (f *Facts) readDecisions(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// judgeDecisions finds the partitions that cannot go on, and the rows of the app that cannot be read.
+// judgeDecisions finds partitions that cannot go on without a decision, and rows of the app that cannot be
+// read.
 func (f *Facts) judgeDecisions() (findings []Finding) {
 	for i := range f.refusals {
 		r := &f.refusals[i]

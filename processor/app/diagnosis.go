@@ -14,38 +14,38 @@ import (
 	"oncebus/processor/security"
 )
 
-// Diagnosis is what a diagnosis of an app needs. It writes nothing to the cluster.
+// Diagnosis is what a diagnosis of an app ('oncebus doctor') needs. A diagnosis writes nothing to the cluster.
 type Diagnosis struct {
 	Conn
 	Config Config
 	Routes *rules.Routes
-	// SessionTimeout is that of the workers in their groups.
+	// SessionTimeout is the session timeout of the workers in their consumer groups.
 	SessionTimeout time.Duration
-	// Stages have a consumer group and transactional ids each.
+	// Stages are the stages of the app. Each stage has a consumer group and transactional ids of its own.
 	Stages []string
-	// Clock is this machine's; Broker is the observed broker time, nil for none.
+	// Clock is this machine's clock. Broker is the observed broker time; nil if it was not observed.
 	Clock  func() time.Time
 	Broker *BrokerClock
 	Disk   Disk
-	// Running leaves out what a running process does itself: it uses the
-	// coordinators, and has created its topics.
+	// Running says that a running process diagnoses itself. It leaves out what the process proves by running:
+	// the process uses the coordinators, and has created its topics.
 	Running bool
 }
 
-// Facts are what the checks judge. They are read once.
+// Facts are what a diagnosis has read once, so that the checks judge the same state of the cluster.
 type Facts struct {
 	Diagnosis
 	topology *Topology
 	brokers  []brokerFacts
-	// brokerSettings are those of each broker that lists them.
+	// brokerSettings has the settings of each broker that lists them.
 	brokerSettings []map[string]string
 	// throttled is how long the brokers delayed a response because of a quota.
 	throttled time.Duration
-	// allowed has the operations of the app's user on the existing topics; nil if the
-	// broker does not list them. denied are topics that the user may not describe.
+	// allowed has the operations that the app's user may do on the existing topics; nil if the broker does not
+	// list them. denied has the topics that the user may not describe.
 	allowed map[string][]kadm.ACLOperation
 	denied  map[string]bool
-	// refused are the reasons for which a start with these topics and routes ends.
+	// refused are the reasons for which a start with these topics and routes would end.
 	refused  []error
 	creates  []string // missing topics that a start creates
 	manifest *Manifest
@@ -58,21 +58,21 @@ type Facts struct {
 	clocks   clockFacts
 	quotas   kadm.DescribedClientQuotas
 	logDirs  kadm.DescribedAllLogDirs
-	// unread has the errors of the reads, by the name of their check.
+	// unread has the errors of the reads, by the name of the check that failed to read.
 	unread map[string]error
 }
 
-// check reads facts and judges them. The verdict is a pure function.
+// check reads facts from the cluster and judges them. verdict is a pure function of the facts.
 type check struct {
 	name    string
 	read    func(*Facts, context.Context, Conn) error
 	verdict func(*Facts) []Finding
-	// starts: a start does it by itself, so it is not for a running process.
+	// starts reports that a start does the same by itself, so that a running process leaves the check out.
 	starts bool
 }
 
-// checks are in the order of the report. A later check may use the facts of an
-// earlier one; all use those of the first.
+// checks are in the order of the report. A check may use facts of the checks before it; all checks use the
+// facts of the first one.
 var checks = []check{
 	{name: "brokers", read: (*Facts).readBrokers, verdict: (*Facts).judgeBrokers},
 	{name: "versions", read: (*Facts).readVersions, verdict: (*Facts).judgeVersions},
@@ -94,7 +94,7 @@ var checks = []check{
 	{name: "disks", read: (*Facts).readLogDirs, verdict: (*Facts).judgeDisks},
 }
 
-// Read reads the facts of the app.
+// Read reads the facts of the app, check by check.
 func (d Diagnosis) Read(ctx context.Context) *Facts {
 	f := d.facts()
 	for _, check := range checks {
@@ -111,7 +111,7 @@ func (d Diagnosis) Read(ctx context.Context) *Facts {
 	return f
 }
 
-// facts returns facts of which none was read.
+// facts returns Facts that have read nothing yet.
 func (d Diagnosis) facts() *Facts {
 	return &Facts{
 		Diagnosis: d, topology: newTopology(d.Config.AppID, d.Routes), unread: map[string]error{},
@@ -119,7 +119,7 @@ func (d Diagnosis) facts() *Facts {
 	}
 }
 
-// Judge judges facts, in the order of the checks. If no broker responds, there is one
+// Judge judges the facts, in the order of the checks. If no broker responds, it returns that as the only
 // finding.
 func (f *Facts) Judge() []Finding {
 	var findings []Finding
@@ -144,8 +144,7 @@ func (f *Facts) Judge() []Finding {
 	return findings
 }
 
-// unreadable returns the finding for a check whose facts could not be read; nil if
-// they were.
+// unreadable returns the finding for a check whose facts could not be read; nil if they could.
 func (f *Facts) unreadable(name string) []Finding {
 	err := f.unread[name]
 	switch {
@@ -159,10 +158,10 @@ func (f *Facts) unreadable(name string) []Finding {
 	return []Finding{{Level: AtRisk, Text: "not readable: " + err.Error(), Action: "repeat the command; if the error remains, see the logs of the brokers"}}
 }
 
-// plain returns the text of an error without the mark of an operator error.
+// plain returns the text of an error without the prefix that marks an operator error.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), kafka.ErrOperator.Error()+": ") }
 
-// failures returns a finding for each of several joined errors.
+// failures returns a finding for each of the errors that err joins.
 func failures(err error) (findings []Finding) {
 	for _, err := range parts(err) {
 		findings = append(findings, Finding{Level: Fails, Text: plain(err)})
@@ -175,7 +174,7 @@ func parts(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) // an error that wraps a join is one error
+	joined, ok := err.(interface{ Unwrap() []error }) // an error that wraps a join counts as one error
 	if !ok {
 		return []error{err}
 	}
@@ -184,7 +183,7 @@ func parts(err error) []error {
 	for _, e := range joined.Unwrap() {
 		all, texts = append(all, parts(e)...), append(texts, e.Error())
 	}
-	if strings.Join(texts, "\n") != err.Error() { // fmt.Errorf with several %w
+	if strings.Join(texts, "\n") != err.Error() { // an error of fmt.Errorf with several %w: its text has more than the joined errors
 		return []error{err}
 	}
 	return all

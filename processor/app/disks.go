@@ -9,22 +9,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Disk are the facts on the disk of the local state.
+// Disk has the facts about the disk of the local state.
 type Disk struct {
 	Dir string // the state directory, or its nearest existing parent
-	// Free and Total are in bytes. Below Start no process starts, below Pause tasks
-	// pause.
+	// Free and Total are in bytes, and so are the levels Start and Pause. With less free space than Start, no
+	// process starts; with less than Pause, tasks pause.
 	Free, Total, Start, Pause uint64
 	Network                   string // the network file system; "" for a local disk
-	Refused                   error  // why a start refuses the directory, with the way out
+	Refused                   error  // why a start refuses the directory, and what the operator can do
 	Err                       error
 }
 
-// brokerDiskMin is the free part of a broker's disk, in percent, below which it is at
-// risk. A broker whose disk is full stops.
+// brokerDiskMin is a part of a broker's disk, in percent. With less free space the broker is at risk: a broker
+// whose disk is full stops.
 const brokerDiskMin = 10
 
-// readLogDirs reads the space on the disks of the brokers.
+// readLogDirs reads the free and total space on the disks of the brokers.
 func (f *Facts) readLogDirs(ctx context.Context, c Conn) error {
 	topics := kadm.TopicsSet{}
 	for _, name := range f.present(f.topology.all()) {
@@ -33,7 +33,7 @@ func (f *Facts) readLogDirs(ctx context.Context, c Conn) error {
 	dirs, err := c.Admin.DescribeAllLogDirs(ctx, topics)
 	var denied *kadm.AuthError
 	if errors.As(err, &denied) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
-		return nil // judgeDisks says so
+		return nil // judgeDisks reports that the user lacks the right
 	}
 	if err != nil {
 		return fmt.Errorf("read the disks of the brokers: %w", err)
@@ -42,6 +42,7 @@ func (f *Facts) readLogDirs(ctx context.Context, c Conn) error {
 	return nil
 }
 
+// judgeDisks judges the disk of the local state and the disks of the brokers.
 func (f *Facts) judgeDisks() []Finding {
 	findings := []Finding{f.Disk.judge()}
 	known := 0
@@ -50,7 +51,7 @@ func (f *Facts) judgeDisks() []Finding {
 		case errors.Is(dir.Err, kerr.ClusterAuthorizationFailed):
 		case dir.Err != nil:
 			findings = append(findings, Finding{Level: AtRisk, Text: fmt.Sprintf("broker %d: its directory %s is offline: %v", dir.Broker, dir.Dir, dir.Err), Action: "replace the disk of the broker"})
-		case dir.TotalBytes <= 0: // a broker older than Kafka 3.3
+		case dir.TotalBytes <= 0: // a broker older than Kafka 3.3 does not tell the size of its disk
 		default:
 			known++
 			if percent := 100 * float64(dir.UsableBytes) / float64(dir.TotalBytes); percent < brokerDiskMin {
@@ -69,7 +70,7 @@ func (f *Facts) judgeDisks() []Finding {
 	return findings
 }
 
-// judge judges the disk of the local state by the levels of the settings.
+// judge judges the disk of the local state by the levels Start and Pause, which are settings.
 func (d Disk) judge() Finding {
 	const space = "free space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog"
 	switch {

@@ -11,7 +11,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Ends returns the high watermarks of a topic.
+// Ends returns the high watermarks of a topic's partitions.
 func Ends(ctx context.Context, c Conn, topic string) (map[int32]int64, error) {
 	listed, err := c.Admin.ListEndOffsets(ctx, topic)
 	if err == nil {
@@ -27,17 +27,17 @@ func Ends(ctx context.Context, c Conn, topic string) (map[int32]int64, error) {
 	return ends, nil
 }
 
-// errRecord ends a read at the first record.
+// errRecord makes a Reader stop at the first record.
 var errRecord = errors.New("a record")
 
-// Undrained returns the tasks of a topic that have not committed all records below an end,
-// by partition. Offsets of control records and aborted records do not count.
+// Undrained returns the tasks of a topic that have not committed all records below their partition's end in
+// ends. Control records and aborted records do not count.
 func Undrained(ctx context.Context, c Conn, t *Topology, topic string, ends map[int32]int64) ([]TaskID, error) {
 	return unread(ctx, c, t, GroupName(t.App, StageDedup), topic, ends, func(int32) int64 { return 0 })
 }
 
-// Unrouted returns the partitions of an input of the routing stage that have committed records
-// below an end which the stage has not committed.
+// Unrouted returns the partitions of an input of the routing stage that have committed records below their end
+// in ends which the stage has not routed and committed yet.
 func Unrouted(ctx context.Context, c Conn, rt *App, topic string, ends map[int32]int64) ([]TaskID, error) {
 	t := rt.Topology
 	return unread(ctx, c, t, GroupName(t.App, StageRoute), topic, ends, func(p int32) int64 {
@@ -46,8 +46,8 @@ func Unrouted(ctx context.Context, c Conn, rt *App, topic string, ends map[int32
 	})
 }
 
-// unread returns the partitions of a topic with committed records below an end that a group has
-// not committed. A group without an offset begins at first.
+// unread returns the partitions of a topic that have records below their end which a group has not committed.
+// For a partition without a committed offset, the group begins at first.
 func unread(ctx context.Context, c Conn, t *Topology, group, topic string, ends map[int32]int64, first func(int32) int64) ([]TaskID, error) {
 	committed, err := kafka.AskCoordinator(func() (kadm.OffsetResponses, error) { return c.Admin.FetchOffsets(ctx, group) })
 	if err == nil {

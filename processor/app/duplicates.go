@@ -11,32 +11,32 @@ import (
 	"oncebus/dedup/sketch"
 )
 
-// StatusDuplicates and StatusDelays are the statuses under which Counts has the duplicates of
-// each route by day and by delay. No row has them. In a checkpoint they are key counters of
-// one ms width whose first seen times are numbers of duplicatesAt, so a build that does not
-// know them carries them.
+// StatusDuplicates and StatusDelays are the statuses under which Counts counts the duplicates of each route by
+// day and by delay. No row has them. In a checkpoint they are key counters with buckets of one ms. Their "first
+// seen times" are numbers: the bits of the route (routeBits) plus the day or the delay. A build that does not
+// know these statuses therefore carries them like the counts of an unknown namespace.
 const (
 	StatusDuplicates dedup.Status = 0x41
 	StatusDelays     dedup.Status = 0x42
 )
 
-// ofRows reports whether a status is that of rows.
+// ofRows reports whether rows have a status.
 func ofRows(status dedup.Status) bool { return status < StatusWaiting }
 
-// ofDuplicates reports whether a status is one of duplicates.
+// ofDuplicates reports whether a status is StatusDuplicates or StatusDelays.
 func ofDuplicates(status dedup.Status) bool {
 	return status == StatusDuplicates || status == StatusDelays
 }
 
-// daysKept is for how many days the duplicates of a day are kept.
+// daysKept is for how many days the number of a day's duplicates is kept.
 const daysKept = 35
 
-// DelayBounds are the upper bounds of the delays that are counted apart, in seconds: from the
-// first event to its duplicate in event time. A longer delay is beyond all of them.
+// DelayBounds are the upper bounds, in seconds, of the delays that are counted apart. The delay is the time
+// from the first event to its duplicate, in event time. Longer delays than the last bound are counted together.
 var DelayBounds = [...]float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 21600, 86400, 604800}
 
-// DelayOf returns the number of the first bound that a delay in ms does not exceed, or
-// len(DelayBounds). A duplicate whose event time is before the first event's has no delay.
+// DelayOf returns the index of the first bound that a delay in ms does not exceed, or len(DelayBounds). A
+// duplicate whose event time is before the first event's counts as a duplicate without delay.
 func DelayOf(ms int64) int {
 	seconds := float64(ms) / 1000
 	for i, bound := range DelayBounds {
@@ -49,12 +49,13 @@ func DelayOf(ms int64) int {
 
 const (
 	msPerDay = 24 * 60 * 60 * 1000
-	// lowBits are the bits of duplicatesAt below the route.
+	// lowBits are the bits of a number below the bits of the route: the day or the delay.
 	lowBits, lowMax = 16, 1<<16 - 1
 )
 
-// routeBits returns the number by which the counts of a route begin: 47 bits of the FNV-1a
-// hash of its name. Routes may share a namespace, and their order in the file may change.
+// routeBits returns the number with which the counts of a route begin: 47 bits of the FNV-1a hash of its name.
+// It does not use the route's index or namespace: routes may share a namespace, and their order in the file may
+// change.
 func routeBits(name string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -64,8 +65,8 @@ func routeBits(name string) int64 {
 // dayOf returns the UTC day of a broker time in ms, counted from 1970.
 func dayOf(brokerTime int64) int64 { return min(max(brokerTime/msPerDay, 0), lowMax) }
 
-// CountDuplicate counts a duplicate of a route: on the UTC day of its broker time, and by the
-// number of its delay, see DelayOf.
+// CountDuplicate counts a duplicate of a route on the UTC day of its broker time (in ms), and under the number
+// of its delay, see DelayOf.
 func (c *Counts) CountDuplicate(route *Route, brokerTime int64, delay int) {
 	c.note(route.NamespaceID)
 	day := dayOf(brokerTime)
@@ -77,27 +78,26 @@ func (c *Counts) CountDuplicate(route *Route, brokerTime int64, delay int) {
 	c.Of(route.NamespaceID, StatusDelays).Add(route.bits + int64(delay))
 }
 
-// DayCount is the duplicates of a route on a UTC day.
+// DayCount is the number of duplicates of a route on a UTC day.
 type DayCount struct {
 	Day        string `json:"day"` // 2006-01-02
 	Duplicates uint64 `json:"duplicates"`
 }
 
-// RouteDuplicates has the duplicates of a route in one task or more.
+// RouteDuplicates has the duplicates of a route, in one task or summed over several.
 type RouteDuplicates struct {
 	Route string `json:"route"`
-	// Days are those with duplicates, ascending: the UTC days of broker time. They are
-	// counted for 35 days.
+	// Days are the UTC days of broker time that have duplicates, in ascending order. Days are kept for 35 days.
 	Days []DayCount `json:"days"`
-	// Delays are the duplicates by the number of their bound of DelayBounds. The last ones
-	// are beyond all bounds. They are counted since the app began.
+	// Delays are the numbers of duplicates by the index of their bound in DelayBounds, since the app began. The
+	// last element counts the delays beyond all bounds.
 	Delays []uint64 `json:"delays"`
-	// Senders is empty for a route without sender.
+	// Senders are the senders of the duplicates; empty for a route without sender.
 	Senders sketch.Summary `json:"-"`
 }
 
-// Duplicates returns the duplicates of each route with any, in the order of the routes file,
-// as of the last Commit or Discard.
+// Duplicates returns the duplicates of each route that has any, in the order of the app's routes. It does not
+// include the open transaction: c is as of the last Commit or Discard.
 func (c *Counts) Duplicates(rt *App) []RouteDuplicates {
 	byBits := map[int64]*RouteDuplicates{}
 	of := func(number int64) *RouteDuplicates {
@@ -131,7 +131,7 @@ func (c *Counts) Duplicates(rt *App) []RouteDuplicates {
 	return all
 }
 
-// Add adds the duplicates of the same route in another task.
+// Add adds the duplicates that another task has of the same route.
 func (d *RouteDuplicates) Add(other *RouteDuplicates) {
 	d.Days, d.Delays = slices.Clone(d.Days), slices.Clone(d.Delays)
 	for _, day := range other.Days {

@@ -17,46 +17,46 @@ import (
 
 const erasurePrefix = "erase/"
 
-// ErasureRowsMax is the most rows of one request. A record of it has some 64 KiB.
+// ErasureRowsMax is the most rows of one request. The record of such a request has some 64 KiB.
 const ErasureRowsMax = 500
 
-// ErasureRequest asks the task of a partition to erase rows. It is a record of the manifest
-// topic. The task erases the rows in a transaction of its own, and after the commit the
-// process that has the task removes the request. A request that is applied twice changes
-// nothing the second time, because it names the events of the rows.
+// ErasureRequest asks the task of a partition to erase rows. It is a record of the manifest topic. The task
+// erases the rows in a transaction of its own. After the commit, the process that has the task removes the
+// request. If the process dies between, the request is applied twice, which changes nothing the second time: a
+// request names the events of its rows, not only their keys.
 type ErasureRequest struct {
-	Name        string   `json:"-"` // identifies it: the record key without its prefix
+	Name        string   `json:"-"` // the name of the request: the record key without its prefix
 	Task        TaskID   `json:"-"` // part of the name
 	NamespaceID uint8    `json:"namespace_id"`
 	Rows        []RowRef `json:"rows"`
-	By          string   `json:"by,omitempty"` // for people
+	By          string   `json:"by,omitempty"` // who asks, for people to read
 }
 
-// RowRef names the row of one event. The row of a later event with the same key has another
-// position, and a later attempt of the same event another number.
+// RowRef names the row of one event. It does not name the row of a later event with the same key, which has
+// another position, nor the row of a later attempt of the same event, which has another attempt number.
 type RowRef struct {
 	Digest    string `json:"digest"` // 32 hexadecimal digits
-	Topic     uint16 `json:"topic"`  // number in the manifest, of the first event
+	Topic     uint16 `json:"topic"`  // number of the first event's topic in the manifest
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Attempt   uint32 `json:"attempt,omitempty"`
 }
 
-// RefOf returns the name of a row.
+// RefOf returns the reference to a row.
 func RefOf(row *dedup.Row) RowRef {
 	return RowRef{Digest: row.Digest.String(), Topic: row.At.Topic, Partition: row.At.Partition, Offset: row.At.Offset, Attempt: row.Attempt}
 }
 
-// Names reports whether the reference is to this row, and the row is not free.
+// Names reports whether the reference is to this row, and the row is not freed.
 func (r *RowRef) Names(row *dedup.Row) bool { return row.Status != dedup.Freed && *r == RefOf(row) }
 
-// ParseDigest returns the digest of the row; false if the text has another form.
+// ParseDigest returns the digest of the row; false if the text is no digest.
 func (r *RowRef) ParseDigest() (digest dedup.Digest, ok bool) {
 	b, err := hex.DecodeString(r.Digest)
 	return digest, err == nil && copy(digest[:], b) == len(digest) && len(b) == len(digest)
 }
 
-// NewErasureRequest returns a request with a name of its own.
+// NewErasureRequest returns a request with a new random name.
 func NewErasureRequest(task TaskID, namespaceID uint8, rows []RowRef, by string) *ErasureRequest {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -68,14 +68,14 @@ func WriteErasure(ctx context.Context, client *kgo.Client, t *Topology, r *Erasu
 	return writeRow(ctx, client, t, erasurePrefix+r.Name, r)
 }
 
-// RemoveErasure removes the request of that name.
+// RemoveErasure removes the request with a name from the manifest topic, by a tombstone.
 func RemoveErasure(ctx context.Context, client *kgo.Client, t *Topology, name string) error {
 	return writeRow(ctx, client, t, erasurePrefix+name, nil)
 }
 
-// ReadErasure decodes a record of the manifest topic. is reports whether the record is a
-// request, of which removed reports the removal. The error is about a request that no build
-// of oncebus wrote.
+// ReadErasure decodes a record of the manifest topic. is reports whether the record is about a request, and
+// removed whether it removes the request. The error is about a request that no build of oncebus could have
+// written.
 func ReadErasure(rec *kgo.Record) (r *ErasureRequest, is, removed bool, err error) {
 	name, is := strings.CutPrefix(string(rec.Key), erasurePrefix)
 	if !is {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// transactionFeature is the cluster feature with the version of the
-	// transaction protocol.
+	// transactionFeature is the name of the cluster feature whose level is the version of the transaction
+	// protocol.
 	transactionFeature = "transaction.version"
-	// EpochPerTransaction is the first version of the transaction protocol in which
-	// every transaction has a producer epoch of its own (KIP-890). Before it the broker
-	// takes a late request for one of the next transaction (hazard C2).
+	// EpochPerTransaction is the first version of the transaction protocol in which every transaction has a
+	// producer epoch of its own (KIP-890). With earlier versions the broker may take a late request of one
+	// transaction for a request of the next one (hazard C2).
 	EpochPerTransaction = 2
 )
 
-// TransactionVersion returns the cluster's version of the transaction protocol: 0 on
-// Kafka 3, which has no such feature.
+// TransactionVersion returns the cluster's version of the transaction protocol. It is 0 on Kafka 3, which does
+// not have the feature.
 func TransactionVersion(ctx context.Context, client *kgo.Client) (int16, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
@@ -39,7 +39,8 @@ func TransactionVersion(ctx context.Context, client *kgo.Client) (int16, error) 
 	return 0, nil
 }
 
-// logOldTransactions logs that the cluster has an older version.
+// logOldTransactions logs if the cluster's version of the transaction protocol is older than
+// EpochPerTransaction.
 func (s *setup) logOldTransactions(ctx context.Context) error {
 	version, err := TransactionVersion(ctx, s.Client)
 	if err != nil {

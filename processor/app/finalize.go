@@ -15,22 +15,22 @@ import (
 
 // Finalized is the result of Finalize.
 type Finalized struct {
-	// Level is that of the app. Raised reports that it was lower before.
+	// Level is the level of the app. Raised reports whether this call raised it.
 	Level  int  `json:"level"`
 	Raised bool `json:"raised"`
 	// Set is the number of the route set in force.
 	Set int64 `json:"set"`
-	// Live are the instances in the groups of the app, all of which read the level.
+	// Live are the instances with members in the groups of the app. All of them can read the level.
 	Live []string `json:"live"`
 }
 
-// Finalize raises the level of an app to the newest one of this build. From then on a build
-// that does not know the level refuses the app, so there is no way back to it. Each live
-// process must read the level and have the routes of the file, which become route set 1.
-// The error names all processes that do not.
+// Finalize raises the level of an app to the newest level of this build. From then on a build that does not
+// know the level refuses the app, so that an operator cannot go back to such a build. Finalize requires that
+// each live process can read the level and has the routes of the file, which become route set 1. Its error
+// names all processes that do not.
 //
-// A process of an earlier build that begins meanwhile stops at the first record that it cannot
-// read, and commits nothing of it.
+// A process of an earlier build that starts meanwhile stops at the first record that it cannot read, and
+// commits nothing of this record.
 func Finalize(ctx context.Context, c Conn, cfg Config, file *rules.Routes, by string) (*Finalized, error) {
 	for {
 		f, err := finalizeOnce(ctx, c, cfg, file, by)
@@ -70,11 +70,11 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 	return f, nil
 }
 
-// answerMax is how long a process may take to answer a question.
+// answerMax is how long a process may take to answer the question of askLive.
 const answerMax = 10 * time.Second
 
-// askLive asks all processes which levels and routes they have, and returns the live
-// instances. The error names each that does not have what the new level needs.
+// askLive asks all processes which levels they can read and which routes they run, and returns the live
+// instances. Its error names each process that lacks what the new level needs.
 func (s *setup) askLive(ctx context.Context, by string) (live []string, err error) {
 	t := newTopology(s.cfg.AppID, s.routes)
 	ask := Ask{ID: rand.Text(), By: by, At: time.Now().UTC().Truncate(time.Second)}
@@ -99,8 +99,8 @@ func (s *setup) askLive(ctx context.Context, by string) (live []string, err erro
 	}
 }
 
-// refuseBehind returns an operator error for each live process that has not answered, does not
-// read the newest level, or runs other routes than those of the file.
+// refuseBehind returns an operator error for each live process that has not answered, cannot read the newest
+// level, or runs other routes than the file's.
 func refuseBehind(live []string, seen map[string]Seen, ask string, file *rules.Routes) error {
 	var mistakes []error
 	for _, instance := range live {
@@ -117,8 +117,7 @@ func refuseBehind(live []string, seen map[string]Seen, ask string, file *rules.R
 	return errors.Join(mistakes...)
 }
 
-// raiseLevel writes the newest level and the routes as set 1, in one transaction with the
-// manifest.
+// raiseLevel writes the newest level, and the routes as set 1, in the transaction that writes the manifest.
 func (s *setup) raiseLevel(ctx context.Context, by string) error {
 	t, err := s.setUpTopics(ctx)
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *setup) raiseLevel(ctx context.Context, by string) error {
 	}
 	err = s.editManifest(ctx, t, func(now *Manifest) error {
 		if now.hasSets() {
-			return errSetsChanged // another command raised it
+			return errSetsChanged // another command has raised the level
 		}
 		now.Version, now.Level, now.sets = manifestVersionLevels, wire.LevelNewest, now.sets.with(set)
 		_, err := now.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())

@@ -11,25 +11,25 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Found has the existing topics of an app, and its manifest.
+// Found has the existing topics of an app and its manifest, as Find has read them.
 type Found struct {
 	Topology *Topology
 	Manifest *Manifest // nil before the app's first start
-	// routes are those of the app, file those of the caller. Without route sets they are the
-	// same.
+	// routes are the routes of the app, file those of the caller. They are the same for an app without route
+	// sets.
 	routes, file *rules.Routes
 }
 
-// newFound returns a Found without the topics that only tasks write to, because the
-// caller may have no rights on them.
+// newFound returns a Found without the topics to which only tasks write, because the caller may have no rights
+// on them.
 func newFound(app string, routes *rules.Routes) *Found {
 	f := &Found{Topology: newTopology(app, routes), routes: routes, file: routes}
 	f.Topology.emissions = nil
 	return f
 }
 
-// Find reads the topics and the manifest of an app. Its routes are those of the set in force,
-// or these for an app without sets. It creates and changes nothing.
+// Find reads the topics and the manifest of an app. The app's routes are those of the set in force, or the
+// given routes for an app without route sets. Find creates and changes nothing.
 func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Routes) (*Found, error) {
 	f := newFound(app, routes)
 	if err := f.Topology.describe(ctx, kadm.NewClient(client)); err != nil {
@@ -55,10 +55,11 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 	return f, err
 }
 
-// Routes returns the routes of the app.
+// Routes returns the routes of the app, which may differ from the caller's.
 func (f *Found) Routes() *rules.Routes { return f.routes }
 
-// EverRead returns the inputs of the caller's routes, and of all that the app had, outcomes among them.
+// EverRead returns the inputs of the caller's routes and of all route sets that the app has had, including
+// outcomes.
 func (f *Found) EverRead() []string {
 	all := inputsOf(f.file)
 	if f.Manifest.hasSets() {
@@ -101,7 +102,7 @@ func (f *Found) MissingTopics() (names []string) {
 	return names
 }
 
-// Unknown returns the names of the caller's routes with which the app has never run.
+// Unknown returns the names of the caller's routes that the app has never run.
 func (f *Found) Unknown() []string {
 	names := f.Manifest.unknown(f.Topology, f.file)
 	if !f.Manifest.hasSets() {
@@ -118,7 +119,7 @@ func (f *Found) Unknown() []string {
 // Check returns an operator error if the caller's routes or secret contradict the manifest.
 func (f *Found) Check(secret []byte) error {
 	m := f.Manifest
-	if m.hasSets() { // what the file has and the app has not must get no number
+	if m.hasSets() { // the manifest must not give numbers to what only the caller's file has: change a copy
 		compared := *m
 		compared.Topics, compared.Namespaces = slices.Clone(m.Topics), slices.Clone(m.Namespaces)
 		m = &compared
@@ -127,11 +128,11 @@ func (f *Found) Check(secret []byte) error {
 	return err
 }
 
-// CheckInForce returns an operator error if the routes of the app or the secret contradict the
-// manifest. changed reports whether a start with them would add to the manifest.
+// CheckInForce returns an operator error if the routes of the app or the secret contradict the manifest.
+// changed reports whether a start with the routes and the secret would add to the manifest.
 func (f *Found) CheckInForce(secret []byte) (changed bool, err error) {
 	return f.Manifest.reconcile(f.Topology, f.routes, secret)
 }
 
-// App returns the app without a broker clock and without limits of topics.
+// App returns the app, with a broker clock that has observed nothing and without limits of topics.
 func (f *Found) App() *App { return newApp(f.Topology, f.Manifest, f.routes) }

@@ -5,19 +5,19 @@ import (
 	"log/slog"
 )
 
-// Level is how much a finding matters. The levels are ordered.
+// Level is how much a finding matters. A higher level matters more.
 type Level uint8
 
 const (
-	// OK is a fact as it should be.
+	// OK marks a fact that is as it should be.
 	OK Level = iota
-	// Unchecked is a fact that oncebus has no right to read, and needs none to run.
+	// Unchecked marks a fact that the user has no right to read; oncebus runs without this right.
 	Unchecked
-	// Note is a fact that matters in production.
+	// Note marks a fact that matters in production.
 	Note
-	// AtRisk is a fact with which the app works, and may lose something.
+	// AtRisk marks a fact with which the app works but may lose something.
 	AtRisk
-	// Fails is a fact with which the app does not start, or does not process.
+	// Fails marks a fact with which the app does not start or does not process.
 	Fails
 )
 
@@ -28,7 +28,7 @@ func (l Level) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is one verdict of a diagnosis. Its JSON names are an interface.
+// Finding is one verdict of a diagnosis. Its JSON names are an interface: programs read them.
 type Finding struct {
 	Check string `json:"check"`
 	Level Level  `json:"level"`
@@ -46,8 +46,8 @@ func Worst(findings []Finding) Level {
 	return worst
 }
 
-// LogFindings logs the findings that are not fine, one line each. The highest level is
-// a warning: the process stops by itself, with an error, if it cannot work.
+// LogFindings logs each finding, in one line, at the log level of its Level. It logs nothing above a warning:
+// if the process cannot work, it stops by itself with an error.
 func LogFindings(ctx context.Context, log *slog.Logger, findings []Finding) {
 	levels := map[Level]slog.Level{OK: slog.LevelDebug, Unchecked: slog.LevelDebug, Note: slog.LevelInfo, AtRisk: slog.LevelWarn, Fails: slog.LevelWarn}
 	for _, f := range findings {

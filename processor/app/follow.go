@@ -9,13 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A Follower follows the route sets of an app in the records of its manifest topic.
+// A Follower follows the route sets and generations of an app in the records of its manifest topic, so that a
+// running process changes over without a restart.
 type Follower struct {
 	conn     Conn
 	cfg      Config
 	sets     *Sets
 	manifest *kgo.Record
-	changed  bool // manifest was not compared with the app yet
+	changed  bool // manifest has not been compared with the app yet
 }
 
 // NewFollower returns a follower that has read no record.
@@ -23,10 +24,10 @@ func NewFollower(conn Conn, cfg Config) *Follower {
 	return &Follower{conn: conn, cfg: cfg, sets: new(Sets)}
 }
 
-// Clear drops what was read, before the topic is read from its start again.
+// Clear drops everything that was read, before the caller reads the topic from its start again.
 func (f *Follower) Clear() { f.sets, f.manifest = new(Sets), nil }
 
-// Take notes a record. One that cannot be read counts until a later one replaces it.
+// Take takes a record. A row that cannot be read counts as an error until a later row replaces it.
 func (f *Follower) Take(rec *kgo.Record) {
 	if string(rec.Key) == ManifestKey {
 		f.manifest, f.changed = rec, true
@@ -35,9 +36,8 @@ func (f *Follower) Take(rec *kgo.Record) {
 	f.sets.note(rec)
 }
 
-// App returns the app with the set in force and the newest generation of its partitions if one
-// of both is newer than that of an app, else nil. It
-// describes and checks topics as a start does, and changes nothing.
+// App returns the app with the set in force and the newest generation of partitions, if one of the two is newer
+// than than's; otherwise nil. It describes and checks topics as a start does, but creates and changes nothing.
 func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if err := f.sets.unread.first(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	return rt, nil
 }
 
-// readTopology reads the topics of the set in force, all of which must exist.
+// readTopology reads the topics of the set in force. All of them must exist.
 func (s *setup) readTopology(ctx context.Context) (*Topology, error) {
 	t := topologyOf(s.cfg.AppID, s.routes, s.sets, s.on)
 	t.BatchMax = s.MaxDecompressedBatchBytes

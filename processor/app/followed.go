@@ -9,25 +9,26 @@ import (
 
 const followedPrefix = "followed/"
 
-// Followed is how far a process is with the rows that a switch copies into the new tasks which
-// the process will probably own. It writes it to the manifest topic until the switch has acted.
+// Followed is the progress of a process before a switch: how many of the rows it has read that the switch
+// copies into the new tasks which the process will probably own. The process writes it to the manifest topic
+// until the switch has acted.
 type Followed struct {
-	Instance string `json:"-"` // the record key without its prefix
+	Instance string `json:"-"` // the instance id of the process: the record key without its prefix
 	Switch   int64  `json:"switch"`
 	Tasks    int    `json:"tasks"`
-	// Behind is the number of these tasks of which the process has not read all that was
-	// copied, and Left the changelog offsets that it lacks of them, as far as they are known.
+	// Behind is the number of these tasks of which the process has not read all copied rows. Left is the number
+	// of their changelog offsets that the process has not read yet, as far as it is known.
 	Behind int   `json:"behind"`
 	Left   int64 `json:"left"`
 }
 
-// Write writes the row of the process.
+// Write writes the row of the process to the manifest topic.
 func (f *Followed) Write(ctx context.Context, client *kgo.Client, t *Topology) error {
 	return writeRow(ctx, client, t, followedPrefix+f.Instance, f)
 }
 
-// FollowedIn returns the rows of a switch. One that cannot be read is left out, as if it had not
-// been written.
+// FollowedIn returns the rows of a switch. It leaves out a row that cannot be read, as if it had not been
+// written.
 func FollowedIn(rows Rows, number int64) (all []Followed) {
 	for key := range rows {
 		instance, is := strings.CutPrefix(key, followedPrefix)

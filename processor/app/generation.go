@@ -12,21 +12,22 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// The keys of an app are in one generation of partitions: the repartition topic, with its
-// changelog. 'oncebus move' puts the next one in force, with another number of partitions. The
-// manifest says which one is in force: its topic has roleRepartition. Earlier ones have
-// roleForwarded, and roleFinished once their topics are deleted.
+// The keys of an app are in one generation of partitions: a repartition topic with its changelog. 'oncebus
+// move' puts the next generation in force, with another number of partitions. The manifest says which
+// generation is in force: the role of its topic is roleRepartition. The topic of an earlier generation has
+// roleForwarded, and roleFinished once it is deleted.
 
-// generation is the generation of partitions in force.
+// generation says which generation of partitions is in force, and what is left of earlier ones.
 type generation struct {
-	number    int64
-	forwarded []string // the repartition topics of earlier ones that may still get records
-	// moved are the topics that were prepartitioned once and are routed now, whose changelogs
-	// are not deleted yet.
+	number int64
+	// forwarded are the repartition topics of earlier generations, which may still get records.
+	forwarded []string
+	// moved are the topics that were prepartitioned once and are routed now, as long as their changelogs are not
+	// deleted.
 	moved []string
 }
 
-// RepartitionName returns the repartition topic of a generation, from 1.
+// RepartitionName returns the name of the repartition topic of a generation; the first generation has number 1.
 func RepartitionName(app string, number int64) string {
 	if number <= 1 {
 		return app + "-repartition"
@@ -34,7 +35,7 @@ func RepartitionName(app string, number int64) string {
 	return app + "-repartition-" + strconv.FormatInt(number, 10)
 }
 
-// GenerationOf returns the generation whose repartition topic has a name; 0 for another topic.
+// GenerationOf returns the generation whose repartition topic has a name; 0 for any other topic.
 func GenerationOf(app, topic string) int64 {
 	if topic == RepartitionName(app, 1) {
 		return 1
@@ -47,8 +48,8 @@ func GenerationOf(app, topic string) int64 {
 	return number
 }
 
-// generation returns the generation in force. The manifest's topics are in the order in which
-// they were added, so the last repartition topic is that of the newest one.
+// generation returns the generation in force. The manifest lists topics in the order in which they were added,
+// so the last repartition topic belongs to the newest generation.
 func (m *Manifest) generation() (on generation) {
 	on.number = 1
 	if m == nil {
@@ -71,8 +72,9 @@ func (m *Manifest) generation() (on generation) {
 	return on
 }
 
-// moveTo puts a generation in force. starts are the offsets from which on the records of the
-// repartition topic so far are forwarded, by partition; none for an app without one.
+// moveTo puts a generation in force. starts are the offsets, by partition, from which on the records of the
+// present repartition topic are forwarded to the new one. starts is empty for an app without a repartition
+// topic.
 func (m *Manifest) moveTo(next manifestTopic, starts []int64) error {
 	at := slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Role == roleRepartition })
 	switch {
@@ -88,8 +90,8 @@ func (m *Manifest) moveTo(next manifestTopic, starts []int64) error {
 	return nil
 }
 
-// routeInput makes a prepartitioned topic a routed one. starts are the offsets from which on its
-// records are routed, by partition. One that was added since is routed from its start.
+// routeInput makes a prepartitioned topic a routed one. starts are the offsets, by partition, from which on its
+// records are routed. A partition that was added since is routed from its start.
 func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
 	at := slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == in.Topic && t.Role == rolePrepartitioned })
 	if at < 0 || len(starts) != int(m.Topics[at].Partitions) || len(starts) != int(in.Partitions) {
@@ -99,8 +101,8 @@ func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
 	return nil
 }
 
-// limitToTasks gives prepartitioned topics the number of partitions with which the app began.
-// No task reads a partition that was added since.
+// limitToTasks gives prepartitioned topics the number of partitions with which the app began. An operator may
+// have added partitions since, but no task reads them.
 func (m *Manifest) limitToTasks(t *Topology) {
 	for _, have := range m.grown(t) {
 		topic := t.Topics[have.Name]
@@ -109,7 +111,8 @@ func (m *Manifest) limitToTasks(t *Topology) {
 	}
 }
 
-// grown returns the prepartitioned topics that have got partitions, as they were.
+// grown returns the prepartitioned topics to which partitions were added, with their partition counts of
+// before.
 func (m *Manifest) grown(t *Topology) (all []manifestTopic) {
 	for _, have := range m.Topics {
 		topic, ok := t.Topics[have.Name]
@@ -120,9 +123,9 @@ func (m *Manifest) grown(t *Topology) (all []manifestTopic) {
 	return all
 }
 
-// Prepared returns the app as it is after a switch that is being prepared, for restores of its
-// new tasks before they have owners; nil while its topics do not exist. The routes and the
-// topics that they write to are those of before.
+// Prepared returns the app as it will be after a switch that is being prepared, so that processes can restore
+// its new tasks before these have owners. It returns nil while the new topics do not exist. The routes, and the
+// topics to which they write, are those from before the switch.
 func (rt *App) Prepared(ctx context.Context, admin *kadm.Client, number int64) (*App, error) {
 	t := *rt.Topology
 	t.Generation, t.Repartition = number, RepartitionName(t.App, number)
@@ -138,7 +141,7 @@ func (rt *App) Prepared(ctx context.Context, admin *kadm.Client, number int64) (
 	return prepared, nil
 }
 
-// compareForwarded compares the topic of an earlier generation with the broker's.
+// compareForwarded compares the topic of an earlier generation in the manifest with the broker's topic.
 func (have manifestTopic) compareForwarded(want manifestTopic) []error {
 	switch want.ID {
 	case have.ID:

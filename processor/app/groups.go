@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// DescribeGroups describes consumer groups. One that does not exist has no members. The error
-// names a group that cannot be described now, which says nothing of its members.
+// DescribeGroups describes consumer groups. A group that does not exist has no members. If a group cannot be
+// described now, DescribeGroups returns an error that names it: such a group may have members.
 func DescribeGroups(ctx context.Context, admin *kadm.Client, names ...string) (kadm.DescribedGroups, error) {
 	return kafka.AskCoordinator(func() (kadm.DescribedGroups, error) { return describeGroups(ctx, admin, names...) })
 }
@@ -38,16 +38,16 @@ func describeGroups(ctx context.Context, admin *kadm.Client, names ...string) (k
 	return groups, nil
 }
 
-// Rebalances reports whether a group is between two assignments. A broker describes its members
-// then without what they read.
+// Rebalances reports whether a group is in a rebalance. A broker then describes the group's members without
+// their assignments.
 func Rebalances(group *kadm.DescribedGroup) bool {
 	return group.State == "PreparingRebalance" || group.State == "CompletingRebalance"
 }
 
-// workerName is the end of a worker's name in its group, after the app and the instance.
+// workerName matches the end of a worker's name in its group, which follows the app and the instance.
 var workerName = regexp.MustCompile(`-(` + StageRoute + `|` + StageDedup + `)-[0-9]+$`)
 
-// LiveInstances returns the instances with members in the groups of the app, sorted.
+// LiveInstances returns the sorted instance ids of the processes that have members in the groups of the app.
 func LiveInstances(ctx context.Context, c Conn, app string) ([]string, error) {
 	groups, err := DescribeGroups(ctx, c.Admin, GroupName(app, StageRoute), GroupName(app, StageDedup))
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// hangingPause is the time between the two looks of a diagnosis at open transactions. A live
-// worker's transaction ends in between.
+// hangingPause is the time between the two looks of a diagnosis at open transactions. The transaction of a live
+// worker ends in between, so a transaction that both looks see may hang.
 const hangingPause = 2 * time.Second
 
-// OpenWriter registers a transactional id, which fences another Writer of it. topics are all that a
-// Writer of the id may have written to: what its last transaction left open there is closed first.
+// OpenWriter registers a transactional id, which fences any other Writer with this id. topics are all topics to
+// which a Writer of the id may have written: OpenWriter first closes what the id's last transaction left open
+// in them.
 func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration, topics []string, options ...kgo.Opt) (*hanging.Writer, error) {
 	partitions, err := PartitionsOf(ctx, c.Admin, topics...)
 	if err != nil {
@@ -28,8 +29,8 @@ func (c *Conn) OpenWriter(ctx context.Context, id string, timeout time.Duration,
 	return c.closer(id).Open(ctx, id, partitions, timeout, options...)
 }
 
-// CloseLast closes what the last transaction of a transactional id left open in topics. It does not
-// register the id, so how that transaction ended stays known.
+// CloseLast closes what the last transaction of a transactional id left open in topics. It does not register
+// the id, so that the coordinator still knows how this transaction ended.
 func (c *Conn) CloseLast(ctx context.Context, id string, topics ...string) error {
 	partitions, err := PartitionsOf(ctx, c.Admin, topics...)
 	if err != nil {
@@ -46,7 +47,8 @@ func (c *Conn) closer(id string) *hanging.Closer {
 	}}
 }
 
-// PartitionsOf returns the partitions that topics have now, those that were added among them.
+// PartitionsOf returns the partitions that topics have now, including partitions that were added since the
+// start.
 func PartitionsOf(ctx context.Context, admin *kadm.Client, topics ...string) (kadm.TopicsSet, error) {
 	found, err := DescribeTopics(ctx, admin, topics...)
 	if err != nil {
@@ -61,7 +63,7 @@ func PartitionsOf(ctx context.Context, admin *kadm.Client, topics ...string) (ka
 	return all, nil
 }
 
-// OffsetsOf returns the group of a stage, with the partitions of which it has offsets.
+// OffsetsOf returns the group of a stage, with the partitions for which the group commits offsets.
 func OffsetsOf(app, stage string, t *Topology) hanging.Group {
 	return hanging.Group{Name: GroupName(app, stage), Of: t.Numbers(t.StageTopics(stage)), Commits: func(id string) bool { return StageOf(app, id) == stage }}
 }
@@ -69,12 +71,12 @@ func OffsetsOf(app, stage string, t *Topology) hanging.Group {
 // hangingFacts are what leaders and coordinators say about open transactions.
 type hangingFacts struct {
 	hangs   []hanging.Hang
-	pending []hanging.Pending // offsets of the groups
+	pending []hanging.Pending // pending offset commits of the groups
 	denied  []string          // topics that the user has no right to read
-	looked  int               // partitions
+	looked  int               // number of partitions that were looked at
 }
 
-// readTransactions reads which transactions hang in the topics of the app, and in the offsets of its groups.
+// readTransactions finds the transactions that hang in the topics of the app and in the offsets of its groups.
 func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
 	partitions := f.topology.Partitions(f.present(f.topology.all()))
 	partitions.Each(func(string, int32) { f.hanging.looked++ })
@@ -105,7 +107,8 @@ func (f *Facts) readTransactions(ctx context.Context, c Conn) error {
 	return err
 }
 
-// lookAtGroups looks at the offsets of the groups of the stages. It returns the looks that found some pending.
+// lookAtGroups looks at the offsets of the stages' groups. It returns the looks that found pending offset
+// commits.
 func (f *Facts) lookAtGroups(ctx context.Context, c Conn) (map[string]*hanging.GroupSight, error) {
 	sights := map[string]*hanging.GroupSight{}
 	for _, stage := range []string{StageRoute, StageDedup} {
@@ -120,7 +123,8 @@ func (f *Facts) lookAtGroups(ctx context.Context, c Conn) (map[string]*hanging.G
 	return sights, nil
 }
 
-// judgeTransactions names the transactions that hang, and the topics in which none would be seen.
+// judgeTransactions names the transactions that hang, and the topics in which a hanging transaction would not
+// be seen because the user may not read them.
 func (f *Facts) judgeTransactions() []Finding {
 	var findings []Finding
 	for _, h := range f.hanging.hangs {

@@ -9,35 +9,35 @@ import (
 	"oncebus/processor/wire"
 )
 
-// HeldTime says that a source keeps the stream time of a namespace back: rows are kept, and no
-// event is late. Its JSON names are an interface.
+// HeldTime says that a source keeps the stream time of a namespace back. Until the source goes on, the app
+// keeps rows, and no event is late. Its JSON names are an interface: programs read them.
 type HeldTime struct {
 	Namespace string   `json:"namespace"`
-	Routes    []string `json:"routes"` // that share the namespace
-	// Source is the input partition that has come least far, as topic/partition. It is the topic
-	// while no router has said how many partitions it has.
+	Routes    []string `json:"routes"` // the routes that share the namespace
+	// Source is the input partition whose stream time is furthest behind, as topic/partition. It is only the
+	// topic as long as no router has said how many partitions the topic has.
 	Source string `json:"source"`
-	// BehindMS is how far, in ms of event time, the newest event is ahead of stream time. While
-	// there is no stream time it is how far it is ahead of the oldest stored key.
+	// BehindMS is how far the newest event is ahead of stream time, in ms of event time. If there is no stream
+	// time yet, it is how far the newest event is ahead of the oldest stored key.
 	BehindMS int64 `json:"behind_ms"`
-	// Since is the broker time since when it is ahead by more than the grace; zero if it is not,
-	// or if that is not known.
+	// Since is the broker time from which on the newest event has been ahead by more than the grace. It is zero
+	// if the event is not, or if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
-	// StreamTime is in Unix ms; 0 for none.
+	// StreamTime is the namespace's stream time in Unix ms; 0 if there is none.
 	StreamTime int64 `json:"-"`
 
 	grace int64
 }
 
-// shownFrom is from what distance on stream time is shown as held, in ms. In live traffic it is
-// some seconds behind, without events half a minute.
+// shownFrom is the distance in ms from which on stream time is shown as held back. In live traffic stream time
+// is some seconds behind, and without events half a minute.
 const shownFrom = 60_000
 
-// Shows reports whether stream time is behind by more than the grace of the routes, and than it is
-// in live traffic.
+// Shows reports whether stream time is further behind than the grace of the routes, and further than it is in
+// live traffic.
 func (h *HeldTime) Shows() bool { return h.BehindMS > max(h.grace, shownFrom) }
 
-// Text says it in one line.
+// Text returns the HeldTime as one line for people.
 func (h *HeldTime) Text() string {
 	text := fmt.Sprintf("%s keeps stream time of %s back, by %v", h.Source, h.Namespace, (time.Duration(h.BehindMS) * time.Millisecond).Round(time.Second))
 	if !h.Since.IsZero() {
@@ -46,8 +46,8 @@ func (h *HeldTime) Text() string {
 	return text
 }
 
-// AddHeldTime adds what keeps a namespace back to those of all namespaces, unless the one that is there
-// is as far behind.
+// AddHeldTime adds h to the list, which has one entry for each namespace. If the namespace has an entry
+// already, the one that is further behind stays.
 func AddHeldTime(all []HeldTime, h HeldTime) []HeldTime {
 	i := slices.IndexFunc(all, func(o HeldTime) bool { return o.Namespace == h.Namespace })
 	switch {
@@ -59,8 +59,8 @@ func AddHeldTime(all []HeldTime, h HeldTime) []HeldTime {
 	return all
 }
 
-// HeldTimes returns, for each namespace of routes with sources, which one keeps its stream time back
-// at a checkpoint. One that is up to date has no source, and is behind by 0.
+// HeldTimes returns, for each namespace of routes with sources, which source keeps its stream time back as of a
+// checkpoint. The entry of a namespace that is up to date has no source and is behind by 0.
 func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	for i := range at.Sources {
 		s := &at.Sources[i]
@@ -79,8 +79,8 @@ func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	return all
 }
 
-// newHeldTime returns what keeps stream time from the highest event time. from is stream time, or
-// else the time of the oldest key; NoStreamTime if there is neither.
+// newHeldTime returns what keeps stream time behind the highest event time. from is stream time or, without
+// stream time, the time of the oldest key; it is NoStreamTime if there is neither.
 func newHeldTime(s *wire.Sources, from, grace int64, topicName func(uint16) string) HeldTime {
 	held := HeldTime{grace: grace}
 	of, _, behind := s.LeastSource()
@@ -101,7 +101,7 @@ func newHeldTime(s *wire.Sources, from, grace int64, topicName func(uint16) stri
 	return held
 }
 
-// graceOf returns the longest grace of the routes in force of a namespace, in ms.
+// graceOf returns the longest grace, in ms, of the routes in force of a namespace.
 func (rt *App) graceOf(namespaceID uint8) (longest int64) {
 	for _, r := range rt.Routes {
 		if r.NamespaceID == namespaceID && !r.Retired {
@@ -111,7 +111,7 @@ func (rt *App) graceOf(namespaceID uint8) (longest int64) {
 	return longest
 }
 
-// oldest returns the first time of the oldest key of a namespace; NoStreamTime without keys.
+// oldest returns the first seen time of the oldest key of a namespace; NoStreamTime without keys.
 func (c *Counts) oldest(namespaceID uint8) int64 {
 	oldest := dedup.NoStreamTime
 	for _, one := range c.countersOf(namespaceID) {

@@ -20,45 +20,45 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// holdKey is the key of the hold in force, heldPrefix begins those of the partitions that
-// are held.
+// holdKey is the key of the hold's row in the manifest topic. heldPrefix begins the keys of the rows of held
+// partitions.
 const holdKey, heldPrefix = "hold", "held/"
 
-// A Hold stops the input of an app while it is in force. The routing stage of every process
-// commits its transaction and pauses, and so do the tasks of prepartitioned topics. The
-// ingress accepts no event. Everything else goes on: the tasks judge what was routed.
+// A Hold stops the input of an app while it is in force. The routing stage of every process commits its
+// transaction and pauses, and so do the tasks of prepartitioned topics. The ingress accepts no event.
+// Everything else goes on: the tasks still judge what was routed before.
 type Hold struct {
 	ID     string    `json:"id"`
 	Reason string    `json:"reason"`
 	By     string    `json:"by,omitempty"`
 	At     time.Time `json:"at"`
-	// LimitMS is after how long, in ms, the processes release the hold; 0 for never.
+	// LimitMS is the time, in ms, after which the processes release the hold by themselves; 0 for never.
 	LimitMS int64 `json:"limit_ms,omitempty"`
-	// Switch is the id of the switch that the hold is a part of; "" for none. Only the
-	// switch ends it.
+	// Switch is the id of the switch (a move or a promotion) to which the hold belongs; "" for none. Only the
+	// switch ends such a hold.
 	Switch string `json:"switch,omitempty"`
-	// Set is the route set that the switch has put in force; 0 before its act.
+	// Set is the route set that the switch has put in force; 0 before the switch has acted.
 	Set int64 `json:"set,omitempty"`
-	// Leaving reports that the app leaves the cluster: only TakeBack ends the hold. Left
-	// reports that it runs elsewhere: nothing does. Arriving reports that the app comes from
-	// another cluster: the hold ends once its keys are here.
+	// Leaving reports that the app leaves this cluster: only TakeBack ends the hold. Left reports that the app
+	// now runs in another cluster: nothing ends the hold. Arriving reports that the app comes from another
+	// cluster: the hold can end once the app's keys are here.
 	Leaving  bool `json:"leaving,omitempty"`
 	Left     bool `json:"left,omitempty"`
 	Arriving bool `json:"arriving,omitempty"`
 
-	// Since is the broker time of the row; zero if the hold was not read from its record.
+	// Since is the broker time of the hold's row; zero if the hold was not read from its record.
 	Since time.Time `json:"-"`
 }
 
-// NewHold returns a hold with an id of its own. A limit of zero has no deadline.
+// NewHold returns a hold with a new random id. A limit of zero means no deadline.
 func NewHold(reason, by string, limit time.Duration) *Hold {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	return &Hold{ID: hex.EncodeToString(id[:]), Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Second), LimitMS: limit.Milliseconds()}
 }
 
-// Began returns when the hold began: the broker time of its row, or, if it was not read from its
-// record, that of the clock of who wrote it.
+// Began returns when the hold began: the broker time of its row or, if the hold was not read from its record,
+// the time by the clock of the machine that wrote it.
 func (h *Hold) Began() time.Time {
 	if h.Since.IsZero() {
 		return h.At
@@ -66,15 +66,15 @@ func (h *Hold) Began() time.Time {
 	return h.Since
 }
 
-// Expired reports whether the limit of a hold has passed at a broker time.
+// Expired reports whether the limit of the hold is over at the broker time now.
 func (h *Hold) Expired(now time.Time) bool {
 	return h.LimitMS > 0 && !h.Since.IsZero() && now.Sub(h.Since).Milliseconds() > h.LimitMS
 }
 
-// Held is the row of one partition that is held: no record from the offset on is routed,
-// or judged if the topic is prepartitioned, until the hold is released.
+// Held is the row of a partition that is held. Until the hold is released, the app does not route records from
+// Offset on or, if the topic is prepartitioned, does not judge them.
 type Held struct {
-	Hold   string `json:"hold"` // id
+	Hold   string `json:"hold"` // id of the hold
 	Offset int64  `json:"offset"`
 }
 
@@ -87,7 +87,7 @@ func (h Held) Record(t *Topology, id TaskID) *kgo.Record {
 	return &kgo.Record{Topic: t.Manifest, Key: []byte(heldPrefix + id.String()), Value: value}
 }
 
-// HoldIn returns the hold in force; nil for none.
+// HoldIn returns the hold in force from the rows of the manifest topic; nil for none.
 func HoldIn(rows Rows) (*Hold, error) {
 	h, ok, err := decodeRow[Hold](rows, holdKey)
 	if err != nil || !ok {
@@ -96,7 +96,7 @@ func HoldIn(rows Rows) (*Hold, error) {
 	return &h, nil
 }
 
-// HeldIn returns the partitions that are held by a hold, with their offsets.
+// HeldIn returns the partitions that a hold holds, each with the first offset that is held.
 func HeldIn(rows Rows, hold string) (map[TaskID]int64, error) {
 	held := map[TaskID]int64{}
 	for key := range rows {
@@ -126,7 +126,7 @@ func NotHeld(ctx context.Context, admin *kadm.Client, t *Topology, held map[Task
 	for _, topic := range inputs {
 		count := topics[topic].Partitions
 		if slices.Contains(t.Prepartitioned, topic) {
-			count = t.Topics[topic].Partitions // no task reads one that was added
+			count = t.Topics[topic].Partitions // no task reads a partition that was added
 		}
 		for p := range count {
 			id := TaskID{Topic: topic, Partition: p}
@@ -138,10 +138,10 @@ func NotHeld(ctx context.Context, admin *kadm.Client, t *Topology, held map[Task
 	return missing, nil
 }
 
-// holdLevel is the level of an app that can be held: all builds that run it hold.
+// holdLevel is the lowest level at which an app can be held: every build that can run such an app obeys holds.
 const holdLevel = 2
 
-// Begin puts a hold in force. It is an operator error if another one is, or if a build that
+// Begin puts the hold in force. It returns an operator error if another hold is in force, or if a build that
 // ignores holds may run the app.
 func (h *Hold) Begin(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
@@ -161,8 +161,8 @@ func (h *Hold) Begin(ctx context.Context, c Conn, cfg Config, t *Topology) error
 	})
 }
 
-// Release ends the hold with an id; with "" the one in force, unless it is part of a switch.
-// It returns the hold that it ended; nil for none.
+// Release ends the hold with an id; with the id "" it ends the hold in force, unless the hold is part of a
+// switch. It returns the hold that it ended; nil if there was none.
 func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (ended *Hold, err error) {
 	before, after, err := changeResidence(ctx, c, cfg, t, func(r Residence) (Residence, error) { return r.Release(id) })
 	if err != nil || after.Hold == before.Hold {
@@ -171,16 +171,16 @@ func Release(ctx context.Context, c Conn, cfg Config, t *Topology, id string) (e
 	return before.Hold, nil
 }
 
-// Holds has the newest rows of holds and switches that a process has read. Several readers of
-// the manifest topic feed it, each in the topic's order.
+// Holds has the newest rows about holds and switches that a process has read. Several readers of the manifest
+// topic may feed it, each in the topic's order: an older row than the known one changes nothing.
 type Holds struct {
 	mu   sync.Mutex
-	at   int64 // offset of the hold row; -1 before the first one
+	at   int64 // offset of the hold's row; -1 before the first one
 	hold *Hold
-	// switchAt is the offset of the switch row; -1 before the first one.
+	// switchAt is the offset of the switch's row; -1 before the first one.
 	switchAt int64
 	change   switchover.Seen
-	inputs   []SwitchInput // of the switch
+	inputs   []SwitchInput // the inputs that the switch changes
 }
 
 // NewHolds returns a Holds without a hold.
@@ -193,17 +193,18 @@ func (h *Holds) Switch() switchover.Seen {
 	return h.change
 }
 
-// SwitchOf returns the newest switch that was read, and whether it closes the tasks of a topic:
-// those of the repartition topic, or of a prepartitioned one that becomes routed.
+// SwitchOf returns the newest switch that was read, and whether it closes the tasks of a topic. A switch closes
+// the tasks of the repartition topic, and of a prepartitioned topic that becomes routed.
 func (h *Holds) SwitchOf(topic string, repartitioned bool) (seen switchover.Seen, closes bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.change, repartitioned || slices.ContainsFunc(h.inputs, func(in SwitchInput) bool { return in.Topic == topic })
 }
 
-// For returns the hold under which a process must not route, or judge a prepartitioned topic,
-// with the partitions of a generation; nil for none. Once a switch has acted, that is so for
-// good for the generation before it: the process goes over to the new one first.
+// For returns the hold that applies to a process which works with the partitions of a generation: the process
+// must not route, and must not judge a prepartitioned topic. It returns nil if no hold applies. Once a switch
+// has acted, a hold applies for good to the generation before it: the process must first change over to the new
+// generation.
 func (h *Holds) For(generation int64) *Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,8 +217,8 @@ func (h *Holds) For(generation int64) *Hold {
 	return h.hold
 }
 
-// Take notes a record of the manifest topic, and reports whether it changed the hold in
-// force. The error is about a row that no build of oncebus wrote.
+// Take takes a record of the manifest topic, and reports whether it changed the hold in force. The error is
+// about a row that no build of oncebus could have written.
 func (h *Holds) Take(rec *kgo.Record) (changed bool, err error) {
 	switch string(rec.Key) {
 	case switchKey:
@@ -237,7 +238,7 @@ func (h *Holds) Take(rec *kgo.Record) (changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if rec.Offset <= h.at {
-		return false, nil // another reader was faster
+		return false, nil // another reader has read a newer row
 	}
 	h.at, h.hold = rec.Offset, hold
 	return true, nil
@@ -250,13 +251,14 @@ func (h *Holds) InForce() *Hold {
 	return h.hold
 }
 
-// Read reads the manifest topic to its end.
+// Read reads the manifest topic up to its end.
 func (h *Holds) Read(ctx context.Context, client *kgo.Client, t *Topology) error {
 	_, err := h.readFrom(ctx, kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0), 0)
 	return err
 }
 
-// Follow reads the manifest topic at intervals, until ctx is done. failed gets the errors.
+// Follow reads the manifest topic at intervals until ctx is done. It calls failed with each error, and reads
+// again.
 func (h *Holds) Follow(ctx context.Context, client *kgo.Client, t *Topology, interval time.Duration, failed func(error)) {
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	for position := int64(0); ; {
@@ -272,7 +274,7 @@ func (h *Holds) Follow(ctx context.Context, client *kgo.Client, t *Topology, int
 	}
 }
 
-// readFrom reads the manifest topic from a position to its end, and returns the next one.
+// readFrom reads the manifest topic from position up to its end, and returns this end as the next position.
 func (h *Holds) readFrom(ctx context.Context, reader *kafka.Reader, position int64) (int64, error) {
 	start, end, err := reader.ListBounds(ctx)
 	if err != nil {

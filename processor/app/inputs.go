@@ -10,17 +10,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// inputFacts are those of the inputs, and of the stream times that wait for them.
+// inputFacts are the facts about the inputs of the app, and about the stream times that wait for inputs.
 type inputFacts struct {
 	hold *Hold
-	// lags are the records of each partition that wait to be routed, or judged if its topic is
-	// prepartitioned; -1 for one without a leader.
+	// lags has, for each partition, the number of records that wait to be routed or, if its topic is
+	// prepartitioned, to be judged; -1 for a partition without a leader.
 	lags    map[TaskID]int64
-	readers map[TaskID]string // the client that a partition is assigned to
+	readers map[TaskID]string // id of the client to which each partition is assigned
 	held    []HeldTime
 }
 
-// readInputs reads how much waits in the inputs, and why.
+// readInputs reads how many records wait in the inputs, and whether a hold is the reason.
 func (f *Facts) readInputs(ctx context.Context, c Conn) error {
 	if f.manifest == nil {
 		return nil
@@ -36,7 +36,7 @@ func (f *Facts) readInputs(ctx context.Context, c Conn) error {
 	return f.readLags(ctx, c, StageDedup, f.topology.Prepartitioned)
 }
 
-// readLags reads the lag of topics that a stage reads, and who reads them.
+// readLags reads the lag of topics that a stage reads, and which clients read them.
 func (f *Facts) readLags(ctx context.Context, c Conn, stage string, topics []string) error {
 	topics = f.present(topics)
 	if len(topics) == 0 {
@@ -63,8 +63,8 @@ func (f *Facts) readLags(ctx context.Context, c Conn, stage string, topics []str
 	return nil
 }
 
-// waiting returns how many offsets wait from a position on; -1 if no leader says. The ends of
-// transactions before the first record do not wait.
+// waiting returns how many offsets wait from a position on; -1 if the partition's leader does not say. Markers
+// of transactions before the first waiting record do not count.
 func waiting(ctx context.Context, r *kafka.Reader, at int64) int64 {
 	end, err := r.StableEnd(ctx)
 	if err != nil {
@@ -80,8 +80,8 @@ func waiting(ctx context.Context, r *kafka.Reader, at int64) int64 {
 	return max(0, end-at)
 }
 
-// readReaders reads to which clients the partitions of a group are assigned. Without the right to,
-// or without the group, nothing is known.
+// readReaders reads to which clients the partitions of a group are assigned. If the user lacks the right to
+// describe the group, or the group does not exist, the readers stay unknown.
 func (f *Facts) readReaders(ctx context.Context, c Conn, group string) {
 	groups, err := c.Admin.DescribeGroups(ctx, group)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *Facts) readReaders(ctx context.Context, c Conn, group string) {
 	}
 }
 
-// judgeInputs says how much waits in the inputs, and that they are held.
+// judgeInputs says how many records wait in the inputs, and whether the inputs are held.
 func (f *Facts) judgeInputs() []Finding {
 	if f.manifest == nil {
 		return nil
@@ -122,7 +122,7 @@ func (f *Facts) judgeInputs() []Finding {
 	return []Finding{{Level: level, Text: held + ": " + h.Reason + kind + "; " + text, Action: action}}
 }
 
-// wayOut says of which kind a hold is, how much that matters, and what ends it.
+// wayOut returns the kind of a hold as text, how much the hold matters, and what the operator can do to end it.
 func (h *Hold) wayOut() (level Level, kind, action string) {
 	switch {
 	case h.Left:
@@ -137,7 +137,7 @@ func (h *Hold) wayOut() (level Level, kind, action string) {
 	return AtRisk, "", "oncebus release ends the hold"
 }
 
-// readTime reads from the checkpoints which inputs keep stream times back.
+// readTime reads from the newest checkpoints which inputs keep stream times back.
 func (f *Facts) readTime(ctx context.Context, c Conn) error {
 	t := f.topology
 	if f.manifest == nil || t.Repartition == "" {
@@ -161,8 +161,8 @@ func (f *Facts) readTime(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// addHeldTimes adds what keeps stream times back at a checkpoint. Without a stream time the
-// oldest sample that has an event says from when on rows are kept.
+// addHeldTimes adds what keeps stream times back as of a checkpoint. Without a stream time, the oldest sample
+// that has an event says from when on rows are kept.
 func (f *Facts) addHeldTimes(at *wire.Checkpoint) {
 	for i := range at.Sources {
 		s := &at.Sources[i]
@@ -186,7 +186,7 @@ func (f *Facts) addHeldTimes(at *wire.Checkpoint) {
 	}
 }
 
-// topicName returns the name of a topic number of the manifest.
+// topicName returns the name of a topic by its number in the manifest.
 func (f *Facts) topicName(number uint16) string {
 	if int(number) < len(f.manifest.Topics) {
 		return f.manifest.Topics[number].Name
@@ -194,7 +194,7 @@ func (f *Facts) topicName(number uint16) string {
 	return fmt.Sprintf("topic#%d", number)
 }
 
-// judgeTime finds namespaces whose stream time an input keeps back.
+// judgeTime finds the namespaces whose stream time an input keeps back.
 func (f *Facts) judgeTime() (findings []Finding) {
 	for i := range f.inputs.held {
 		h := &f.inputs.held[i]
@@ -207,7 +207,7 @@ func (f *Facts) judgeTime() (findings []Finding) {
 	return findings
 }
 
-// whyHeld says why an input keeps stream time back, and the way out.
+// whyHeld returns why an input keeps stream time back, and what the operator can do.
 func (f *Facts) whyHeld(h *HeldTime) (text, action string) {
 	id, isPartition := parseTaskID(h.Source)
 	lag, known := f.inputs.lags[id]

@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// readSets reads the manifest of an app before its topics are known; nil before the first
-// start, and without the right to read it.
+// readSets reads the manifest of an app before the app's topics are known. It returns nil before the app's
+// first start, and if the user may not read the manifest topic.
 func (s *setup) readSets(ctx context.Context) (*Manifest, error) {
 	t := newTopology(s.cfg.AppID, s.routes)
 	topics, err := DescribeTopics(ctx, s.Admin, t.Manifest)
@@ -22,7 +22,9 @@ func (s *setup) readSets(ctx context.Context) (*Manifest, error) {
 	return readManifest(ctx, s.Client, t)
 }
 
-// join starts a process of an app with route sets. The routes file is a proposal.
+// join starts a process of an app that has route sets. The routes file of the process is only a proposal: the
+// set in force decides. If the file differs from it only by harmless changes, join puts the file in force as
+// the next set.
 func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	file, number := s.routes, m.sets.inForce
 	plan := m.plan(file, nil)
@@ -35,7 +37,7 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 			return nil, err
 		}
 		s.Log.Info("routes file applied, it changes nothing but what is harmless", "set", number+1, "changes", plan.Text())
-		return nil, errSetsChanged // read what is in force now
+		return nil, errSetsChanged // read again what is in force now
 	default:
 		return nil, plan.refuse(s.cfg.AppID)
 	}
@@ -71,14 +73,14 @@ func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	return rt, err
 }
 
-// errSetNeedsSecret says that the process lacks the secret of the route set in force.
+// errSetNeedsSecret returns the operator error of a process that lacks the secret of the route set in force.
 func errSetNeedsSecret(number int64, err error) error {
 	return kafka.OperatorErrorf("route set %d: %w", number, err)
 }
 
-// apply puts a routes file in force for an app with route sets, with the outcomes topics of
-// former routes that are still read. It creates missing topics first. It returns errSetsChanged
-// if another set was put in force meanwhile.
+// apply puts a routes file in force as the next route set. outcomes are the outcomes topics of former routes
+// that the app still reads; nil keeps those of the current set. apply first creates missing topics. It returns
+// errSetsChanged if another process put a set in force meanwhile.
 func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outcomes []FormerOutcomes, by string) error {
 	set := newRouteSet(m.sets.inForce+1, file, by)
 	set.Outcomes = outcomes
@@ -111,7 +113,7 @@ func (s *setup) apply(ctx context.Context, m *Manifest, file *rules.Routes, outc
 	return err
 }
 
-// applying returns the setup of an app with its next route set.
+// applying returns the setup of an app as it will be with its next route set.
 func (s *setup) applying(m *Manifest, set *RouteSet) (*setup, error) {
 	if err := s.cfg.CheckSecret(set.routes.NeedsSecret()); err != nil {
 		return nil, kafka.OperatorErrorf("routes file: %w", err)
@@ -119,16 +121,17 @@ func (s *setup) applying(m *Manifest, set *RouteSet) (*setup, error) {
 	return m.setupBy(s.Conn, s.cfg, m.sets.with(set), set.routes), nil
 }
 
-// Plan is what a routes file changes for an app with route sets.
+// Plan is what a routes file would change for an app with route sets.
 type Plan struct {
-	// InForce is the number of the set in force. Behind is that of an older set that the file
-	// is, else 0.
+	// InForce is the number of the set in force. Behind is the number of the older set that equals the file; 0
+	// if no older set does.
 	InForce int64              `json:"in_force"`
 	Behind  int64              `json:"behind,omitempty"`
 	Changes []routesets.Change `json:"changes"`
 }
 
-// plan compares a file with the sets of the app.
+// plan compares a routes file with the sets of the app. forget are the namespaces whose keys the operator gives
+// up.
 func (m *Manifest) plan(file *rules.Routes, forget []string) Plan {
 	current := m.sets.current()
 	p := Plan{InForce: current.Number}
@@ -147,7 +150,7 @@ func (m *Manifest) plan(file *rules.Routes, forget []string) Plan {
 // Worst returns the highest kind of the changes.
 func (p *Plan) Worst() routesets.Kind { return routesets.Worst(p.Changes) }
 
-// Text returns the changes in one line each.
+// Text returns the changes, one line for each.
 func (p *Plan) Text() string {
 	var lines []string
 	for _, c := range p.Changes {
@@ -163,7 +166,7 @@ func (p *Plan) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// refuse returns the error of a start with a file that a person has to apply.
+// refuse returns the error of a start whose routes file has changes that an operator has to apply.
 func (p *Plan) refuse(app string) error {
 	command := "oncebus apply --yes"
 	if p.Worst() == routesets.Refused {

@@ -6,8 +6,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Kept returns the routes by which rows are retained: Routes, and one for each namespace whose key rule
-// a promotion replaced. Such a former rule judges no event, and has no name of its own.
+// Kept returns the routes by whose rules rows are kept: Routes, and one more route for each namespace whose key
+// rule a promotion replaced. Such a former rule judges no event, and has no name of its own.
 func (rt *App) Kept() []*Route {
 	if len(rt.former) == 0 {
 		return rt.Routes
@@ -15,8 +15,8 @@ func (rt *App) Kept() []*Route {
 	return slices.Concat(rt.Routes, rt.former)
 }
 
-// addKept sets until when the rows of namespaces without a route in force decide, and adds the former
-// key rules that a promotion replaced: their namespaces have no other route.
+// addKept computes until when the rows of namespaces without a route in force decide. It also adds the former
+// key rules that a promotion replaced: the namespaces of these rules have no other route.
 func (rt *App) addKept() {
 	for id := range rt.Manifest.Namespaces {
 		last, at := rt.Manifest.sets.lastOf(rt.Manifest.Namespaces[id].Name)
@@ -29,15 +29,16 @@ func (rt *App) addKept() {
 			continue
 		}
 		former := *last
-		former.Index = named.Index // its counts are those of the route that has the name
+		former.Index = named.Index // its counts are shown under the route that has the name now
 		info := rt.numbered(&former)
 		info.Retired = true
 		rt.former = append(rt.former, info)
 	}
 }
 
-// lastOf returns the route with a namespace in the newest set that has one, and the broker time in Unix
-// ms of the set after it, from which on no event is judged in the namespace; 0 if it is in force.
+// lastOf returns the route of a namespace in the newest set that has such a route. retiredAt is the broker
+// time, in Unix ms, of the set after it, from which on no event is judged in the namespace; 0 if the route is
+// in force.
 func (s *Sets) lastOf(namespace string) (last *rules.Route, retiredAt int64) {
 	if s == nil {
 		return nil, 0

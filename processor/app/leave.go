@@ -6,22 +6,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TakeBack ends the hold of an app that leaves its cluster, and returns the hold. The caller
-// says that the app was not released in the other one. A file that was written under the hold
-// must not be used any more.
+// TakeBack ends the hold of an app that leaves its cluster, and returns the hold. By calling it, an operator
+// states that the app was not released in the other cluster. A file that was written under the hold must not be
+// used any more.
 func TakeBack(ctx context.Context, c Conn, cfg Config, t *Topology) (ended *Hold, err error) {
 	before, _, err := changeResidence(ctx, c, cfg, t, Residence.TakeBack)
 	return before.Hold, err
 }
 
-// Leave makes the hold of an app that leaves its cluster final, and returns it: from then on
-// TakeBack refuses. The caller says that the app was released in the other one.
+// Leave makes the hold of an app that leaves its cluster final, and returns the hold: from then on TakeBack
+// refuses. By calling it, an operator states that the app was released in the other cluster.
 func Leave(ctx context.Context, c Conn, cfg Config, t *Topology) (left *Hold, err error) {
 	_, after, err := changeResidence(ctx, c, cfg, t, Residence.Leave)
 	return after.Hold, err
 }
 
-// changeResidence writes what a decision changes about where the app runs, in one transaction.
+// changeResidence applies a decision about where the app runs to the rows of the manifest topic, in one
+// transaction.
 func changeResidence(ctx context.Context, c Conn, cfg Config, t *Topology, decide func(Residence) (Residence, error)) (before, after Residence, err error) {
 	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		var err error

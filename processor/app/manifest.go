@@ -19,78 +19,79 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ManifestKey is the record key of the manifest in <app>-manifest.
+// ManifestKey is the record key of the manifest in the topic <app>-manifest.
 const ManifestKey = "manifest"
 
-// Versions of the manifest. From the second one on claim tokens name the app. Builds
-// that cannot read such tokens refuse it, so they do not dead-letter outcomes. The third one
-// has a level and route sets.
+// Versions of the manifest. Since version 2 claim tokens name the app: a build that cannot read such tokens
+// also refuses the manifest, so that it does not dead-letter their outcomes. Version 3 added a level and route
+// sets.
 const manifestVersion, manifestVersionAppTokens, manifestVersionLevels = 1, 2, 3
 
-// Manifest pins everything that stored state depends on (invariant 9): the partitioning
-// hash, partition counts, key rules, encodings, and the numbers of topics and
-// namespaces in rows. It has a compacted topic of its own, because a changelog
-// also deletes by age.
+// Manifest pins everything on which stored state depends (invariant 9): the partitioning hash, partition
+// counts, key rules, encodings, and the numbers that rows use for topics and namespaces. It is a record of a
+// compacted topic of its own, because the app also deletes records of changelogs by stream time.
 type Manifest struct {
 	Version int `json:"version"`
-	// Level is that of the encodings which processes write, see wire.LevelNewest. Earlier
-	// versions have none: their level is 1.
+	// Level is the level of the encodings that processes write, see wire.LevelNewest. A manifest of version 1 or
+	// 2 has no level, which means level 1.
 	Level      int    `json:"level,omitempty"`
 	Cluster    string `json:"cluster"`
 	Hash       string `json:"hash"`
 	HashSecret []byte `json:"hash_secret"`
-	// RowVersion and EnvelopeVersion are the encodings of the first start.
+	// RowVersion and EnvelopeVersion are the versions of these encodings at the app's first start.
 	RowVersion      int `json:"row_version"`
 	EnvelopeVersion int `json:"envelope_version"`
-	// Topics has every topic ever used; a topic's number is its index.
+	// Topics has every topic that the app has ever used. The number of a topic is its index.
 	Topics []manifestTopic `json:"topics"`
-	// Namespaces has every namespace ever used; a namespace id is its index.
+	// Namespaces has every namespace that the app has ever used. The id of a namespace is its index.
 	Namespaces []manifestNamespace `json:"namespaces"`
-	// SecretCheck is a digest that identifies ONCEBUS_KEY_SECRET; empty while no
-	// route uses the secret.
+	// SecretCheck is a digest that identifies ONCEBUS_KEY_SECRET without revealing it; empty while no route uses
+	// the secret.
 	SecretCheck string `json:"secret_check,omitempty"`
 
-	sets *Sets // rows of their own; nil or empty at level 1
+	sets *Sets // route sets, which are rows of their own; nil or empty at level 1
 }
 
-// Roles of a topic.
+// Roles of a topic in the manifest.
 const (
 	roleRouted         = "routed"         // a raw topic that the router reads
 	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
 	roleRepartition    = "repartition"    // the repartition topic, whose partitions are tasks
-	roleForwarded      = "forwarded"      // that of an earlier generation, whose tasks are closed
-	roleFinished       = "finished"       // the same, deleted
+	roleForwarded      = "forwarded"      // a repartition topic of an earlier generation, whose tasks are closed
+	roleFinished       = "finished"       // the same, after the topic was deleted
 )
 
+// manifestTopic is a topic that the app uses or once used.
 type manifestTopic struct {
 	Name string `json:"name"`
 	Role string `json:"role"`
-	// Partitions, ID and ChangelogID are pinned for topics whose partitions
-	// are tasks. A routed topic has the ID that it had when it was added.
-	// One that became routed keeps those of its tasks until their changelog is deleted.
+	// Partitions, ID and ChangelogID are pinned for topics whose partitions are tasks. For a routed topic, ID is
+	// the topic id when the topic was added. A prepartitioned topic that became routed keeps all three until its
+	// changelog is deleted.
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
-	// Starts has, by partition, the first offset to read of an input topic, from when it
-	// was added: its end with ONCEBUS_START=latest, else its start. A partition added
-	// later is read from offset 0, and a topic that was recreated since, which has
-	// another ID, from its start.
+	// Starts has, by partition, the first offset to read of an input topic, as of when the topic was added: its
+	// end with ONCEBUS_START=latest, otherwise its start. A partition that was added later is read from offset
+	// 0. A topic that was recreated since, which shows by its topic id, is read from its start.
 	Starts []int64 `json:"starts,omitempty"`
-	// StateLost reports that the changelog was recreated after tasks had run: a task
-	// without a checkpoint is not one that has never run.
+	// StateLost reports that the changelog was recreated after tasks had run. A task without a checkpoint may
+	// then have run before.
 	StateLost bool `json:"state_lost,omitempty"`
-	// Generation counts how often the input of tasks was recreated. A task with a
-	// checkpoint of an earlier one begins at the input's start.
+	// Generation counts how often the input of the tasks was recreated. A task whose checkpoint belongs to an
+	// earlier input begins at the start of the new one.
 	Generation int64 `json:"generation,omitempty"`
 }
 
+// manifestNamespace is a namespace that the app uses or once used.
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
-	// Mode is the route's mode; rows of another mode have another meaning.
+	// Mode is the route's mode. Rows that were written in another mode have another meaning.
 	Mode string `json:"mode"`
 }
 
+// newManifest returns the first manifest of an app, with a random secret for the partitioning hash.
 func newManifest(cluster string) (*Manifest, error) {
 	m := &Manifest{
 		Version: manifestVersionLevels, Level: wire.LevelNewest, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
@@ -102,7 +103,7 @@ func newManifest(cluster string) (*Manifest, error) {
 	return m, nil
 }
 
-// level returns the level of the app.
+// level returns the level of the app; a manifest without a level is of the oldest.
 func (m *Manifest) level() int { return max(m.Level, wire.LevelOldest) }
 
 // hasSets reports whether the app has route sets.
@@ -112,14 +113,14 @@ func (m *Manifest) hasher(partitions int32) hasher {
 	return newHasher([16]byte(m.HashSecret), partitions)
 }
 
-// TopicNumber returns the number of a topic. The manifest must have it.
+// TopicNumber returns the number of a topic, which must be in the manifest.
 func (m *Manifest) TopicNumber(name string) uint16 {
 	return uint16(slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == name }))
 }
 
-// Start returns the first offset to read in a partition of an input topic without a
-// committed offset. id is the topic's present id. pinned reports whether the manifest
-// knows it: then the partition had this offset, and has lost what it lacks.
+// Start returns the first offset to read in a partition of an input topic for which the group has no committed
+// offset. id is the topic's present id. pinned reports whether the manifest knows the topic with this id: then
+// the partition once had this offset, and records from it on that are missing now are lost.
 func (m *Manifest) Start(topic string, id [16]byte, partition int32) (offset int64, pinned bool) {
 	for _, t := range m.Topics {
 		if t.Name != topic || t.ID != TopicIDText(id) || t.Starts == nil {
@@ -133,13 +134,12 @@ func (m *Manifest) Start(topic string, id [16]byte, partition int32) (offset int
 	return 0, false
 }
 
-// StateLost reports whether the changelog of a topic was recreated after its tasks had
-// run.
+// StateLost reports whether the changelog of a topic was recreated after the topic's tasks had run.
 func (m *Manifest) StateLost(topic string) bool {
 	return slices.ContainsFunc(m.Topics, func(t manifestTopic) bool { return t.Name == topic && t.StateLost })
 }
 
-// Generation counts how often the input of tasks was recreated.
+// Generation returns how often the input of a topic's tasks was recreated.
 func (m *Manifest) Generation(topic string) int64 {
 	for _, t := range m.Topics {
 		if t.Name == topic {
@@ -149,13 +149,13 @@ func (m *Manifest) Generation(topic string) int64 {
 	return 0
 }
 
-// NamespaceID returns the id of a namespace. The manifest must have it.
+// NamespaceID returns the id of a namespace, which must be in the manifest.
 func (m *Manifest) NamespaceID(namespace string) uint8 {
 	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
 }
 
-// unknown returns the names of the routes that have stored nothing under this
-// manifest: it lacks their namespace or the topic of their tasks.
+// unknown returns the names of the routes that have stored nothing under this manifest, because it lacks their
+// namespace or the topic of their tasks.
 func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	for _, r := range routes.Routes {
 		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
@@ -167,8 +167,9 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	return names
 }
 
-// reconcileTopics adds new topics, and returns the contradictions of the others. The error is about a
-// topic that is new while one of its partitions has no leader: where it begins is not known.
+// reconcileTopics adds new topics to the manifest, and returns the contradictions between the manifest and the
+// other topics. It returns an error if a topic is new and one of its partitions has no leader: the manifest
+// could not say where to begin.
 func (m *Manifest) reconcileTopics(t *Topology) (changed bool, contradictions []error, err error) {
 	m.limitToTasks(t)
 	for _, want := range t.manifestTopics() {
@@ -185,9 +186,8 @@ func (m *Manifest) reconcileTopics(t *Topology) (changed bool, contradictions []
 	return changed, contradictions, nil
 }
 
-// reconcile compares the manifest with the routes and the topics of the broker. It
-// adds new topics and namespaces, and reports whether there were any. The error has
-// all contradictions.
+// reconcile compares the manifest with the routes and with the topics of the broker. It adds new topics and
+// namespaces, and reports whether it added any. The error has all contradictions.
 func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
@@ -243,9 +243,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	return changed, errors.Join(mistakes...)
 }
 
-// extendKeys pins the key rules of routes that an operator puts in force, where they are the pinned ones with sources
-// behind them. All else that compares routes with the manifest refuses such a rule: a process that started with it
-// would store keys that the others do not derive.
+// extendKeys pins the key rules of routes that an operator puts in force, where a rule is the pinned rule with
+// more sources after its own. Everything else that compares routes with the manifest refuses such a rule: a
+// single process that started with it would store keys that the other processes do not derive.
 func (m *Manifest) extendKeys(routes *rules.Routes) {
 	for _, route := range routes.Routes {
 		for i := range m.Namespaces {
@@ -256,6 +256,8 @@ func (m *Manifest) extendKeys(routes *rules.Routes) {
 	}
 }
 
+// compare returns the contradictions between a topic of the manifest and the same topic as the routes and the
+// broker have it now.
 func (have manifestTopic) compare(want manifestTopic, changelog string) []error {
 	var mistakes []error
 	if have.Role == roleForwarded && want.Role == roleForwarded {
@@ -295,7 +297,7 @@ func secretCheck(secret []byte) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// readManifest returns the newest manifest with the route sets, nil before the first start.
+// readManifest returns the newest manifest with its route sets; nil before the app's first start.
 func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
@@ -319,7 +321,7 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	return decodeManifest(newest, sets)
 }
 
-// decodeManifest decodes the row of the manifest and reads its route sets.
+// decodeManifest decodes the row of the manifest, and decodes the rows of its route sets.
 func decodeManifest(rec *kgo.Record, sets *Sets) (*Manifest, error) {
 	m := &Manifest{sets: sets}
 	if err := json.Unmarshal(rec.Value, m); err != nil {
@@ -340,10 +342,9 @@ func (m *Manifest) refuseLater(app string) error {
 	return kafka.OperatorErrorf("app %s is at level %d, this build knows levels up to %d: run the build that raised it, or a later one", app, m.Level, wire.LevelNewest)
 }
 
-// setUpManifest reads the manifest, adds new topics and namespaces of the routes, and
-// writes it if it changed. Processes that start at the same time share one
-// transactional id: the last one to register fences the others, which read its manifest
-// and retry.
+// setUpManifest reads the manifest, adds new topics and namespaces of the routes, and writes the manifest if it
+// changed. Processes that start at the same time use the same transactional id: the process that registers it
+// last fences the others. These read the manifest that it wrote, and try again.
 func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	for {
 		m, err := readManifest(ctx, s.Client, t)
@@ -377,8 +378,9 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	}
 }
 
-// writeManifest registers the manifest's transactional id, which fences an earlier
-// writer. Only then it reads the manifest that it replaces.
+// writeManifest writes the manifest. It first registers the manifest's transactional id, which fences an
+// earlier writer, and only then reads the manifest that it replaces: nobody can change the manifest between its
+// read and its write.
 func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	var m *Manifest
 	written := false
@@ -415,8 +417,8 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	return m, nil
 }
 
-// refuseChanged compares the routes with the manifest before the first topic is
-// created, so that a refused start creates none.
+// refuseChanged compares the routes with the manifest before SetUp creates the first topic, so that a refused
+// start creates no topic.
 func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	var m *Manifest
 	if _, ok := t.Topics[t.Manifest]; ok {
@@ -439,14 +441,14 @@ func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	return err
 }
 
-// refuseOrphanedState returns an error if a changelog has rows but no manifest exists:
-// with a new hash secret, their keys would get other partitions.
+// refuseOrphanedState returns an error if a changelog has rows but no manifest exists. A new manifest would
+// have a new hash secret, and the keys of these rows would belong to other partitions.
 func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
 	changelog, err := s.filledChangelog(ctx, t)
 	if err != nil || changelog == "" {
 		return err
 	}
-	// Another process may have written manifest and rows in the meantime.
+	// Since the topics were described, another process may have written the manifest and rows.
 	if err := t.describe(ctx, s.Admin); err != nil {
 		return err
 	}
@@ -458,8 +460,7 @@ func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
 	return kafka.OperatorErrorf("changelog %s has rows but %s has no manifest: it was deleted, or the changelog is of another app; use another ONCEBUS_APP_ID", changelog, t.Manifest)
 }
 
-// filledChangelog returns the name of a changelog with records, also deleted ones; ""
-// for none.
+// filledChangelog returns the name of a changelog that has, or once had, a record; "" if there is none.
 func (s *setup) filledChangelog(ctx context.Context, t *Topology) (string, error) {
 	for _, task := range t.TaskTopics() {
 		name := ChangelogName(t.App, task)

@@ -8,14 +8,14 @@ import (
 
 const markPrefix = "mark/"
 
-// Mark is an offset of a routed input partition up to which the app has routed its
-// records. The routing stage writes marks in its transactions: the first of a partition,
-// then at intervals, and at a clean stop. They tell a partition that was read from a
-// first start after the group's offsets are gone.
+// Mark is an offset of a routed input partition up to which the app has routed the partition's records. The
+// routing stage writes marks in its transactions: when it first reads a partition, then at intervals, and at a
+// clean stop. If the group's committed offsets are gone (expired, for example), marks tell a partition that was
+// read before from a new one.
 type Mark struct {
 	TopicID string `json:"topic_id"`
-	Offset  int64  `json:"offset"` // the offset to route next
-	// Clean reports that the process stopped there: no later record was routed.
+	Offset  int64  `json:"offset"` // the next offset to route
+	// Clean reports that the process stopped at Offset: it routed no later record.
 	Clean bool `json:"clean,omitempty"`
 }
 

@@ -12,49 +12,49 @@ import (
 	"oncebus/processor/wire"
 )
 
-// markInterval is the time between two marks of a busy partition. After a kill and the
-// loss of the group's offsets, an operator can go on at most this far back.
+// markInterval is the time between two marks of a busy partition. If a process is killed and the group's
+// offsets are lost, an operator can let the app go on from the last mark: at most this much is routed again.
 const markInterval = time.Minute
 
-// Marks writes the marks of the partitions that a worker of the routing stage has. A mark
-// is part of a routing transaction, so it is never ahead of the group's offset.
+// Marks writes the marks of the partitions that a worker of the routing stage has. A mark is part of a routing
+// transaction, so it is never ahead of the group's committed offset.
 //
-// It also writes the rows of held partitions. Such a row is part of a transaction with the
-// partition's offset, so its writer owned the partition when it was committed.
+// Marks also writes the rows of held partitions. Such a row is part of a transaction that commits the
+// partition's offset, so that the coordinator fences a worker that no longer owns the partition.
 type Marks struct {
 	rt    *App
 	holds *Holds
 
-	mu   sync.Mutex // the group's goroutine calls assign
+	mu   sync.Mutex // because the group's goroutine calls Assign
 	held map[TaskID]*heldMark
 }
 
-// heldMark is a partition with its newest mark.
+// heldMark is a partition that the worker has, with its newest mark.
 type heldMark struct {
-	position int64 // offset to route next, as committed
-	open     int64 // the same in the open transaction; -1 if it has no records
-	// epoch and openEpoch are the leader epochs of the records before position and open;
-	// -1 if unknown.
+	position int64 // offset to route next, as of the last commit
+	open     int64 // the same as of the open transaction; -1 if it has no records of the partition
+	// epoch and openEpoch are the leader epochs of the records just before position and open; -1 if unknown.
 	epoch, openEpoch int32
 	mark             Mark
-	pending          *Mark     // in the open transaction
-	at               time.Time // when mark was written; zero if not by this client
-	// held is the id of the hold of which the row is committed, pendingHeld that of one in
-	// the open transaction. refuses is the id of the hold under which no record may be routed.
+	pending          *Mark     // the mark in the open transaction; nil for none
+	at               time.Time // when mark was written; zero if another client wrote it
+	// held is the id of the hold whose row for the partition is committed, pendingHeld the id of the hold whose
+	// row is in the open transaction. refuses is the id of the hold under which no record of the partition may
+	// be routed.
 	held, pendingHeld, refuses string
-	// fronts are the highest event times of the routed records, openFronts those with the open
-	// transaction. Those of an owner before are not known.
+	// fronts are the highest event times of the routed records by namespace, as of the last commit; openFronts
+	// include the open transaction. The event times of records that an earlier owner routed are unknown.
 	fronts, openFronts []wire.Front
 }
 
-// NewMarks returns the marks of a worker without partitions.
+// NewMarks returns the Marks of a worker that has no partitions yet.
 func NewMarks(rt *App, holds *Holds) *Marks {
 	return &Marks{rt: rt, holds: holds, held: map[TaskID]*heldMark{}}
 }
 
-// Assign adds a partition with the offset to route next, the leader epoch of the record
-// before it, -1 if unknown, and its mark, nil for none. A partition that waits for a
-// decision is not held: its mark must stay as it is.
+// Assign adds a partition: position is the offset to route next, epoch the leader epoch of the record before it
+// (-1 if unknown), mark the partition's mark (nil for none). The caller must not add a partition that waits for
+// an operator's decision: its mark must stay as it is.
 func (m *Marks) Assign(id TaskID, position int64, epoch int32, mark *Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,12 +63,12 @@ func (m *Marks) Assign(id TaskID, position int64, epoch int32, mark *Mark) {
 		h.mark = *mark
 	}
 	if hold := m.holds.InForce(); hold != nil {
-		h.refuses = hold.ID // the owner before may have written the row
+		h.refuses = hold.ID // the earlier owner may have written the hold's row already
 	}
 	m.held[id] = h
 }
 
-// Of returns the offset to route next in a partition and its mark, nil for none.
+// Of returns the offset to route next in a partition (-1 for an unknown one) and its mark (nil for none).
 func (m *Marks) Of(id TaskID) (position int64, mark *Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *Marks) Of(id TaskID) (position int64, mark *Mark) {
 	return h.position, mark
 }
 
-// Revoke removes partitions.
+// Revoke removes partitions that the worker has lost.
 func (m *Marks) Revoke(gone map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,15 +94,15 @@ func (m *Marks) Revoke(gone map[string][]int32) {
 	}
 }
 
-// IDs returns the partitions, in no order.
+// IDs returns the partitions of the worker, in no order.
 func (m *Marks) IDs() []TaskID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.held))
 }
 
-// Routed notes that the open transaction has the records of a partition up to last, with their
-// highest event times.
+// Routed tells Marks that the open transaction contains the records of a partition up to last. fronts are the
+// highest event times of these records.
 func (m *Marks) Routed(id TaskID, last *kgo.Record, fronts []wire.Front) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +121,8 @@ func (m *Marks) Routed(id TaskID, last *kgo.Record, fronts []wire.Front) {
 	}
 }
 
-// Admits reports whether the records of a partition from an offset on may be routed: the worker has
-// the partition, and has not routed them.
+// Admits reports whether the records of a partition from an offset on may be routed: the worker has the
+// partition, and has not routed these records yet.
 func (m *Marks) Admits(id TaskID, offset int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,9 +130,9 @@ func (m *Marks) Admits(id TaskID, offset int64) bool {
 	return h != nil && offset >= max(h.position, h.open)
 }
 
-// AddFronts adds to what was observed of inputs the highest event times of the partitions that
-// the worker still has, as of the open transaction. It drops what was observed of others: their
-// records may be routed again.
+// AddFronts adds the highest routed event times, as of the open transaction, to an observation of the inputs.
+// It drops what was observed of partitions that the worker has lost since: their new owner may route the same
+// records again.
 func (m *Marks) AddFronts(inputs []wire.InputProgress) []wire.InputProgress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +154,7 @@ func (m *Marks) AddFronts(inputs []wire.InputProgress) []wire.InputProgress {
 	return added
 }
 
-// Behind reports whether a clean stop has marks to write.
+// Behind reports whether a clean stop would have marks to write.
 func (m *Marks) Behind() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,13 +166,13 @@ func (m *Marks) Behind() bool {
 	return false
 }
 
-// next returns the mark of a partition as of the open transaction.
+// next returns the mark of a partition as it would be after the open transaction.
 func (m *Marks) next(id TaskID, h *heldMark, clean bool) Mark {
 	return Mark{TopicID: TopicIDText(m.rt.Topology.Topics[id.Topic].ID), Offset: max(h.position, h.open), Clean: clean}
 }
 
-// Write produces the marks that are due into the open transaction. With clean it
-// produces those of all partitions whose mark is behind.
+// Write produces the marks that are due into the open transaction. With clean, it produces the mark of every
+// partition whose mark is behind.
 func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +189,7 @@ func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
 	}
 }
 
-// HoldsAll reports whether the rows of all partitions are committed for a hold.
+// HoldsAll reports whether the hold's rows of all partitions are committed.
 func (m *Marks) HoldsAll(hold *Hold) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,8 +201,8 @@ func (m *Marks) HoldsAll(hold *Hold) bool {
 	return true
 }
 
-// WriteHeld produces the missing rows of held partitions into the open transaction, which is
-// the last one until the hold is released.
+// WriteHeld produces the missing rows of held partitions into the open transaction. It is the worker's last
+// transaction until the hold is released.
 func (m *Marks) WriteHeld(send func(*kgo.Record), hold *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,7 +214,7 @@ func (m *Marks) WriteHeld(send func(*kgo.Record), hold *Hold) {
 	}
 }
 
-// Refuses reports whether no record of a partition may be routed under a hold.
+// Refuses reports whether the hold forbids to route any record of a partition.
 func (m *Marks) Refuses(id TaskID, hold *Hold) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +222,7 @@ func (m *Marks) Refuses(id TaskID, hold *Hold) bool {
 	return h != nil && h.refuses == hold.ID
 }
 
-// Positions returns the offsets to route next in the partitions of a topic, as committed.
+// Positions returns the committed offsets to route next, for the partitions of a topic.
 func (m *Marks) Positions(topic string) map[int32]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +235,7 @@ func (m *Marks) Positions(topic string) map[int32]int64 {
 	return positions
 }
 
-// Skipped notes that the open transaction goes on after a batch of a partition that it skips.
+// Skipped tells Marks that the open transaction skips a batch of a partition and goes on at next.
 func (m *Marks) Skipped(id TaskID, next int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +244,7 @@ func (m *Marks) Skipped(id TaskID, next int64) {
 	}
 }
 
-// Offsets returns where those of some partitions go on that are held.
+// Offsets returns the committed positions of those of the partitions that the worker has.
 func (m *Marks) Offsets(ids []TaskID) map[string]map[int32]kgo.EpochOffset {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -262,8 +262,8 @@ func (m *Marks) Offsets(ids []TaskID) map[string]map[int32]kgo.EpochOffset {
 	return offsets
 }
 
-// LimitOffsets takes from a commit what the client has polled and the open transaction has not
-// routed.
+// LimitOffsets removes from a commit the offsets of records that the client has polled but the open transaction
+// has not routed.
 func (m *Marks) LimitOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,9 +283,9 @@ func (m *Marks) LimitOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return len(t.Partitions) == 0 })
 }
 
-// AddOffsets adds the offsets of pending marks to a commit that lacks them, and with progress
-// those of the outcomes topics, or of one partition if there is no other. A commit without an
-// offset is not fenced by the group (A7).
+// AddOffsets adds the offsets of pending marks and hold rows to a commit that lacks them. With progress it also
+// adds the offsets of outcomes topics, or of any one partition if the commit would be empty: the group cannot
+// fence a commit without an offset (A7).
 func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,7 +300,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 		switch {
 		case present[id]:
 			continue
-		case h.open >= 0: // polled for an earlier transaction
+		case h.open >= 0: // polled before an earlier transaction, routed in this one
 		case h.pending != nil:
 			next = h.pending.Offset
 		case h.pendingHeld != "":
@@ -319,7 +319,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 	}
 }
 
-// End concludes the open transaction.
+// End tells Marks how the open transaction ended.
 func (m *Marks) End(committed bool, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// OfflineSets is Offline at level 2, with one or more route sets. The last one is in force.
+// OfflineSets is like Offline for an app at level 2, with one or more route sets. The last set is in force.
 func OfflineSets(id string, partitions int32, sets ...*rules.Routes) (*App, error) {
 	m, err := newManifest("")
 	if err != nil {
@@ -23,10 +23,9 @@ func OfflineSets(id string, partitions int32, sets ...*rules.Routes) (*App, erro
 	return rt, nil
 }
 
-// Offline returns an app without a broker, for tests that judge records. Each of its
-// topics has the given number of partitions and Kafka's default limits. It adds what
-// is new in the routes to the manifest; nil begins a manifest, whose hash secret is
-// zero, so that a key has the same partition in every run.
+// Offline returns an app without a broker, for tests that judge records. Each of its topics has the given
+// number of partitions and Kafka's default limits. Offline adds to the manifest what is new in the routes. A
+// nil manifest begins a new one, whose hash secret is zero so that a key has the same partition in every run.
 func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*App, error) {
 	var sets *Sets
 	if m != nil {

@@ -17,27 +17,28 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Commit is what the metadata of a group offset says of the transaction that committed it.
+// Commit is what the metadata of a committed offset says about the transaction that committed the offset.
 type Commit struct {
-	// Generation is that of the input; -1 if the app did not commit the offset: a tool that
-	// moves offsets writes no metadata, or that of another offset.
+	// Generation is the generation of the input; -1 if the app did not commit the offset. A tool that moves
+	// offsets writes no metadata, or keeps the metadata that belongs to the old offset.
 	Generation int64
-	// Sequence is that of the checkpoint in the transaction of a task; 0 for the routing
-	// stage, which has none, and for an older build.
+	// Sequence is the sequence number of the checkpoint in a task's transaction. It is 0 for the routing stage,
+	// which has no checkpoints, and for an older build.
 	Sequence int64
-	// AwaitsProgress reports that the task has claims whose leases may not have ended.
+	// AwaitsProgress reports whether the task has claims whose leases may not have ended yet.
 	AwaitsProgress bool
 }
 
-// commitFormat has the generation, the sequence and the committed offset.
+// commitFormat formats the generation, the sequence and the committed offset.
 const commitFormat = "%d/%d@%d"
 
-// awaitsProgress ends the metadata of a task that awaits progress records. An earlier
-// build ignores it.
+// awaitsProgress is the end of the metadata of a task that waits for progress records. Earlier builds ignore
+// it.
 const awaitsProgress = "+claims"
 
-// OffsetMetadata returns the metadata with which a process commits offsets: its instance,
-// the transaction, and the offset at. A tool that moves an offset may keep the metadata.
+// OffsetMetadata returns the metadata with which a process commits the offset at: its instance, the transaction
+// and the offset. The metadata contains the offset because a tool that moves an offset may keep the metadata:
+// CommitOf then sees that the two differ.
 func OffsetMetadata(instance string, c Commit, at int64) string {
 	text := instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
 	if c.AwaitsProgress {
@@ -46,7 +47,7 @@ func OffsetMetadata(instance string, c Commit, at int64) string {
 	return text
 }
 
-// CommitOf returns the transaction in the metadata of an offset.
+// CommitOf returns what the metadata of the committed offset at says about its transaction.
 func CommitOf(metadata string, at int64) (c Commit) {
 	if metadata == "" {
 		return Commit{Generation: -1}
@@ -55,7 +56,7 @@ func CommitOf(metadata string, at int64) (c Commit) {
 	_, err := fmt.Sscanf(metadata[strings.LastIndexByte(metadata, '#')+1:], commitFormat, &c.Generation, &c.Sequence, &committed)
 	switch {
 	case err != nil || c.Generation < 0 || c.Sequence < 0:
-		return Commit{} // of an older build
+		return Commit{} // the metadata of an older build
 	case committed != at:
 		return Commit{Generation: -1}
 	}
@@ -63,7 +64,7 @@ func CommitOf(metadata string, at int64) (c Commit) {
 	return c
 }
 
-// ForeignOffsets returns those of these partitions whose group offset the app did not commit.
+// ForeignOffsets returns the partitions whose committed offset in the group was not committed by the app.
 func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (foreign []TaskID, err error) {
 	if len(partitions) == 0 {
 		return nil, nil
@@ -82,15 +83,15 @@ func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, parti
 	return foreign, nil
 }
 
-// Bounds are the first offset of a partition and its end.
+// Bounds are the first offset of a partition and the offset after its last record.
 type Bounds struct{ Start, End int64 }
 
-// ListMax bounds how long offsets are listed. The client asks a broker that does not answer, or has
-// lost a leadership, again for half a minute; those of the others are there meanwhile.
+// ListMax bounds how long offsets are listed. If a broker does not answer or has just lost a leadership, the
+// client asks it again for half a minute; the answers of the other brokers are there long before.
 const ListMax = 5 * time.Second
 
-// ListBounds lists the bounds of partitions. Of one without a leader they are not known: unlisted
-// has why.
+// ListBounds lists the bounds of partitions. The bounds of a partition without a leader are unknown: unlisted
+// says why.
 func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32]kgo.Offset) (bounds map[TaskID]Bounds, unlisted map[TaskID]error, err error) {
 	topics := slices.Collect(maps.Keys(of))
 	list := func(offsets func(context.Context, ...string) (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
@@ -108,7 +109,7 @@ func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32
 	}
 	bounds, unlisted = map[TaskID]Bounds{}, map[TaskID]error{}
 	for topic, partitions := range of {
-		if err := cmp.Or(starts[topic][-1].Err, ends[topic][-1].Err); err != nil { // of all of its partitions
+		if err := cmp.Or(starts[topic][-1].Err, ends[topic][-1].Err); err != nil { // partition -1 has the error of the whole topic
 			return nil, nil, fmt.Errorf("list the offsets of %s: %w", topic, kafka.Denied(err, "Describe", kafka.ResourceTopic, topic))
 		}
 		for partition := range partitions {

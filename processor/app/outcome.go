@@ -10,9 +10,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ReadOutcome returns the route of an outcome's claim, its kind and token. If the
-// outcome is invalid it returns the reason, and the first route of its topic unless
-// the token names another.
+// ReadOutcome returns the route of an outcome's claim, and the outcome's kind and token. If the outcome is
+// invalid, it returns the reason, and the route that the token names or, without such a route, the first route
+// of the topic.
 func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnvelope, reason string) {
 	headers := wire.Headers(rec.Headers)
 	kind, hasKind := headers.Own(wire.HeaderOutcome)
@@ -44,9 +44,10 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 	return route, read, reason
 }
 
-// ReadUnclaimed reads the outcome of an event without a claim: the address of the request that
-// waits for it, as the event had it, takes the place of a token. It returns false for an outcome
-// with a token, or without either. reason says why it cannot be sent.
+// ReadUnclaimed reads the outcome of an event without a claim. In place of a token such an outcome has the
+// address of the request that waits for it, copied from the event. unclaimed is false for an outcome with a
+// token, or with neither token nor address. reason says why the outcome cannot be sent to the request; "" if it
+// can.
 func ReadUnclaimed(rec *kgo.Record) (to dedup.Address, kind dedup.OutcomeKind, reason string, unclaimed bool) {
 	headers := wire.Headers(rec.Headers)
 	_, claimed := headers.Own(wire.HeaderClaimToken)
@@ -66,8 +67,8 @@ func ReadUnclaimed(rec *kgo.Record) (to dedup.Address, kind dedup.OutcomeKind, r
 	return to, kind, reason, true
 }
 
-// readQuestion reads the start id of a start or renewal. It returns why the question has no
-// answer; "" if it has one.
+// readQuestion reads the start id of a start or renewal. It returns the reason why the question gets no answer;
+// "" if it gets one.
 func (rt *App) readQuestion(rec *kgo.Record, route *Route, read *wire.OutcomeEnvelope) string {
 	headers := wire.Headers(rec.Headers)
 	id, _ := headers.Own(wire.HeaderStartID)
@@ -88,8 +89,7 @@ func (rt *App) readQuestion(rec *kgo.Record, route *Route, read *wire.OutcomeEnv
 	return ""
 }
 
-// refuseToken returns why the token of a namespace with outcomes is invalid; "" if it is
-// valid.
+// refuseToken returns the reason why a token whose namespace has outcomes is invalid; "" if the token is valid.
 func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
 	if read.Token.App != 0 && read.Token.App != rt.TokenApp {
 		return fmt.Sprintf("header %s: the token is of another app: give each app outcomes topics of its own, or send it the outcomes of its own events only", wire.HeaderClaimToken)
@@ -97,15 +97,16 @@ func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
 	if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; rt.Topology.Generation == 1 && read.Token.Partition >= partitions {
 		return fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
 	}
-	if read.Token.Attempt == 0 { // of the command forget, before it named one
+	if read.Token.Attempt == 0 { // the command 'oncebus forget' of an older build named no attempt
 		return fmt.Sprintf("header %s: names no attempt: copy the header from the event, or repeat the command 'oncebus forget' of this build", wire.HeaderClaimToken)
 	}
 	return ""
 }
 
-// OutcomePartition returns the partition of the task that has a claim. A token of an earlier
-// generation names another one, so from the second generation on the key decides. An order of
-// the present generation has its claim where the token says: an app with orders does not move.
+// OutcomePartition returns the partition of the task that has a claim. In the first generation the token says
+// it. A token of an earlier generation names a partition of that generation, so from the second generation on
+// the key decides. A claim of an order in the present generation is where its token says, because an app with
+// orders cannot move.
 func (rt *App) OutcomePartition(route *Route, token *dedup.Token) int32 {
 	if rt.Topology.Generation == 1 || route.HasOrder() && token.Partition < rt.Topology.Topics[rt.Topology.Repartition].Partitions {
 		return token.Partition
@@ -113,9 +114,9 @@ func (rt *App) OutcomePartition(route *Route, token *dedup.Token) int32 {
 	return rt.Hasher.Partition(&token.Digest)
 }
 
-// routeOfToken returns the route of the token's namespace. Of several it is the first one
-// that reads the topic of the event that made the claim; the row of the claim has the exact
-// one. Without a route of the namespace it returns the first one, and false.
+// routeOfToken returns the route of the token's namespace. If several routes share the namespace, it returns
+// the first one that reads the topic of the event that made the claim; the claim's row has the exact route. If
+// no route has the namespace, it returns the first route, and false.
 func (rt *App) routeOfToken(token *dedup.Token, routes []*Route) (route *Route, ok bool) {
 	for _, r := range routes {
 		switch {

@@ -11,11 +11,11 @@ import (
 	"oncebus/dedup/routesets"
 )
 
-// readTopics compares the topics with what a start would create. Kafka validates the
-// requests and creates nothing.
+// readTopics compares the existing topics with the topics that a start would create. Kafka only validates the
+// requests, and creates nothing.
 func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	s := &setup{Conn: c, validate: true, cfg: f.Config, routes: f.Routes}
-	counted := *f.topology // a prepartitioned topic that has grown starts, and is a finding on the manifest
+	counted := *f.topology // a prepartitioned topic with added partitions does not keep a start from running: judgeManifest finds it
 	if counted.Topics = maps.Clone(counted.Topics); f.manifest != nil {
 		f.manifest.limitToTasks(&counted)
 	}
@@ -40,8 +40,8 @@ func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// aboutDenied reports whether an error is about a topic that the user may not describe.
-// It may exist; judgeRights names it.
+// aboutDenied reports whether an error is about a topic that the user may not describe. Such a topic may exist;
+// judgeRights reports the missing right.
 func (f *Facts) aboutDenied(err error) bool {
 	for name := range f.denied {
 		if strings.Contains(err.Error(), "topic "+name+" ") || strings.Contains(err.Error(), "changelog "+name+" ") {
@@ -62,11 +62,11 @@ func (f *Facts) judgeTopics() []Finding {
 	return findings
 }
 
-// readManifest reads the manifest.
+// readManifest reads the manifest, unless readBrokers has read it.
 func (f *Facts) readManifest(ctx context.Context, c Conn) error {
 	t := f.topology
 	if f.manifest != nil {
-		return nil // read with the topics
+		return nil // readBrokers has read it
 	}
 	if _, ok := t.Topics[t.Manifest]; ok {
 		var err error
@@ -84,8 +84,8 @@ func (f *Facts) judgeManifest() []Finding {
 		return []Finding{{Text: "none: the first start of app " + f.Config.AppID + " writes it"}}
 	}
 	pins := fmt.Sprintf("cluster %s, %s, hash %s, row encoding %d, envelope %d", m.Cluster, m.pinnedTopics(), m.Hash, m.RowVersion, m.EnvelopeVersion)
-	grown := f.grownTopics() // reconcile limits them to their tasks
-	compared := *m           // reconcile adds to it
+	grown := f.grownTopics() // before reconcile limits them to their tasks
+	compared := *m           // because reconcile adds to it
 	compared.Topics, compared.Namespaces = slices.Clone(m.Topics), slices.Clone(m.Namespaces)
 	changed, err := compared.reconcile(f.topology, f.Routes, f.Config.KeySecret.Bytes())
 	if findings := failures(err); len(findings) > 0 {
@@ -108,7 +108,7 @@ func (f *Facts) judgeManifest() []Finding {
 	return findings
 }
 
-// grownTopics returns a finding for each prepartitioned topic that has got partitions.
+// grownTopics returns a finding for each prepartitioned topic to which partitions were added.
 func (f *Facts) grownTopics() (findings []Finding) {
 	for _, have := range f.manifest.grown(f.topology) {
 		why, way, _ := strings.Cut(AddedPartitionText(have.Name, have.Partitions, have.Partitions), "; ")
@@ -117,7 +117,7 @@ func (f *Facts) grownTopics() (findings []Finding) {
 	return findings
 }
 
-// pinnedTopics describes the topics whose partitions are tasks.
+// pinnedTopics lists the topics with pinned partition counts as text.
 func (m *Manifest) pinnedTopics() string {
 	var texts []string
 	for _, t := range m.Topics {
@@ -128,8 +128,8 @@ func (m *Manifest) pinnedTopics() string {
 	return strings.Join(texts, ", ")
 }
 
-// judgeRoutes compares the routes file with the route set in force as a start does, and names the routes that are
-// switched off.
+// judgeRoutes compares the routes file with the route set in force, as a start does, and names the routes that
+// are switched off.
 func (f *Facts) judgeRoutes() (findings []Finding) {
 	number := f.plan.InForce
 	switch p := f.plan; {

@@ -16,27 +16,27 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A promotion puts the key rule of a shadow in force. Every step can be taken again by another
-// command, and one that was killed leaves nothing to mend:
+// A promotion puts the key rule of a shadow in force. Another run of the command can repeat every step, and a
+// command that was killed leaves nothing to mend:
 //
 //	hold  routers commit and pause, the ingress responds with 503; the hold has a limit
-//	drain all that was routed is judged, and then what that sent to shadows
-//	join  the checkpoint of every task names the set in force: so it has begun the shadow
-//	act   one transaction writes the next set, and makes the hold one without a limit
+//	drain the tasks judge all that was routed, and then all that they sent to shadows
+//	join  the checkpoint of every task names the set in force: every task has begun the shadow
+//	act   one transaction writes the next set, and takes the limit from the hold
 //	join  the checkpoint of every task names the new set; then the hold ends
 //
-// From the act on a task that has joined the new set judges no record with a key of the old
-// rule: it waits, and after the hold derives the key again and forwards the record to the task
-// of the new key. Records with new keys are first written when all tasks have joined. So in the
-// log of each task they are behind all shadow records, and find the rows of all emitted events.
-// The drain makes the pause short; the promise does not depend on it.
+// After the act, a task that has joined the new set judges no record with a key of the old rule: the record
+// waits until the hold is over, then the task derives its key again and forwards it to the task of the new key.
+// Records with new keys are first written when all tasks have joined. In the log of each task they therefore
+// come after all shadow records, and they find the rows of all emitted events. The drain only makes the pause
+// short: that no event is emitted twice does not depend on it.
 //
-// After the act any process ends the hold once all tasks have joined.
+// After the act, any process ends the hold once all tasks have joined the new set.
 
-// IsPromotion reports whether the hold is part of a promotion, which ends it.
+// IsPromotion reports whether the hold is part of a promotion, which then ends it.
 func (h *Hold) IsPromotion() bool { return h != nil && strings.HasPrefix(h.Switch, promotionPrefix) }
 
-// promotionPrefix begins the Switch of a promotion's hold. That of a move has another one.
+// promotionPrefix begins the field Switch of a promotion's hold. The hold of a move has another prefix there.
 const promotionPrefix = "promote/"
 
 // NewPromotionHold returns a hold for the promotion of a shadow's namespace.
@@ -46,8 +46,8 @@ func NewPromotionHold(namespace, by string, limit time.Duration) *Hold {
 	return h
 }
 
-// PromotionOf returns the shadow's namespace that a routes file puts in force. It is an operator
-// error if the file changes anything else that is refused.
+// PromotionOf returns the namespace of the shadow that a routes file puts in force. It returns an operator
+// error if the file promotes no shadow or several, or changes anything else that is not harmless.
 func (a *Applied) PromotionOf() (namespace string, err error) {
 	for _, c := range a.Changes {
 		switch {
@@ -65,8 +65,8 @@ func (a *Applied) PromotionOf() (namespace string, err error) {
 	return namespace, nil
 }
 
-// Unjoined returns the tasks of the repartition topic whose newest checkpoint is of an older
-// route set.
+// Unjoined returns the tasks of the repartition topic whose newest checkpoint belongs to a route set older than
+// set.
 func Unjoined(ctx context.Context, c Conn, t *Topology, set int64) (left []TaskID, err error) {
 	name := ChangelogName(t.App, t.Repartition)
 	if t.Topics[t.Repartition].Partitions == 0 || t.Topics[name].Partitions == 0 {
@@ -84,9 +84,9 @@ func Unjoined(ctx context.Context, c Conn, t *Topology, set int64) (left []TaskI
 	return left, nil
 }
 
-// Promote writes the set that puts a shadow in force, and makes the hold one that only ends when
-// all tasks have joined the set. It returns an operator error if the hold has ended, or another
-// set is in force.
+// Promote writes the route set that puts a shadow in force, and changes the hold so that it only ends when all
+// tasks have joined this set. It returns an operator error if the hold has ended, or if another set is in force
+// by now.
 func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *ShadowState, hold *Hold, by string) (set int64, err error) {
 	current := found.Manifest.sets.current()
 	next := newRouteSet(current.Number+1, found.file, by)
@@ -123,7 +123,7 @@ func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *Shado
 	return next.Number, err
 }
 
-// checkHold returns an operator error unless a hold is in force.
+// checkHold returns an operator error unless this hold is in force and has not acted.
 func (s *setup) checkHold(ctx context.Context, t *Topology, hold *Hold) error {
 	rows, err := ReadRows(ctx, s.Client, t)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *setup) checkHold(ctx context.Context, t *Topology, hold *Hold) error {
 
 var errHoldEnded = kafka.OperatorErrorf("the hold of the promotion has ended, its limit has passed: nothing has changed; repeat the promotion, with a longer --timeout")
 
-// lateBefore returns the event time before which an event of the promoted rule is late: it may
-// be a copy of one that was emitted before the shadow began.
+// lateBefore returns the event time, in ms, before which an event is late by the promoted rule: such an event
+// may be a copy of an event that was emitted before the shadow began.
 func (s *ShadowState) lateBefore() int64 {
 	if s.since == dedup.NoStreamTime {
 		return math.MinInt64
@@ -147,8 +147,8 @@ func (s *ShadowState) lateBefore() int64 {
 	return s.since + s.window.Size + 1
 }
 
-// EndPromotion ends a hold after the act of a promotion, once all tasks have joined its set. It
-// returns the tasks that have not.
+// EndPromotion ends the hold after the act of a promotion if all tasks have joined the promotion's set.
+// Otherwise it returns the tasks that have not.
 func EndPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *Hold) (left []TaskID, err error) {
 	if left, err = Unjoined(ctx, c, t, hold.Set); err != nil || len(left) > 0 {
 		return left, err
@@ -157,8 +157,8 @@ func EndPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *Ho
 	return nil, err
 }
 
-// BeginPromotion puts the hold of a promotion in force, and returns it: that of an earlier
-// command for the same shadow if it is there.
+// BeginPromotion puts the hold of a promotion in force and returns it. If an earlier command for the same
+// shadow has already acted under its hold, it returns that hold.
 func BeginPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *Hold) (*Hold, error) {
 	in := hold
 	err := ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
@@ -172,14 +172,14 @@ func BeginPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *
 		case before != nil && before.Switch != hold.Switch:
 			return nil, kafka.OperatorErrorf("the app is held already, since %s: %s; end that first", before.At.Format(time.RFC3339), before.Reason)
 		}
-		in = hold // its limit begins now
+		in = hold // its limit begins now, also if it replaces the hold of an earlier command
 		rec, err := encodeRow(holdKey, hold)
 		return []*kgo.Record{rec}, err
 	})
 	return in, err
 }
 
-// StateOf returns the state of the shadow with a namespace; false if none is in force.
+// StateOf returns the state of the shadow with a namespace; false if no such shadow is in force.
 func StateOf(states []ShadowState, namespace string) (*ShadowState, bool) {
 	i := slices.IndexFunc(states, func(s ShadowState) bool { return s.Namespace == namespace })
 	if i < 0 {
@@ -188,8 +188,7 @@ func StateOf(states []ShadowState, namespace string) (*ShadowState, bool) {
 	return &states[i], true
 }
 
-// ErrNotPromotable is wrapped by the error about a shadow that cannot be promoted yet, or not at
-// all.
+// ErrNotPromotable is wrapped by the error about a shadow that cannot be promoted, either not yet or never.
 var ErrNotPromotable = errors.New("cannot be promoted")
 
 // Check returns an operator error if the shadow cannot be promoted.
@@ -200,7 +199,7 @@ func (s *ShadowState) Check() error {
 	return kafka.OperatorErrorf("%w", fmt.Errorf("shadow %s of route %s %w: %s: %s", s.Namespace, s.Route, ErrNotPromotable, s.Reason, s.Text()))
 }
 
-// AbortPromotion ends the hold of a promotion, unless it has acted.
+// AbortPromotion ends the hold of a promotion that has not acted yet.
 func AbortPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *Hold) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		h, err := HoldIn(rows)

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// producerQuota is the quota of the bytes that a client produces in a second.
+// producerQuota is the quota of the bytes that a client may produce in a second.
 const producerQuota = "producer_byte_rate"
 
 // readQuotas reads all quotas of the cluster.
@@ -26,8 +26,8 @@ func (f *Facts) readQuotas(ctx context.Context, c Conn) (err error) {
 	return nil
 }
 
-// judgeQuotas finds the quotas that may apply to the app's clients. Their ids begin with
-// app and instance.
+// judgeQuotas finds the quotas that may apply to the app's clients. The client ids of the app begin with the
+// app and the instance.
 func (f *Facts) judgeQuotas() []Finding {
 	var findings []Finding
 	if f.throttled > 0 {
@@ -72,7 +72,7 @@ func (f *Facts) concerned(entity kadm.ClientQuotaEntity) bool {
 	return true
 }
 
-// largestRecord returns the most bytes of a record that an output accepts.
+// largestRecord returns the size in bytes of the largest record that an output of the app accepts.
 func (f *Facts) largestRecord() int64 {
 	var most int64
 	for _, name := range f.topology.emissions {

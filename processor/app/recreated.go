@@ -12,10 +12,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// AcceptRecreated makes the manifest name the present id of a topic that was deleted and
-// recreated: the input of tasks or a changelog. Tasks of a recreated input begin at its
-// start. Tasks of a recreated changelog have no state and wait for a decision each. No
-// process of the app may run.
+// AcceptRecreated stores in the manifest the present id of a topic that was deleted and recreated: the input of
+// tasks, or a changelog. The tasks of a recreated input begin at its start. The tasks of a recreated changelog
+// have no state, and each of them waits for an operator's decision. No process of the app may run meanwhile.
 func AcceptRecreated(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, topic string) error {
 	found, err := Find(ctx, c.Client, cfg.AppID, routes)
 	if err != nil {
@@ -69,8 +68,8 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 	return kafka.OperatorErrorf("no tasks read or write topic %s; the topics are %s", topic, strings.Join(names, ", "))
 }
 
-// editManifest changes the manifest under its transactional id, which fences a process
-// that starts at the same time. It writes rows with it.
+// editManifest changes the manifest under its transactional id, which fences a process that starts at the same
+// time. It writes rows in the same transaction.
 func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error, rows ...*kgo.Record) error {
 	return s.writeFenced(ctx, t, func() ([]*kgo.Record, error) {
 		m, err := readManifest(ctx, s.Client, t)
@@ -87,7 +86,7 @@ func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manife
 	})
 }
 
-// manifestRows returns the record of the manifest, and rows after it.
+// manifestRows returns the record of the manifest, followed by rows.
 func manifestRows(m *Manifest, rows []*kgo.Record) ([]*kgo.Record, error) {
 	rec, err := encodeRow(ManifestKey, m)
 	if err != nil {

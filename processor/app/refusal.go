@@ -15,30 +15,28 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Problem says why a partition waits for an operator's decision.
+// Problem is the reason why a partition waits for an operator's decision.
 type Problem string
 
-// The problems. Each is a name in the manifest topic and in the output of
-// 'oncebus accept'.
+// The problems. Their values are names in the manifest topic and in the output of 'oncebus accept'.
 const (
-	// StateLost: the changelog had rows and has none now, and no local store has them.
+	// StateLost: the changelog had rows and has none now, and no local store has the rows.
 	StateLost Problem = "state-lost"
-	// ChangelogCut: somebody deleted rows from the changelog, and no local store is
-	// known to have them.
+	// ChangelogCut: somebody deleted rows from the changelog, and no local store is known to have these rows.
 	ChangelogCut Problem = "changelog-cut"
-	// ChangelogShortened: the changelog ends before the position of the local store, or
-	// before the transaction that set the group's offset.
+	// ChangelogShortened: the changelog ends before the position of the local store, or before the transaction
+	// that committed the group's offset.
 	ChangelogShortened Problem = "changelog-shortened"
-	// InputDeleted: records were deleted before they were read.
+	// InputDeleted: records of the input were deleted before the app read them.
 	InputDeleted Problem = "input-deleted"
-	// InputShortened: a broker lost records that were processed.
+	// InputShortened: a broker lost records that the app had processed.
 	InputShortened Problem = "input-shortened"
-	// OffsetsLost: the group of the routing stage has no offset for a partition that
-	// was read.
+	// OffsetsLost: the group of the routing stage has no committed offset for a partition that it has read
+	// before.
 	OffsetsLost Problem = "offsets-lost"
-	// OffsetsReset: the group's offset is lower than one that it has committed.
+	// OffsetsReset: the group's committed offset is lower than an offset that it committed earlier.
 	OffsetsReset Problem = "offsets-reset"
-	// OffsetsAhead: somebody set the group's offset ahead of the records that were routed.
+	// OffsetsAhead: somebody set the group's committed offset ahead of the records that the app has routed.
 	OffsetsAhead Problem = "offsets-ahead"
 	// TopicRecreated: the topic was deleted and recreated.
 	TopicRecreated Problem = "topic-recreated"
@@ -46,10 +44,10 @@ const (
 	RecordUnreadable Problem = "record-unreadable"
 )
 
-// Way is a way on after a refusal.
+// Way is a way to go on after a refusal.
 type Way string
 
-// The ways. An operator chooses one with a flag of 'oncebus accept'.
+// The ways. An operator chooses one of them with a flag of 'oncebus accept'.
 const (
 	BelieveLocal     Way = "local"      // --believe local
 	BelieveChangelog Way = "changelog"  // --believe changelog
@@ -62,7 +60,7 @@ const (
 	SkipRecord       Way = "skip"       // --skip
 )
 
-// Flag returns the flag that chooses a way.
+// Flag returns the flag of 'oncebus accept' that chooses the way.
 func (w Way) Flag() string {
 	switch w {
 	case BelieveLocal, BelieveChangelog, BelieveNothing:
@@ -79,29 +77,28 @@ func (w Way) Flag() string {
 	return ""
 }
 
-// Refusal is a partition that waits for an operator's decision. The process that has the
-// partition writes it to the manifest topic, where 'oncebus accept' finds it.
+// Refusal is a partition that waits for an operator's decision. The process that has the partition writes the
+// Refusal to the manifest topic, where 'oncebus accept' finds it.
 type Refusal struct {
-	Topic     string  `json:"topic"` // of a task, or a routed input topic
+	Topic     string  `json:"topic"` // topic of a task, or a routed input topic
 	Partition int32   `json:"partition"`
 	Problem   Problem `json:"problem"`
-	// Facts identify what the decision is about. An acceptance of other facts has no
-	// effect, so it is used once.
+	// Facts identify the situation that the operator decides on. An acceptance of other facts has no effect, so
+	// an acceptance cannot apply to a later problem of the partition.
 	Facts string `json:"facts"`
-	// Detail says in words what is known.
+	// Detail says in words what the process knows.
 	Detail string `json:"detail"`
 	Ways   []Way  `json:"ways"`
-	// Record is the topic/partition/offset of a record that cannot be read; "" for another
-	// problem.
+	// Record is the topic/partition/offset of a record that cannot be read; "" for any other problem.
 	Record string `json:"record,omitempty"`
-	// Row is the key of a row of the manifest topic that cannot be read; "" for another problem.
+	// Row is the key of an unreadable row of the manifest topic; "" for any other problem.
 	Row string `json:"row,omitempty"`
-	// At is when the process refused, by its clock, and Instance names it.
+	// At is when the process refused, by its own clock. Instance names the process.
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance,omitempty"`
 }
 
-// RefuseRecord returns the refusal of a task at a record that this build cannot read.
+// RefuseRecord returns the refusal of a task that has met a record which this build cannot read.
 func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
 	return Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: RecordUnreadable, Ways: []Way{SkipRecord}, Record: e.Record, Facts: "digest " + e.Digest,
@@ -112,11 +109,12 @@ func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
 // Name returns topic/partition.
 func (r *Refusal) Name() string { return TaskID{r.Topic, r.Partition}.String() }
 
-// decidedBy returns the name of the decision on it. One on a record has a name of its own, and
-// stays: the record may be read again, and another one of the partition decided meanwhile.
+// decidedBy returns the name under which the decision on the refusal is stored. The decision on a record has
+// the record's name and stays: the app may read the record again after the operator has decided on another
+// record of the partition.
 func (r *Refusal) decidedBy() string { return cmp.Or(r.Record, r.Name()) }
 
-// Command returns the command that decides, with the first way.
+// Command returns the command with which an operator decides, with the flags of all ways.
 func (r *Refusal) Command() string {
 	if r.Row != "" {
 		return fmt.Sprintf("oncebus accept --row '%s'", r.Row)
@@ -128,7 +126,7 @@ func (r *Refusal) Command() string {
 	return fmt.Sprintf("oncebus accept %s %s %s", flag, r.Name(), r.flags())
 }
 
-// flags returns the flags of the ways.
+// flags returns the flags of the ways, separated by " | ".
 func (r *Refusal) flags() string {
 	flags := make([]string, len(r.Ways))
 	for n, way := range r.Ways {
@@ -137,40 +135,40 @@ func (r *Refusal) flags() string {
 	return strings.Join(flags, " | ")
 }
 
-// Text says what is wrong and how to go on.
+// Text returns what is wrong and how the operator can go on, in one line.
 func (r *Refusal) Text() string {
 	return fmt.Sprintf("%s waits for a decision (%s): %s; decide with: %s", r.Name(), r.Problem, r.Detail, r.Command())
 }
 
-// Acceptance is an operator's decision.
+// Acceptance is an operator's decision on a refusal.
 type Acceptance struct {
-	Facts string `json:"facts"` // of the refusal
+	Facts string `json:"facts"` // facts of the refusal
 	Way   Way    `json:"way"`
-	// Unique makes the app treat events whose duplicates may be unknown as unique.
-	// Otherwise they go by the late policy of their route.
+	// Unique makes the app treat events whose duplicates it may not know as unique. Otherwise the late policy of
+	// their route decides about them.
 	Unique bool  `json:"unique,omitempty"`
-	Offset int64 `json:"offset,omitempty"` // of FromOffset
-	// By and Why are for people.
+	Offset int64 `json:"offset,omitempty"` // for FromOffset
+	// By and Why say who decided and why, for people to read.
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	// At is the broker time of the decision, ms. The record's timestamp has it.
+	// At is the broker time of the decision in ms, from the record's timestamp.
 	At int64 `json:"-"`
 }
 
 const refusedPrefix, acceptedPrefix = "refused/", "accept/"
 
-// Decisions are the refusals and acceptances in the manifest topic, by topic/partition. The
-// acceptance of a record has its topic/partition/offset.
+// Decisions are the refusals, acceptances and marks in the manifest topic, by topic/partition. The acceptance
+// of a record is stored by topic/partition/offset.
 type Decisions struct {
 	Refusals    map[string]Refusal
 	Acceptances map[string]Acceptance
 	Marks       map[string]Mark
-	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or an
-	// acceptance that cannot be read counts as missing: the partition goes on waiting.
+	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or acceptance that cannot
+	// be read counts as missing, so that its partition goes on waiting.
 	UnreadMarks map[string]*wire.UnreadableError
 }
 
-// Sorted returns the refusals by name.
+// Sorted returns the refusals, sorted by name.
 func (d *Decisions) Sorted() []Refusal {
 	var all []Refusal
 	for _, r := range d.Refusals {
@@ -180,7 +178,8 @@ func (d *Decisions) Sorted() []Refusal {
 	return all
 }
 
-// ReadDecisions reads the manifest topic. holds takes its holds, unless it is nil.
+// ReadDecisions reads the decisions in the manifest topic. If holds is not nil, it also takes the rows of
+// holds.
 func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology, holds *Holds) (*Decisions, error) {
 	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}, UnreadMarks: map[string]*wire.UnreadableError{}}
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
@@ -223,8 +222,7 @@ func (d *Decisions) add(rec *kgo.Record) {
 	}
 }
 
-// put decodes a value into m. It deletes the name of a tombstone, and of a value that cannot be
-// decoded.
+// put decodes a value into m. For a tombstone, or a value that cannot be decoded, it deletes the name from m.
 func put[T any](m map[string]T, name string, value []byte) error {
 	delete(m, name)
 	if value == nil {
@@ -238,7 +236,7 @@ func put[T any](m map[string]T, name string, value []byte) error {
 	return nil
 }
 
-// Accepted returns the acceptance of a refusal, if there is one of its facts.
+// Accepted returns the acceptance of a refusal, if an operator has accepted the same facts.
 func (d *Decisions) Accepted(r *Refusal) (Acceptance, bool) {
 	a, ok := d.Acceptances[r.decidedBy()]
 	return a, ok && a.Facts == r.Facts && slices.Contains(r.Ways, a.Way)
@@ -249,19 +247,19 @@ func WriteRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refus
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), r)
 }
 
-// RemoveRefusal removes a refusal after its decision, or when the partition starts
-// without one: the row may be of a process that died.
+// RemoveRefusal removes a refusal after the operator's decision. It also removes the refusal when the partition
+// starts without a problem: a process that died may have left the row.
 func RemoveRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal) error {
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), nil)
 }
 
-// WriteAcceptance writes a decision on a refusal.
+// WriteAcceptance writes a decision on a refusal to the manifest topic.
 func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal, a Acceptance) error {
 	a.Facts = r.Facts
 	return writeRow(ctx, client, t, acceptedPrefix+r.decidedBy(), &a)
 }
 
-// writeRow writes a row to the manifest topic; a nil value is a tombstone.
+// writeRow writes a row to the manifest topic; a nil value makes it a tombstone.
 func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, value any) error {
 	rec, err := encodeRow(key, value)
 	if err != nil {
@@ -277,8 +275,8 @@ func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, 
 		}
 		return nil
 	case <-ctx.Done():
-		// A record that was sent ends with the response only, long after its broker died.
-		// A rebalance waits for this call.
+		// The client ends a record that it has sent only with the broker's response, which may come long after
+		// the broker died. writeRow does not wait for it, because a rebalance waits for writeRow.
 		return ctx.Err()
 	}
 }

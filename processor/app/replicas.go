@@ -14,23 +14,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Topics of Kafka that the app relies on.
+// Topics of Kafka on which the app relies.
 const (
 	offsetsTopic      = "__consumer_offsets"
 	transactionsTopic = "__transaction_state"
 )
 
-// survives is the number of in-sync replicas with which a record survives the loss of
-// one broker.
+// survives is the number of in-sync replicas with which an acknowledged record survives the loss of one broker.
 const survives = 2
 
-// replication is how topics are replicated at their creation. -1 is the broker's
-// default.
+// replication says how a topic is replicated when it is created. -1 means the broker's default.
 type replication struct {
 	factor, minInsync int16
 }
 
-// replication returns that of new topics in a cluster of so many brokers.
+// replication returns the replication of new topics in a cluster with this number of brokers; 0 if it is
+// unknown.
 func (c Config) replication(brokers int) replication {
 	if c.ReplicationFactor < 0 {
 		return replication{-1, -1}
@@ -43,7 +42,7 @@ func (c Config) replication(brokers int) replication {
 	return r
 }
 
-// add returns the settings of a topic to create, with min.insync.replicas.
+// add returns the settings of a topic to create, with min.insync.replicas added.
 func (r replication) add(configs map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, configs)
@@ -70,9 +69,8 @@ func (r replication) LogValue() slog.Value {
 
 const minInsyncConfig = "min.insync.replicas"
 
-// countBrokers sets the number of brokers. From Kafka 4.0 on it includes those that are
-// down. Kafka before 2.8 does not have the request; then the number is that of the
-// metadata.
+// countBrokers sets the number of brokers. On Kafka 4.0 and later it includes brokers that are down. Kafka
+// before 2.8 does not have the request; the number from the metadata then stays.
 func (t *Topology) countBrokers(ctx context.Context, client *kgo.Client) {
 	req := kmsg.NewPtrDescribeClusterRequest()
 	req.IncludeFencedBrokers = true
@@ -81,7 +79,7 @@ func (t *Topology) countBrokers(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// settingsOf returns the settings of a topic by name.
+// settingsOf returns the settings of a topic or broker by name.
 func settingsOf(described kadm.ResourceConfig) map[string]string {
 	values := map[string]string{}
 	for _, c := range described.Configs {
@@ -90,8 +88,7 @@ func settingsOf(described kadm.ResourceConfig) map[string]string {
 	return values
 }
 
-// existing returns the existing topics that the app relies on, in the order of the
-// report.
+// existing returns the existing topics on which the app relies, in the order of the report.
 func (f *Facts) existing() (names []string) {
 	t := f.topology
 	for _, name := range append(t.all(), offsetsTopic, transactionsTopic) {
@@ -102,7 +99,7 @@ func (f *Facts) existing() (names []string) {
 	return names
 }
 
-// all returns the names of the app's topics, each once.
+// all returns the names of the app's topics, each name once.
 func (t *Topology) all() (names []string) {
 	for _, name := range append(t.external(), t.internal()...) {
 		if !slices.Contains(names, name) {
@@ -112,8 +109,8 @@ func (t *Topology) all() (names []string) {
 	return names
 }
 
-// judgeReplicas finds topics that do not survive the loss of one broker. In a cluster of
-// one broker no topic does. That is one note, because such a cluster is for development.
+// judgeReplicas finds topics that do not survive the loss of one broker. In a cluster of one broker no topic
+// does: this is a single note, because such a cluster is for development.
 func (f *Facts) judgeReplicas() []Finding {
 	t := f.topology
 	names := f.existing()
@@ -136,8 +133,8 @@ func (f *Facts) judgeReplicas() []Finding {
 	return findings
 }
 
-// judgeReplicasOf returns the most serious finding on a topic, one of level OK for none.
-// single says that more replicas are impossible.
+// judgeReplicasOf returns the most serious finding about a topic, or a finding of level OK. single says that
+// the cluster cannot have more replicas.
 func (f *Facts) judgeReplicasOf(name string, single bool) Finding {
 	topic := f.topology.Topics[name]
 	loss := f.topology.lossOf(name)
@@ -183,18 +180,19 @@ func (f *Facts) judgeReplicasOf(name string, single bool) Finding {
 	return Finding{}
 }
 
-// capsInsync reports whether all brokers require no more replicas in sync than a topic has, as Kafka does from 4.0 on.
+// capsInsync reports whether no broker requires more in-sync replicas than a topic has replicas, as Kafka does
+// from 4.0 on.
 func (f *Facts) capsInsync() bool {
-	const produce, since = int16(kmsg.Produce), 12 // as in releases
+	const produce, since = int16(kmsg.Produce), 12 // since Kafka 4.0, see releases
 	return len(f.brokers) > 0 && !slices.ContainsFunc(f.brokers, func(b brokerFacts) bool { return b.keys[produce] < since })
 }
 
-// alterConfig returns the command that sets a topic's setting.
+// alterConfig returns the shell command that changes a setting of a topic.
 func alterConfig(topic, name, value string) string {
 	return fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", topic, name, value)
 }
 
-// lossOf says what the app loses with records of a topic.
+// lossOf says what the app loses if the records of a topic are lost.
 func (t *Topology) lossOf(name string) string {
 	switch {
 	case name == t.Manifest:

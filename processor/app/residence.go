@@ -8,19 +8,19 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A Residence is what the manifest topic of one cluster says about where its app runs: the hold
-// in force, and the arrival from another cluster. Nil says that there is no such row.
+// A Residence is what the manifest topic of a cluster says about where its app runs: the hold in force, and the
+// arrival from another cluster. A nil field means that there is no such row.
 //
-// Its methods are the decisions of the commands that move an app between clusters, and return the
-// residence afterwards. They read and write nothing, and change no value that they get: so an
-// exploration drives them, in every order.
+// Its methods are the decisions of the commands that move an app between clusters; they return the residence
+// after the decision. They do no I/O and change none of their arguments, so that an exploration test can call
+// them in every order.
 type Residence struct {
 	Hold    *Hold
 	Arrival *Arrival
 }
 
-// Begin puts a hold in force. One that an earlier attempt began stays as it is, and so does one for the same
-// reason: that of a command that was killed and is typed again.
+// Begin puts a hold in force. If a hold with the same id is in force, it stays, and so does a hold with the
+// same reason: an operator types a command again that was killed.
 func (r Residence) Begin(h *Hold) (Residence, error) {
 	switch before := r.Hold; {
 	case before == nil:
@@ -31,14 +31,15 @@ func (r Residence) Begin(h *Hold) (Residence, error) {
 	return r, nil
 }
 
-// repeats reports whether a hold is what another one asks for.
+// repeats reports whether the hold is what other asks for.
 func (h *Hold) repeats(other *Hold) bool {
 	plain := h.Switch == "" && other.Switch == "" && !h.Arriving && !h.Left
 	return plain && h.Reason == other.Reason && h.LimitMS == other.LimitMS && h.Leaving == other.Leaving
 }
 
-// Release ends the hold with an id; with "" the one in force, unless it is part of a switch. An
-// app that arrives must have its keys. One that leaves is taken back by TakeBack only.
+// Release ends the hold with an id; with the id "" it ends the hold in force, unless the hold is part of a
+// switch. An app that arrives must have its keys first. For an app that leaves, Release returns an error: only
+// TakeBack ends its hold.
 func (r Residence) Release(id string) (Residence, error) {
 	h := r.Hold
 	switch {
@@ -66,7 +67,7 @@ func (r Residence) Release(id string) (Residence, error) {
 	return r, nil
 }
 
-// Leaving returns the hold of an app that leaves the cluster; an operator error if it stays.
+// Leaving returns the hold of an app that leaves the cluster, or an operator error if the app does not leave.
 func (r Residence) Leaving() (*Hold, error) {
 	if r.Hold == nil || !r.Hold.Leaving {
 		return nil, kafka.OperatorErrorf("the app does not leave this cluster: oncebus hold --leaving begins it")
@@ -74,7 +75,7 @@ func (r Residence) Leaving() (*Hold, error) {
 	return r.Hold, nil
 }
 
-// Export returns the hold under which an app that leaves may be exported.
+// Export returns the hold under which an app that leaves may be exported, or an operator error.
 func (r Residence) Export() (*Hold, error) {
 	h, err := r.Leaving()
 	if err == nil && h.Left {
@@ -83,7 +84,8 @@ func (r Residence) Export() (*Hold, error) {
 	return h, err
 }
 
-// TakeBack ends the hold of an app that leaves. Without a hold there is nothing to do: the command is typed again.
+// TakeBack ends the hold of an app that leaves. Without a hold it does nothing: the operator has typed the
+// command again.
 func (r Residence) TakeBack() (Residence, error) {
 	if r.Hold == nil {
 		return r, nil
@@ -111,7 +113,7 @@ func (r Residence) Leave() (Residence, error) {
 	return r, nil
 }
 
-// Seed notes that the tasks have all that came with a file.
+// Seed stores that the tasks have everything that came with a file.
 func (r Residence) Seed(file string) (Residence, error) {
 	switch a := r.Arrival; {
 	case a == nil || a.File != file:
@@ -124,8 +126,8 @@ func (r Residence) Seed(file string) (Residence, error) {
 	return r, nil
 }
 
-// refuseRelease returns the operator error for the release of an app that leaves its cluster.
-// If it was released elsewhere, a release here would emit every event twice.
+// refuseRelease returns the operator error for a release of an app that leaves its cluster. If the app has been
+// released in the other cluster, a release here would make both emit every event.
 func (h *Hold) refuseRelease() error {
 	if h.Left {
 		return kafka.OperatorErrorf("the app has left this cluster for good: %s, since %s; stop its processes", h.Reason, h.At.Format(time.RFC3339))
@@ -133,7 +135,7 @@ func (h *Hold) refuseRelease() error {
 	return kafka.OperatorErrorf("the app leaves this cluster: %s, since %s; if it was never released in the other one, take it back: oncebus release --back", h.Reason, h.At.Format(time.RFC3339))
 }
 
-// ResidenceIn returns the residence of an app.
+// ResidenceIn returns the residence of an app from the rows of its manifest topic.
 func ResidenceIn(rows Rows) (r Residence, err error) {
 	if r.Hold, err = HoldIn(rows); err == nil {
 		r.Arrival, err = ArrivalIn(rows)
@@ -141,7 +143,7 @@ func ResidenceIn(rows Rows) (r Residence, err error) {
 	return r, err
 }
 
-// records returns the records of the rows that differ from a residence before.
+// records returns the records of the rows in which the residence differs from before.
 func (r Residence) records(before Residence) (records []*kgo.Record, err error) {
 	add := func(key string, row any) {
 		rec, encodeErr := encodeRow(key, row)

@@ -15,9 +15,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CheckRights reads the authorized operations of the topics (KIP-430) and returns all
-// missing ones. It ignores a topic whose broker lists none. It cannot check groups and
-// transactional ids: a missing group has no list, and an id never has one.
+// CheckRights reads the authorized operations of the topics (KIP-430), and returns an operator error for each
+// right that is missing. It ignores a topic for which the broker lists no operations. It cannot check groups
+// and transactional ids: a group that does not exist has no list, and a transactional id never has one.
 func (t *Topology) CheckRights(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -43,21 +43,21 @@ func (t *Topology) CheckRights(ctx context.Context, client *kgo.Client) error {
 	return errors.Join(mistakes...)
 }
 
-// missing returns the operations that oncebus needs on a topic and has no right to.
+// missing returns the operations that oncebus needs on a topic and that its user may not do.
 func (t *Topology) missing(topic string, code int16, allowed []kadm.ACLOperation) []string {
 	needed := t.operations(topic)
 	switch {
 	case code == kerr.TopicAuthorizationFailed.Code:
-		return needed // not even Describe
+		return needed // the user may not even describe the topic
 	case code != 0, len(allowed) == 0:
-		return nil // the topic does not exist yet; the broker lists no operations
+		return nil // the topic does not exist yet, or the broker lists no operations
 	}
 	return slices.DeleteFunc(needed, func(op string) bool {
 		return slices.ContainsFunc(allowed, func(have kadm.ACLOperation) bool { return sameOperation(op, have) })
 	})
 }
 
-// operations returns the rights that oncebus needs on a topic, under Kafka's names.
+// operations returns the operations that oncebus needs on a topic, by Kafka's names.
 func (t *Topology) operations(topic string) []string {
 	switch {
 	case slices.Contains(t.internal(), topic):
@@ -67,13 +67,13 @@ func (t *Topology) operations(topic string) []string {
 	case slices.Contains(t.emissions, topic):
 		return []string{"Write", "DescribeConfigs"}
 	case slices.Contains(t.outcomes, topic):
-		return []string{"Read", "DescribeConfigs"} // for the cleanup policy
+		return []string{"Read", "DescribeConfigs"} // DescribeConfigs for the cleanup policy
 	}
 	return []string{"Read"}
 }
 
-// isExecuted reports whether an executor reads a topic whose group a route names. The
-// routing stage then reads where its committed records end.
+// isExecuted reports whether a topic is read by an executor whose group a route names. The routing stage then
+// reads the topic to find where its committed records end.
 func (t *Topology) isExecuted(topic string) bool {
 	for _, outputs := range t.executors {
 		if slices.Contains(outputs, topic) {
@@ -83,13 +83,13 @@ func (t *Topology) isExecuted(topic string) bool {
 	return false
 }
 
-// sameOperation compares Kafka's name of an operation with the protocol's, such as
-// DescribeConfigs with DESCRIBE_CONFIGS.
+// sameOperation compares Kafka's name of an operation with the protocol's name, such as DescribeConfigs with
+// DESCRIBE_CONFIGS.
 func sameOperation(name string, op kmsg.ACLOperation) bool {
 	return strings.EqualFold(name, strings.ReplaceAll(op.String(), "_", ""))
 }
 
-// judgeRights returns a finding for every right that the app lacks.
+// judgeRights returns a finding for each right that the app's user lacks.
 func (f *Facts) judgeRights() []Finding {
 	var findings []Finding
 	lacks := func(operation, resource, name string) {

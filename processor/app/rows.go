@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Rows has the newest value of each row in the manifest topic, by record key.
+// Rows has the newest value of each row in the manifest topic, by record key. Deleted rows are absent.
 type Rows map[string][]byte
 
 // ReadRows reads all rows of the manifest topic.
@@ -37,7 +37,7 @@ func ReadRows(ctx context.Context, client *kgo.Client, t *Topology) (Rows, error
 	})
 }
 
-// decodeRow decodes the row with that key, and reports whether there is one.
+// decodeRow decodes the row with a key, and reports whether the row exists.
 func decodeRow[T any](rows Rows, key string) (v T, ok bool, err error) {
 	value, ok := rows[key]
 	if !ok {
@@ -49,7 +49,7 @@ func decodeRow[T any](rows Rows, key string) (v T, ok bool, err error) {
 	return v, true, nil
 }
 
-// encodeRow returns the record of a row; a nil value is a tombstone.
+// encodeRow returns the record of a row; a nil value makes it a tombstone.
 func encodeRow(key string, value any) (*kgo.Record, error) {
 	rec := &kgo.Record{Key: []byte(key)}
 	if value == nil {
@@ -60,10 +60,10 @@ func encodeRow(key string, value any) (*kgo.Record, error) {
 	return rec, err
 }
 
-// ChangeRows writes rows in one transaction under the manifest's transactional id. decide
-// gets the rows as they are after every earlier writer was fenced, and returns the records to
-// write. So of two changes that exclude each other, the later one sees the earlier one. If
-// another writer fences this one, decide is called again.
+// ChangeRows changes rows in one transaction under the manifest's transactional id. It first fences every
+// earlier writer, then calls decide with the rows, and writes the records that decide returns. Of two changes
+// that exclude each other, the later one therefore sees the earlier one. If another writer fences this one,
+// ChangeRows calls decide again.
 func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
 	s := &setup{Conn: c, cfg: cfg}
 	for {
@@ -77,10 +77,10 @@ func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide fun
 	}
 }
 
-// fencedPause is the time until a fenced writer of the manifest tries again.
+// fencedPause is the time after which a fenced writer of the manifest tries again.
 const fencedPause = 50 * time.Millisecond
 
-// isFenced reports whether another writer of the manifest ended a transaction.
+// isFenced reports whether another writer of the manifest has ended a transaction.
 func isFenced(err error) bool {
 	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions)
 }
@@ -95,9 +95,9 @@ func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) (
 	})
 }
 
-// writeFenced writes records to the manifest topic in one transaction under the manifest's
-// transactional id. decide returns them; none writes nothing. It is called after every earlier
-// writer was fenced, so what it reads of the topic is what the records replace.
+// writeFenced writes records to the manifest topic in one transaction under the manifest's transactional id. It
+// calls decide after every earlier writer was fenced: what decide reads of the topic is what its records
+// replace. If decide returns no records, writeFenced writes nothing.
 func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*kgo.Record, error)) error {
 	w, err := s.manifestWriter(ctx, t)
 	if err != nil {
@@ -114,7 +114,8 @@ func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*
 		}
 		return nil
 	})
-	if errors.Is(err, hanging.ErrHangs) { // it is committed: to decide again would find its own rows
+	// The transaction is committed: a second decide would find the rows of the first.
+	if errors.Is(err, hanging.ErrHangs) {
 		return s.closeManifest(ctx, t)
 	}
 	return err
@@ -124,7 +125,7 @@ func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*
 func (s *setup) closeManifest(ctx context.Context, t *Topology) error {
 	w, err := s.manifestWriter(ctx, t)
 	if isFenced(err) {
-		return nil // the next writer has closed it
+		return nil // another writer has registered the id since, and closed it
 	}
 	if err == nil {
 		w.Close()
@@ -132,7 +133,7 @@ func (s *setup) closeManifest(ctx context.Context, t *Topology) error {
 	return err
 }
 
-// manifestWriter returns the writer of the manifest, which fences an earlier one.
+// manifestWriter returns a writer of the manifest topic, and fences the earlier one.
 func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*hanging.Writer, error) {
 	return s.OpenWriter(ctx, ManifestName(s.cfg.AppID), s.cfg.TransactionTimeout, []string{t.Manifest}, kgo.DefaultProduceTopic(t.Manifest))
 }

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// SampledLine is a line of the log that records cause. A flood of such records would fill the
-// disk: one line for each of 100,000 collisions took 29 MB. The zero value is ready. One
-// goroutine uses it at a time.
+// SampledLine bounds how often a log line is written that records cause. A flood of such records would
+// otherwise fill the disk: one line for each of 100,000 collisions took 29 MB. The zero value is ready to use,
+// by one goroutine at a time.
 type SampledLine struct {
-	// Max is how many lines are logged in an interval; 0 for linesMax.
+	// Max is how many lines may be logged in an interval; 0 means linesMax.
 	Max             int
-	began           time.Time // of the interval
-	logged, omitted int       // in it
+	began           time.Time // when the interval began
+	logged, omitted int       // lines in the interval
 }
 
-// linesMax is how many lines are logged in a linesInterval. Metrics count all.
+// linesMax is how many lines may be logged in a linesInterval. Metrics count all.
 const (
 	linesMax      = 10
 	linesInterval = 10 * time.Second
 )
 
-// Take reports whether the log may have one more line. Over the rate it reads no clock: the interval
-// ends with LogOmitted.
+// Take reports whether the log may have one more line. Above the rate it reads no clock: LogOmitted
+// ends the interval.
 func (l *SampledLine) Take() bool {
 	if l.omitted > 0 {
 		l.omitted++
@@ -45,8 +45,8 @@ func (l *SampledLine) take(now time.Time) bool {
 	return true
 }
 
-// LogOmitted logs how many lines were omitted in an interval that is over or, with all, in any.
-// text is the beginning of the line.
+// LogOmitted logs how many lines were omitted, if the interval is over or all is true. text is the beginning of
+// the omitted lines.
 func (l *SampledLine) LogOmitted(log *slog.Logger, level slog.Level, text string, all bool) {
 	if l.omitted == 0 {
 		return
@@ -56,7 +56,7 @@ func (l *SampledLine) LogOmitted(log *slog.Logger, level slog.Level, text string
 	}
 }
 
-// end ends an interval that is over, or any. It returns how many lines were omitted in it.
+// end ends the interval if it is over, or early. It returns how many lines were omitted in it.
 func (l *SampledLine) end(now time.Time, early bool) (omitted int) {
 	if l.omitted == 0 || !early && now.Sub(l.began) < linesInterval {
 		return 0

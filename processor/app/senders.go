@@ -7,21 +7,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// The counters of senders in one task: sendersMost for each route, fewer where many routes
-// count senders, and never fewer than sendersLeast. With names of 64 bytes a checkpoint so has
-// at most 330 KB of them for 250 routes. The error of a count is at most the duplicates of the
-// route divided by its counters.
+// The number of senders that a task counts for each route: sendersMost, or fewer if many routes count senders,
+// but never fewer than sendersLeast. A checkpoint then has at most 330 KB of them for 250 routes with names of
+// 64 bytes. The error of a count is at most the duplicates of the route divided by the number of its counters.
 const sendersMost, sendersLeast, sendersAll = 128, 16, 2048
 
-// senders counts the duplicates of a task by sender. The counts of the open transaction and
-// the committed ones share it: it has both.
+// senders counts the duplicates of a task by sender. The counts of the open transaction and the committed
+// counts share one senders, which has both.
 type senders struct {
-	routes   []*Route         // with a sender, in the order of the file
-	sketches []*sketch.Sketch // of these routes
-	listed   []sketch.Summary // what summaryOf last returned of them
-	at       []int            // by route index: the place in routes, or -1
-	// carried are the counts of routes that this process does not have. In a rolling update
-	// the task may come from a process with the route, and go to one.
+	routes   []*Route         // routes with a sender, in the order of the file
+	sketches []*sketch.Sketch // one for each of routes
+	listed   []sketch.Summary // what summaryOf last returned for each of routes
+	at       []int            // by route index: the route's index in routes, or -1
+	// carried are the counts of routes that this process does not have. During a rolling update the task may
+	// come from a process with the route and go to another one: this process must keep them.
 	carried []wire.RouteSenders
 }
 
@@ -41,7 +40,7 @@ func newSenders(rt *App) *senders {
 	return s
 }
 
-// summaryOf returns the committed counts of a route; none for one without a sender.
+// summaryOf returns the committed counts of a route; empty for a route without sender.
 func (s *senders) summaryOf(route *Route) sketch.Summary {
 	at := s.at[route.Index]
 	if at < 0 {
@@ -53,8 +52,8 @@ func (s *senders) summaryOf(route *Route) sketch.Summary {
 	return s.listed[at]
 }
 
-// ListSenders returns the committed counts of each route that counts senders and has any. Two
-// calls share the counts of a route without a duplicate in between.
+// ListSenders returns the committed counts of each route that counts senders and has any. If a route has had no
+// duplicate between two calls, both results share its counts: the caller must not change them.
 func (c *Counts) ListSenders() []wire.RouteSenders {
 	if c.senders == nil {
 		return nil
@@ -73,7 +72,7 @@ func (c *Counts) CountSender(route *Route, name []byte) {
 	c.senders.sketches[c.senders.at[route.Index]].Offer(name)
 }
 
-// Senders returns the counts for a whole checkpoint, those of the open transaction included.
+// Senders returns the counts for a full checkpoint, including the open transaction.
 func (c *Counts) Senders() []wire.RouteSenders {
 	if c.senders == nil {
 		return nil
@@ -85,8 +84,8 @@ func (c *Counts) Senders() []wire.RouteSenders {
 	return append(all, c.senders.carried...)
 }
 
-// AppendSenders appends what the open transaction changed, for a partial checkpoint after a
-// whole one with Senders.
+// AppendSenders appends what the open transaction has changed, for a partial checkpoint that follows a full one
+// with the result of Senders.
 func (c *Counts) AppendSenders(dst []byte) []byte {
 	if c.senders == nil {
 		return dst
@@ -99,8 +98,8 @@ func (c *Counts) AppendSenders(dst []byte) []byte {
 	return dst
 }
 
-// LoadSenders makes the counts those of a checkpoint. Those of a route that counts no senders
-// any more are dropped, as is what is carried beyond the bound of one checkpoint.
+// LoadSenders replaces the counts by those of a checkpoint. It drops the counts of a route that no longer
+// counts senders, and carried counts beyond the bound of one checkpoint (sendersAll).
 func (c *Counts) LoadSenders(rt *App, all []wire.RouteSenders) {
 	c.senders.carried = nil
 	left := sendersAll
@@ -117,8 +116,7 @@ func (c *Counts) LoadSenders(rt *App, all []wire.RouteSenders) {
 	c.senders.carried = slices.Clip(c.senders.carried)
 }
 
-// commit makes what the open transaction counted final. A task without its state has no
-// counts.
+// commit makes final what the open transaction has counted. s is nil for a task without state.
 func (s *senders) commit() {
 	if s == nil {
 		return
@@ -130,7 +128,7 @@ func (s *senders) commit() {
 	}
 }
 
-// discard undoes what the open transaction counted.
+// discard undoes what the open transaction has counted.
 func (s *senders) discard() {
 	if s == nil {
 		return

@@ -17,29 +17,29 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// setKey is the record key of the number of the route set in force, in the manifest topic.
-// Those of the sets begin with setPrefix.
+// setKey is the record key of the row in the manifest topic that has the number of the route set in force. The
+// keys of the sets' own rows begin with setPrefix.
 const setKey, setPrefix = "set", "set/"
 
-// A RouteSet is a routes file that an app at level 2 has or had in force.
+// A RouteSet is a routes file that an app at level 2 has in force, or once had.
 type RouteSet struct {
 	Number int64     `json:"number"` // from 1 on
 	Text   string    `json:"text"`
 	Digest string    `json:"digest"` // see rules.Routes.Digest
 	By     string    `json:"by,omitempty"`
 	At     time.Time `json:"at"`
-	// Outcomes are the outcomes topics of routes that the set has no more, of which claims
-	// are open. They are read as before.
+	// Outcomes are the outcomes topics of routes that the set no longer has but that may have open claims. The
+	// app still reads them.
 	Outcomes []FormerOutcomes `json:"outcomes,omitempty"`
-	// Promoted are the shadows whose key rules the set put in force.
+	// Promoted are the shadows whose key rules this set put in force.
 	Promoted []Promoted `json:"promoted,omitempty"`
 
 	routes *rules.Routes
-	// storedAt is when the broker stored the row, in Unix ms; 0 for a set that is not read back yet.
+	// storedAt is when the broker stored the row, in Unix ms; 0 if the set was not read back yet.
 	storedAt int64
 }
 
-// FormerOutcomes is an outcomes topic with the former route whose executors write to it.
+// FormerOutcomes is an outcomes topic, with the former route whose executors write to it.
 type FormerOutcomes struct {
 	Topic string `json:"topic"`
 	Route string `json:"route"`
@@ -52,19 +52,19 @@ type setInForce struct {
 	At     time.Time `json:"at"`
 }
 
-// Sets are the route sets of an app. A Sets with a set in force is never changed.
+// Sets are the route sets of an app. A Sets value with a set in force is never changed: with returns a new one.
 type Sets struct {
 	inForce int64 // 0 at level 1
 	all     map[int64]*RouteSet
 	unread  unreadRows
 }
 
-// newRouteSet returns a set of a routes file.
+// newRouteSet returns the route set of a routes file.
 func newRouteSet(number int64, routes *rules.Routes, by string) *RouteSet {
 	return &RouteSet{Number: number, Text: string(routes.Text), Digest: routes.Digest, By: by, At: time.Now().UTC().Truncate(time.Second), routes: routes}
 }
 
-// note takes a record. One that cannot be read counts until a later one replaces it.
+// note takes a record. A row that cannot be read counts as an error until a later row replaces it.
 func (s *Sets) note(rec *kgo.Record) {
 	err := s.take(rec)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Sets) note(rec *kgo.Record) {
 	s.unread.note(rec, err)
 }
 
-// take adds a record of the manifest topic if it is one of a set.
+// take adds the row of a set, or of the set in force; it ignores other records of the manifest topic.
 func (s *Sets) take(rec *kgo.Record) error {
 	key := string(rec.Key)
 	number, isSet := strings.CutPrefix(key, setPrefix)
@@ -84,7 +84,7 @@ func (s *Sets) take(rec *kgo.Record) error {
 		return nil
 	}
 	if rec.Value == nil {
-		return nil // no build writes it
+		return nil // no build writes a tombstone here
 	}
 	if key == setKey {
 		var row setInForce
@@ -109,7 +109,7 @@ func (s *Sets) take(rec *kgo.Record) error {
 	return nil
 }
 
-// read parses the texts of the sets. The error names a set that this build cannot read.
+// read parses the texts of the sets. Its error names a set that this build cannot read.
 func (s *Sets) read() error {
 	if err := s.unread.first(); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (s *Sets) current() *RouteSet {
 	return s.all[s.inForce]
 }
 
-// SetAt returns the routes of a route set, and when it came in force; nil if the app has no set
-// with the number.
+// SetAt returns the routes of a route set, and when the set came in force; nil if the app has no set with the
+// number.
 func (rt *App) SetAt(number int64) (*rules.Routes, time.Time) {
 	if rt.Manifest.sets == nil || rt.Manifest.sets.all[number] == nil {
 		return nil, time.Time{}
@@ -149,7 +149,7 @@ func (rt *App) SetAt(number int64) (*rules.Routes, time.Time) {
 	return set.routes, set.At
 }
 
-// olderThan returns the sets below a number, the newest first.
+// olderThan returns the sets with smaller numbers, the newest set first.
 func (s *Sets) olderThan(number int64) (older []*RouteSet) {
 	if s == nil {
 		return nil
@@ -162,7 +162,7 @@ func (s *Sets) olderThan(number int64) (older []*RouteSet) {
 	return older
 }
 
-// with returns the sets with one more, which is in force.
+// with returns the sets with one more set, which is in force.
 func (s *Sets) with(next *RouteSet) *Sets {
 	all := maps.Clone(s.all)
 	if all == nil {
@@ -175,7 +175,7 @@ func (s *Sets) with(next *RouteSet) *Sets {
 // clone returns a copy that take may change.
 func (s *Sets) clone() *Sets { return &Sets{inForce: s.inForce, all: maps.Clone(s.all)} }
 
-// withShadows returns the routes of a set, and after them those of their shadows.
+// withShadows returns the routes of a set, followed by the routes of their shadows.
 func withShadows(routes *rules.Routes) []*rules.Route {
 	all := slices.Clone(routes.Routes)
 	for _, r := range routes.Routes {
@@ -186,8 +186,8 @@ func withShadows(routes *rules.Routes) []*rules.Route {
 	return all
 }
 
-// retired returns the routes of older sets whose names the set in force has not, each as the
-// newest older set has it. Their records may still come.
+// retired returns the routes of older sets whose names are not in the set in force, each as the newest older
+// set has it. The app still needs them, because their records may still come.
 func (s *Sets) retired() (routes []*rules.Route) {
 	current := s.current()
 	if current == nil {
@@ -203,13 +203,13 @@ func (s *Sets) retired() (routes []*rules.Route) {
 				has[r.Name] = true
 				routes = append(routes, r)
 			}
-			has[r.WireName()] = true // a shadow of this name came before
+			has[r.WireName()] = true // before its promotion the route was a shadow of this name: do not add it again
 		}
 	}
 	return routes
 }
 
-// formerOutcomes returns the outcomes topics of former routes that are still read.
+// formerOutcomes returns the outcomes topics of former routes that the app still reads.
 func (s *Sets) formerOutcomes() []FormerOutcomes {
 	if current := s.current(); current != nil {
 		return current.Outcomes
@@ -217,8 +217,8 @@ func (s *Sets) formerOutcomes() []FormerOutcomes {
 	return nil
 }
 
-// spanOf returns the window of a namespace as of a set: that of the newest set up to it that
-// has the namespace.
+// spanOf returns the window of a namespace as of a set: the window in the newest set, up to that one, that has
+// the namespace.
 func (s *Sets) spanOf(number int64, namespace string) (dedup.Window, bool) {
 	for _, set := range s.olderThan(number + 1) {
 		for _, r := range withShadows(set.routes) {
@@ -230,7 +230,7 @@ func (s *Sets) spanOf(number int64, namespace string) (dedup.Window, bool) {
 	return dedup.Window{}, false
 }
 
-// history returns what the app had before the set in force.
+// history returns the routes and namespaces that the app had before the set in force.
 func (m *Manifest) history() routesets.History {
 	h := routesets.History{Namespaces: map[string]routesets.Namespace{}}
 	for _, set := range m.sets.olderThan(m.sets.inForce) {
@@ -242,7 +242,7 @@ func (m *Manifest) history() routesets.History {
 	return h
 }
 
-// setRows returns the rows that put a set in force.
+// setRows returns the two rows that put a set in force: the set and its number.
 func setRows(set *RouteSet) ([]*kgo.Record, error) {
 	text, err := encodeRow(setPrefix+strconv.FormatInt(set.Number, 10), set)
 	if err != nil {

@@ -12,44 +12,43 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Conn is a connection to the brokers.
+// Conn is a connection to the brokers, with what setups and commands need besides.
 type Conn struct {
-	Client *kgo.Client // records set their partition; not idempotent
+	Client *kgo.Client // its records set their partition; it is not idempotent
 	Admin  *kadm.Client
-	// Options are the common options of further clients.
+	// Options are the common options for further clients.
 	Options []kgo.Opt
 	Log     *slog.Logger
-	// MaxDecompressedBatchBytes bounds the records of inputs, and so what a new internal
-	// topic has to accept.
+	// MaxDecompressedBatchBytes bounds the size of input records, and therefore what a new internal topic has to
+	// accept.
 	MaxDecompressedBatchBytes int
-	Clock                     *BrokerClock // of the app
+	Clock                     *BrokerClock // the app's clock
 }
 
 // setup creates or checks the topics and the manifest of an app.
 type setup struct {
 	Conn
-	// validate makes the brokers validate new topics without creating them.
+	// validate makes the brokers only validate requests for new topics; they create nothing.
 	validate bool
 	cfg      Config
 	routes   *rules.Routes
-	sets     *Sets // with routes in force; nil at level 1
+	sets     *Sets // the set in force has routes; nil at level 1
 	on       generation
 }
 
-// errSetsChanged says that an app has route sets which the caller has not read: it reads the
-// manifest again, and decides again.
+// errSetsChanged says that the app has route sets which the caller has not read. The caller must read the
+// manifest again, and decide again.
 var errSetsChanged = errors.New("the route sets of the app have changed")
 
-// setupBy returns the setup of an app with these route sets, the last of which has the routes.
-// Its topics are those of the generation of partitions that the manifest has in force.
+// setupBy returns the setup of an app with these route sets, the last of which has routes. Its topics are the
+// topics of the generation of partitions that the manifest has in force.
 func (m *Manifest) setupBy(c Conn, cfg Config, sets *Sets, routes *rules.Routes) *setup {
 	return &setup{Conn: c, cfg: cfg, routes: routes, sets: sets, on: m.generation()}
 }
 
-// SetUp creates the app's topics and its manifest, or checks existing ones. It returns
-// all contradictions at once, as operator errors. An app at level 2 has the routes of its
-// set in force. A file that is new, and changes nothing but what is harmless, becomes the next
-// set.
+// SetUp creates the app's topics and its manifest, or checks existing ones. It returns all contradictions
+// together, as operator errors. An app at level 2 gets the routes of its set in force. If the routes file
+// differs from this set only by harmless changes, SetUp makes the file the next set.
 func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	for {
 		rt, err := setUpOnce(ctx, c, cfg, routes)
@@ -59,6 +58,8 @@ func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App,
 	}
 }
 
+// setUpOnce is one attempt of SetUp. It returns errSetsChanged if another process has changed the route sets
+// meanwhile.
 func setUpOnce(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	m, err := s.readSets(ctx)
@@ -78,7 +79,7 @@ func setUpOnce(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*
 	return s.newApp(ctx, t, m)
 }
 
-// newApp returns the app after its setup.
+// newApp returns the app after its setup, with a clock that has observed the broker time.
 func (s *setup) newApp(ctx context.Context, t *Topology, m *Manifest) (*App, error) {
 	if err := s.logOldTransactions(ctx); err != nil {
 		return nil, err

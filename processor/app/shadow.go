@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// addShadow adds the route of a route's shadow, with a namespace of its own. No event has it:
-// only the tasks of the repartition topic send records to it.
+// addShadow adds the route of a route's shadow, which has a namespace of its own. No input event gets this
+// route: only the tasks of the repartition topic send records to it.
 func (rt *App) addShadow(r *rules.Route) {
 	if r.Shadow == nil {
 		return
@@ -20,8 +20,8 @@ func (rt *App) addShadow(r *rules.Route) {
 	rt.ByName[r.Name].Shadow = rt.ByName[s.Name]
 }
 
-// addWireNames adds the names that routes of older sets have in envelopes. Such a record has a
-// key of an older rule, which its task derives again by the route in force.
+// addWireNames adds the names that routes of older sets have in envelopes. A record with such a name has a key
+// of an older rule; its task derives the key again by the route in force.
 func (rt *App) addWireNames(sets *Sets) {
 	for _, set := range sets.olderThan(rt.Set) {
 		for _, r := range set.routes.Routes {
@@ -32,7 +32,7 @@ func (rt *App) addWireNames(sets *Sets) {
 	}
 }
 
-// IsShadow reports whether the route is that of a shadow, in force or of an older set.
+// IsShadow reports whether the route belongs to a shadow, in force or of an older set.
 func (r *Route) IsShadow() bool { return r.ShadowOf() != "" }
 
 // HasShadows reports whether a route in force has a shadow.
@@ -45,7 +45,7 @@ func (rt *App) HasShadows() bool {
 	return false
 }
 
-// HasPromoted reports whether a route in force has the key rule of a former shadow.
+// HasPromoted reports whether a route in force has a key rule that was a shadow before.
 func (rt *App) HasPromoted() bool {
 	for _, r := range rt.Routes {
 		if string(r.WireName) != r.Name {
@@ -55,9 +55,9 @@ func (rt *App) HasPromoted() bool {
 	return false
 }
 
-// shadowsUnder returns the counts of a checkpoint's shadows once its task judges by the set of
-// the app. Those of shadows that are not in force end. Those of a new one begin: no event of
-// the route that the task has judged so far is later than its begin.
+// shadowsUnder returns the shadow counts of a checkpoint once its task judges by the set of the app. The counts
+// of shadows that are no longer in force end. The counts of a new shadow begin at the latest event time of its
+// route: the task has judged no later event of the route so far.
 func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
 	for _, r := range rt.Routes {
 		if r.Shadow == nil {
@@ -76,8 +76,8 @@ func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
 	return all
 }
 
-// GoOver changes an open checkpoint to the set of the app, which is newer. Where the window of a
-// namespace changes, it notes what is known of the rows.
+// GoOver changes an open checkpoint to the set of the app, which is newer. Where the window of a namespace
+// changes, it stores in the checkpoint what the rows of the namespace are known to contain.
 func (rt *App) GoOver(c *wire.Checkpoint) {
 	known, before := rt.KnownUnder(c, rt.Set), c.Set
 	c.Shadows = rt.shadowsUnder(c)
@@ -85,16 +85,16 @@ func (rt *App) GoOver(c *wire.Checkpoint) {
 	rt.addPromoted(c, before)
 }
 
-// Promoted is a shadow whose key rule a set put in force.
+// Promoted is a shadow whose key rule a route set put in force.
 type Promoted struct {
 	Namespace string `json:"namespace"`
-	// LateBefore is the event time, in ms, before which an event is late: an event that was
-	// emitted before the shadow began may have its new key.
+	// LateBefore is the event time, in ms, before which an event is late: it may have the same new key as an
+	// event that was emitted before the shadow began.
 	LateBefore int64 `json:"late_before"`
 }
 
-// addPromoted notes in a checkpoint before which time events are late by the key rules of the
-// shadows that were promoted since a set.
+// addPromoted stores in a checkpoint the times before which events are late, for the key rules of the shadows
+// that were promoted after the set since.
 func (rt *App) addPromoted(c *wire.Checkpoint, since int64) {
 	for n := range rt.Set - since {
 		set := rt.Manifest.sets.all[since+1+n]

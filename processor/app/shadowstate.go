@@ -13,29 +13,31 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ShadowState is how a shadow compares with the key rule in force, in all tasks. Its JSON names
-// are an interface.
+// ShadowState compares a shadow with the key rule in force, over all tasks. Its JSON names are an interface:
+// programs read them.
 type ShadowState struct {
 	Route     string `json:"route"`
-	Namespace string `json:"namespace"` // of the shadow
-	// Share is the share of keys that the shadow looks at, 0 to 1. Counts are of these.
+	Namespace string `json:"namespace"` // namespace of the shadow
+	// Share is the part of the keys that the shadow looks at, 0 to 1. The counts are counts of these keys'
+	// events.
 	Share float64 `json:"share"`
-	// Events are the events that the shadow has looked at, by fate; see dedup.ShadowFate.
+	// Events are the numbers of events that the shadow has looked at, by fate; see dedup.ShadowFate.
 	Events map[string]uint64 `json:"events"`
-	// Samples are the newest events of the fates that differ, and of those without a new key.
+	// Samples are the newest events whose fate differs under the shadow, and the newest events without a new
+	// key.
 	Samples []ShadowEvent `json:"samples"`
-	// Promotable reports that all that can be known from outside allows a promotion. Else
-	// WaitMS is how far stream time has to move, in ms, and Reason says what else it takes.
+	// Promotable reports whether everything that is known outside the tasks permits a promotion. If not, WaitMS
+	// is how far stream time still has to move, in ms, and Reason says what else is missing.
 	Promotable bool   `json:"promotable"`
 	WaitMS     int64  `json:"wait_ms,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 
-	since  int64 // the latest event time that the shadow may not have seen, ms
+	since  int64 // the latest event time that the shadow may have missed, in ms
 	window dedup.Window
 }
 
-// ShadowEvent is a sample of a shadow. Event and First are topic/partition/offset. First is the
-// emitted event of which the event would be a duplicate; "" for none.
+// ShadowEvent is a sample of a shadow. Event and First have the form topic/partition/offset. First is the
+// emitted event of which Event would be a duplicate; "" for none.
 type ShadowEvent struct {
 	Fate   string `json:"fate"`
 	Event  string `json:"event"`
@@ -71,10 +73,10 @@ func (rt *App) Shadows(tasks []TaskCheckpoint) []ShadowState {
 	return all
 }
 
-// add adds the counts of a task.
+// add adds the counts in the checkpoint of a task.
 func (s *ShadowState) add(rt *App, r *Route, c *wire.Checkpoint) {
 	counts := c.ShadowOf(r.Shadow.NamespaceID)
-	if counts == nil { // it has not gone over to the set yet
+	if counts == nil { // the task has not changed over to the set with the shadow yet
 		if latest, ok := c.Latest(r.NamespaceID); ok {
 			s.since = max(s.since, latest)
 		}
@@ -84,7 +86,7 @@ func (s *ShadowState) add(rt *App, r *Route, c *wire.Checkpoint) {
 	s.Add(rt, counts)
 }
 
-// Add adds counts of the shadow.
+// Add adds counts of the shadow to the state.
 func (s *ShadowState) Add(rt *App, counts *wire.ShadowCounts) {
 	for fate, n := range counts.Fates {
 		s.Events[dedup.ShadowFate(fate).String()] += n
@@ -100,9 +102,9 @@ func (s *ShadowState) Add(rt *App, counts *wire.ShadowCounts) {
 	}
 }
 
-// decide decides whether a promotion is possible. An event that the rule emits may be a window
-// and the grace behind stream time, and the event of which it is a copy a window more. So the
-// shadow must have seen all events of so long.
+// decide decides whether the shadow can be promoted. An event that the new rule emits may be a window and the
+// grace behind stream time, and the event that it copies may be one more window older. The shadow must
+// therefore have seen all events of 2 windows and the grace.
 func (s *ShadowState) decide(rt *App, r *Route, tasks []TaskCheckpoint) {
 	rule := r.Route.Shadow
 	if refused := refusePromotion(r); refused != "" {
@@ -126,8 +128,8 @@ func (s *ShadowState) decide(rt *App, r *Route, tasks []TaskCheckpoint) {
 	s.Promotable = true
 }
 
-// refusePromotion returns why the shadow of a route cannot be promoted however long it runs; ""
-// if it can.
+// refusePromotion returns the reason why the shadow of a route could never be promoted as it is; "" if there is
+// none.
 func refusePromotion(r *Route) string {
 	switch {
 	case !r.Route.Shadow.IsFull():
@@ -140,7 +142,7 @@ func refusePromotion(r *Route) string {
 	return ""
 }
 
-// Text says it in a line, such as "would drop 112, would let through 9; promote in 3h12m".
+// Text returns the state in one line, such as "would drop 112, would let through 9; promote in 3h12m".
 func (s *ShadowState) Text() string {
 	text := fmt.Sprintf("would drop %d, would let through %d", s.Events[dedup.ShadowWouldDrop.String()], s.Events[dedup.ShadowWouldEmit.String()])
 	if n := s.Events[dedup.ShadowNoKey.String()]; n > 0 {
@@ -155,8 +157,8 @@ func (s *ShadowState) Text() string {
 	return text + "; not to be promoted: " + s.Reason
 }
 
-// refuseShadows returns an operator error for shadows of an app at level 1: older builds cannot
-// read their records.
+// refuseShadows returns an operator error if an app at level 1 has shadows: older builds, which may run such an
+// app, cannot read the records of shadows.
 func refuseShadows(m *Manifest, routes *rules.Routes) error {
 	for _, r := range routes.Routes {
 		if r.Shadow != nil && m.level() < 2 {

@@ -18,43 +18,44 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// switchKey is the key of the newest switch in the manifest topic.
+// switchKey is the record key of the newest switch in the manifest topic.
 const switchKey = "switch"
 
-// A Switch is the move of an app's keys to another generation of partitions, see package
-// switchover. Its hold and its phases are written in the same transactions.
+// A Switch is the move of an app's keys to another generation of partitions, see package switchover. Each phase
+// is written in the same transaction as what it does to the hold.
 type Switch struct {
-	// Number is that of the new generation. Each attempt has one of its own, so the topics of
-	// an aborted one are not used again.
+	// Number is the number of the new generation. Each attempt has a new number, so that the topics of an
+	// aborted attempt are never used again.
 	Number int64            `json:"number"`
 	Phase  switchover.Phase `json:"phase"`
-	// Leader names the run of the command that copies. A later run takes over before it
-	// copies: the act is the leader's alone.
+	// Leader names the run of the command that copies. A later run takes over before it copies: only the leader
+	// may act.
 	Leader string `json:"leader"`
-	// Base is the generation in force when the switch began.
+	// Base is the number of the generation that was in force when the switch began.
 	Base int64 `json:"base,omitempty"`
-	// From and To are the partition counts. From is 0 for an app without a repartition topic.
+	// From and To are the partition counts before and after. From is 0 for an app without a repartition topic.
 	From int32 `json:"from"`
 	To   int32 `json:"to"`
-	// Inputs are the prepartitioned topics that become routed, whose tasks close too. Their
-	// routes are in the set that the act puts in force.
+	// Inputs are the prepartitioned topics that become routed. Their tasks close, too. The route set that the
+	// act puts in force has their routes.
 	Inputs []SwitchInput `json:"inputs,omitempty"`
 	// LimitMS is how long the input may be held, in ms, before the switch is undone.
 	LimitMS int64     `json:"limit_ms"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
-	// Reason says why it was aborted.
+	// Reason says why the switch was aborted.
 	Reason string `json:"reason,omitempty"`
 }
 
-// A SwitchInput is a prepartitioned topic that becomes routed, with its number of tasks. The
-// topic may have more partitions, which no task reads.
+// A SwitchInput is a prepartitioned topic that becomes routed, with its number of tasks. The topic may have
+// more partitions than tasks: no task reads a partition that was added.
 type SwitchInput struct {
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`
 }
 
-// Sources returns the tasks that the switch closes, in the order in which they are numbered.
+// Sources returns the tasks that the switch closes. Their order is their numbering: first the tasks of the
+// repartition topic.
 func (s *Switch) Sources(t *Topology) []TaskID {
 	var ids []TaskID
 	for _, in := range append([]SwitchInput{{t.Repartition, s.From}}, s.Inputs...) {
@@ -65,7 +66,7 @@ func (s *Switch) Sources(t *Topology) []TaskID {
 	return ids
 }
 
-// what says what a switch does, for people.
+// what returns what the switch does, for people to read.
 func (s *Switch) what() string {
 	if len(s.Inputs) == 0 {
 		return fmt.Sprintf("move from %d to %d partitions", s.From, s.To)
@@ -82,7 +83,7 @@ func (s *Switch) InputNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Command returns the command that goes on with the switch.
+// Command returns the command with which an operator goes on with the switch.
 func (s *Switch) Command() string {
 	if len(s.Inputs) == 0 {
 		return fmt.Sprintf("oncebus move --partitions %d", s.To)
@@ -90,7 +91,7 @@ func (s *Switch) Command() string {
 	return "oncebus move --to-routed"
 }
 
-// SwitchIn returns the newest switch of an app; nil for none.
+// SwitchIn returns the newest switch of an app from the rows of its manifest topic; nil for none.
 func SwitchIn(rows Rows) (*Switch, error) {
 	s, ok, err := decodeRow[Switch](rows, switchKey)
 	if err != nil || !ok {
@@ -99,17 +100,17 @@ func SwitchIn(rows Rows) (*Switch, error) {
 	return &s, nil
 }
 
-// holdID is the id of the hold of a switch.
+// holdID returns the id of the switch's hold.
 func (s *Switch) holdID() string { return fmt.Sprintf("switch-%d", s.Number) }
 
 // HoldID returns the id of the switch's hold.
 func (s *Switch) HoldID() string { return s.holdID() }
 
-// takeSwitch notes a switch row.
+// takeSwitch takes the row of a switch, and reports whether it is newer than the known one.
 func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
 	var s Switch
 	if rec.Value == nil {
-		return false, nil // no build writes it
+		return false, nil // no build writes a tombstone here
 	}
 	if err := json.Unmarshal(rec.Value, &s); err != nil {
 		return false, unreadableRow(rec, err)
@@ -117,17 +118,17 @@ func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if rec.Offset <= h.switchAt {
-		return false, nil // another reader was faster
+		return false, nil // another reader has read a newer row
 	}
 	h.switchAt, h.change, h.inputs = rec.Offset, switchover.Seen{Number: s.Number, Phase: s.Phase, Base: s.Base}, s.Inputs
 	return true, nil
 }
 
-// ErrReplaced says that another run of the command leads the switch.
+// ErrReplaced says that another run of the command now leads the switch.
 var ErrReplaced = errors.New("another run of 'oncebus move' took over")
 
-// Lead begins a switch to a number of partitions, or takes over one that has begun. It must be
-// called after every earlier copier was fenced.
+// Lead begins a switch, or takes over a switch with the same aim that has begun. The caller must have fenced
+// every earlier copier before.
 func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led *Switch, err error) {
 	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		before, err := SwitchIn(rows)
@@ -173,21 +174,21 @@ func (s *Switch) Other() error {
 	return kafka.OperatorErrorf("a %s has begun: go on with '%s', or undo it with 'oncebus abort'", s.what(), s.Command())
 }
 
-// An Act is what a switch puts in force: the topics of the new generation, and for each old
-// partition the offset of its closed checkpoint. Set is the route set of these checkpoints.
+// An Act is what a switch puts in force: the topics of the new generation and, for each old partition, the
+// offset at which its task closed. Set is the route set of the closed tasks' checkpoints.
 type Act struct {
-	Topic, Changelog [16]byte // ids
+	Topic, Changelog [16]byte // topic ids
 	Starts           []int64
 	Set              int64
-	// Inputs has the same offsets of the topics that become routed. Routes is then the routes
-	// file that makes them so; nil without such topics.
+	// Inputs has the same offsets for the topics that become routed. Routes is then the routes file that routes
+	// them; it is nil if no topic becomes routed.
 	Inputs map[string][]int64
 	Routes *rules.Routes
 }
 
-// Advance writes the next phase of a switch, with what belongs to it, in one transaction. act
-// is needed for switchover.Acted only. It returns ErrReplaced if this is not the leader's
-// switch any more, and does nothing if the phase is in force already.
+// Advance writes the next phase of a switch, and what the phase does, in one transaction. Only switchover.Acted
+// needs act. Advance returns ErrReplaced if the switch has another leader now, and does nothing if the phase
+// has been written already.
 func (s *Switch) Advance(ctx context.Context, c Conn, cfg Config, t *Topology, next switchover.Phase, act *Act) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		now, err := SwitchIn(rows)
@@ -197,7 +198,7 @@ func (s *Switch) Advance(ctx context.Context, c Conn, cfg Config, t *Topology, n
 		case now == nil || now.Number != s.Number || now.Leader != s.Leader:
 			return nil, ErrReplaced
 		case now.Phase == next:
-			return nil, nil // an earlier attempt did it
+			return nil, nil // an earlier attempt has written the phase
 		case !now.Phase.May(next):
 			return nil, fmt.Errorf("%w: the switch is %v", ErrReplaced, now.Phase)
 		}
@@ -245,7 +246,7 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 	return append([]*kgo.Record{rec}, records...), err
 }
 
-// actRecords returns the records of the act, without that of the switch.
+// actRecords returns the records of the act, except the record of the switch itself.
 func (s *Switch) actRecords(rows Rows, t *Topology, act *Act) ([]*kgo.Record, error) {
 	m, err := s.manifest(rows, t, act)
 	if err != nil {
@@ -272,7 +273,7 @@ func (s *Switch) actRecords(rows Rows, t *Topology, act *Act) ([]*kgo.Record, er
 	return append(records, rec), err
 }
 
-// ErrSetChanged says that a route set was put in force while the tasks closed.
+// ErrSetChanged says that an operator put another route set in force while the tasks closed.
 var ErrSetChanged = errors.New("the routes were changed meanwhile")
 
 // manifest returns the manifest with the new generation in force.
@@ -295,8 +296,8 @@ func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*Manifest, error) {
 	return &m, err
 }
 
-// moveErasures returns the records that send the pending erasures of old tasks to the new ones,
-// each to those that have its rows.
+// moveErasures returns the records that replace the pending erasure requests to old tasks by requests to the
+// new tasks that have the rows.
 func (s *Switch) moveErasures(rows Rows, t *Topology, m *Manifest) (records []*kgo.Record, err error) {
 	sources := s.Sources(t)
 	hasher := m.hasher(s.To)
@@ -334,8 +335,8 @@ func (s *Switch) moveErasures(rows Rows, t *Topology, m *Manifest) (records []*k
 	return records, nil
 }
 
-// EndSwitch ends the switch of an app that is not over: an act is completed, anything before it
-// is undone. It returns the switch as it is then; nil if there was none to end.
+// EndSwitch ends a switch that is not over: it completes the switch if it has acted, and undoes it otherwise.
+// It returns the switch as it is afterwards; nil if there was no switch to end.
 func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason string) (ended *Switch, err error) {
 	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		ended = nil
@@ -356,8 +357,8 @@ func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason stri
 	return ended, err
 }
 
-// FinishGenerations notes that no topic of an earlier generation gets records any more, so that
-// the processes read none, and that the changelogs of topics which a move routed are deleted.
+// FinishGenerations stores in the manifest that the topics of earlier generations get no records any more, so
+// that the processes stop reading them, and that the changelogs of topics which a move has routed are deleted.
 func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		m, _, err := decodeRow[Manifest](rows, ManifestKey)
@@ -381,8 +382,7 @@ func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) err
 	})
 }
 
-// CreateGeneration creates the topics of a generation that does not exist yet, and returns
-// their descriptions.
+// CreateGeneration creates the topics of a new generation, unless they exist, and returns their descriptions.
 func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, number int64, partitions int32) (topic, changelog Topic, err error) {
 	s := &setup{Conn: c, cfg: cfg}
 	name := RepartitionName(t.App, number)
@@ -414,7 +414,7 @@ func CreateGeneration(ctx context.Context, c Conn, cfg Config, t *Topology, numb
 	return topic, changelog, nil
 }
 
-// OpenSeeds returns the names of seeds that have begun and not ended.
+// OpenSeeds returns the record keys of the seeds that have begun and not ended.
 func OpenSeeds(rows Rows) (open []string, err error) {
 	for key := range rows {
 		if !strings.HasPrefix(key, SeedPrefix) {
@@ -434,6 +434,6 @@ func OpenSeeds(rows Rows) (open []string, err error) {
 	return open, nil
 }
 
-// SeedPrefix begins the record keys of the progress of seeds in the manifest topic, which package
-// transfer writes.
+// SeedPrefix begins the record keys of the rows about the progress of seeds, which package transfer writes to
+// the manifest topic.
 const SeedPrefix = "seed/"

@@ -11,22 +11,22 @@ import (
 	"oncebus/processor/wire"
 )
 
-// The tenants with an account in one task: tenantsMost for each route, fewer where many routes
-// have tenants, and never fewer than tenantsLeast. A whole checkpoint has some 100 bytes for each.
+// The number of tenants with an account in one task, for each route: tenantsMost, or fewer if many routes have
+// tenants, but never fewer than tenantsLeast. A full checkpoint has some 100 bytes for each account.
 const tenantsMost, tenantsLeast, tenantsAll = 1024, 64, 4096
 
-// tenants has the accounts of the tenants of a task. The counts of the open transaction and the
-// committed ones share it: it has both.
+// tenants has the accounts of the tenants of a task. The counts of the open transaction and the committed
+// counts share one tenants, which has both.
 type tenants struct {
-	routes   []*Route         // with a tenant, in the order of the file
-	accounts []*dedup.Tenants // of these routes
-	at       []int            // by route index: the place in routes, or -1
-	// carried are the accounts of routes that this process does not have. In a rolling update
-	// the task may come from a process with the route, and go to one.
+	routes   []*Route         // routes with a tenant, in the order of the file
+	accounts []*dedup.Tenants // one for each of routes
+	at       []int            // by route index: the route's index in routes, or -1
+	// carried are the accounts of routes that this process does not have. During a rolling update the task may
+	// come from a process with the route and go to another one: this process must keep them.
 	carried []wire.RouteTenants
 }
 
-// newTenants returns nil for an app at level 1, whose checkpoints have no accounts.
+// newTenants returns the accounts of a task; nil for an app at level 1, whose checkpoints have no accounts.
 func newTenants(rt *App) *tenants {
 	if rt.Set == 0 {
 		return nil
@@ -50,12 +50,12 @@ func (c *Counts) HasTenants(route *Route) bool {
 	return c.tenants != nil && c.tenants.at[route.Index] >= 0
 }
 
-// TenantTurn begins an event of a tenant of a route that HasTenants.
+// TenantTurn begins the turn of an event of a tenant. HasTenants must be true for the route.
 func (c *Counts) TenantTurn(route *Route, name []byte, own bool, at dedup.TenantTime) dedup.TenantTurn {
 	return c.tenants.accounts[c.tenants.at[route.Index]].Turn(name, own, at)
 }
 
-// Tenants returns the accounts for a whole checkpoint, those of the open transaction included.
+// Tenants returns the accounts for a full checkpoint, including the open transaction.
 func (c *Counts) Tenants() []wire.RouteTenants {
 	if c.tenants == nil {
 		return nil
@@ -67,8 +67,8 @@ func (c *Counts) Tenants() []wire.RouteTenants {
 	return append(all, c.tenants.carried...)
 }
 
-// AppendTenants appends what the open transaction changed, for a partial checkpoint after a
-// whole one with Tenants.
+// AppendTenants appends what the open transaction has changed, for a partial checkpoint that follows a full one
+// with the result of Tenants.
 func (c *Counts) AppendTenants(dst []byte) []byte {
 	if c.tenants == nil {
 		return dst
@@ -81,8 +81,8 @@ func (c *Counts) AppendTenants(dst []byte) []byte {
 	return dst
 }
 
-// LoadTenants makes the accounts those of a checkpoint. Those of a route that has no tenants any
-// more are dropped, as is what is carried beyond the bound of one checkpoint.
+// LoadTenants replaces the accounts by those of a checkpoint. It drops the accounts of a route that no longer
+// has tenants, and carried accounts beyond the bound of one checkpoint (tenantsAll).
 func (c *Counts) LoadTenants(rt *App, all []wire.RouteTenants) {
 	if c.tenants == nil {
 		return
@@ -102,10 +102,10 @@ func (c *Counts) LoadTenants(rt *App, all []wire.RouteTenants) {
 	c.tenants.carried = slices.Clip(c.tenants.carried)
 }
 
-// TenantSums are the events of all tenants of a route in one task.
+// TenantSums are the sums over all tenants of a route in one task.
 type TenantSums struct {
 	Route   string
-	Tenants int // with an account
+	Tenants int // tenants with an account
 	dedup.TenantCounts
 }
 
@@ -122,7 +122,7 @@ func (c *Counts) ListTenants() (all []TenantSums) {
 	return all
 }
 
-// commit makes what the open transaction changed final.
+// commit makes final what the open transaction has changed.
 func (t *tenants) commit() {
 	if t == nil {
 		return
@@ -134,7 +134,7 @@ func (t *tenants) commit() {
 	}
 }
 
-// discard undoes what the open transaction changed.
+// discard undoes what the open transaction has changed.
 func (t *tenants) discard() {
 	if t == nil {
 		return
@@ -144,8 +144,8 @@ func (t *tenants) discard() {
 	}
 }
 
-// ShareOf returns the share of one task in the quota of a tenant: an even part, with keys
-// rounded up.
+// ShareOf returns the share of one task in the quota of a tenant: the quota divided evenly by the number of
+// tasks. The number of keys is rounded up.
 func ShareOf(q rules.TenantQuota, tasks int32) (share dedup.TenantShare) {
 	n := int64(max(1, tasks))
 	if q.Keys > 0 {
@@ -157,8 +157,8 @@ func ShareOf(q rules.TenantQuota, tasks int32) (share dedup.TenantShare) {
 	return share
 }
 
-// refuseQuotas returns an operator error for quotas of an app at level 1, whose checkpoints have
-// no accounts of tenants.
+// refuseQuotas returns an operator error if an app at level 1 has quotas: its checkpoints have no accounts of
+// tenants.
 func refuseQuotas(m *Manifest, routes *rules.Routes) error {
 	for _, r := range routes.Routes {
 		if r.Quota != nil && m.level() < 2 {

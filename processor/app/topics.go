@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// setUpTopics reads the metadata of every topic and creates the missing ones that it
-// may create. It returns all contradictions at once, as operator errors.
+// setUpTopics reads the metadata of every topic, and creates the missing topics that it may create. It returns
+// all contradictions together, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	t := s.topology()
 	if err := t.CheckRights(ctx, s.Client); err != nil {
@@ -47,8 +47,8 @@ func (s *setup) topology() *Topology {
 	return t
 }
 
-// checkTopics describes the existing topics, and refuses what contradicts them. It changes nothing, so a
-// plan refuses what the command after it would.
+// checkTopics describes the existing topics, and returns an error for what contradicts them. It changes
+// nothing, so that a plan can find what the command after it would refuse.
 func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
 	if err := t.checkNames(); err != nil {
 		return err
@@ -68,6 +68,7 @@ func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
 	return s.refuseCompacted(ctx, t)
 }
 
+// refuseMissing returns an error for each missing topic that a start must not create.
 func (s *setup) refuseMissing(t *Topology) error {
 	var mistakes []error
 	if !s.cfg.CreateTopics {
@@ -80,9 +81,9 @@ func (s *setup) refuseMissing(t *Topology) error {
 	return errors.Join(mistakes...)
 }
 
-// refuseCounts refuses partition counts that do not fit. It follows refuseChanged, which
-// knows by the manifest which topic has got more partitions. After 'oncebus move' the manifest
-// alone decides about the repartition topic, and the setting matters for new topics only.
+// refuseCounts returns an error for partition counts that do not fit. It must follow refuseChanged, which knows
+// from the manifest to which topic partitions were added. After 'oncebus move' only the manifest decides about
+// the repartition topic, and the setting matters for new topics only.
 func (s *setup) refuseCounts(t *Topology) error {
 	var mistakes []error
 	if have, ok := t.Topics[t.Repartition]; ok && t.Generation == 1 && have.Partitions != s.cfg.Partitions {
@@ -100,7 +101,7 @@ func (s *setup) refuseCounts(t *Topology) error {
 	return errors.Join(mistakes...)
 }
 
-// refuseCompacted refuses outcomes topics that are compacted, before a topic is created.
+// refuseCompacted returns an error for a compacted outcomes topic, before a start creates any topic.
 func (s *setup) refuseCompacted(ctx context.Context, t *Topology) error {
 	existing := slices.DeleteFunc(slices.Clone(t.outcomes), func(name string) bool {
 		_, ok := t.Topics[name]
@@ -112,14 +113,14 @@ func (s *setup) refuseCompacted(ctx context.Context, t *Topology) error {
 	return t.readConfigs(ctx, s.Admin, existing...)
 }
 
-// ErrAddedPartition refuses a partition that was added to the repartition topic or a changelog.
-// The advice is the same at a start and while the app runs.
+// ErrAddedPartition returns the error about a partition that was added to the repartition topic or a changelog.
+// A start and a running app give the same advice.
 func ErrAddedPartition(topic string, partition, began int32) error {
 	return kafka.OperatorErrorf("topic %s has got partition %d, the app began with %d partitions: its producers now send keys to other partitions than their rows, and Kafka removes no partition; "+
 		"use another ONCEBUS_APP_ID: it starts without state, so duplicates of earlier events are emitted, and ONCEBUS_START decides whether it reads what the topics have now", topic, partition, began)
 }
 
-// AddedPartitionText says why a prepartitioned topic is paused that has got a partition.
+// AddedPartitionText says why a prepartitioned topic to which a partition was added is paused, and the way out.
 func AddedPartitionText(topic string, partition, began int32) string {
 	return fmt.Sprintf("topic %s has got partition %d, its tasks began with %d partitions: a key may now be in another partition than its row, so no record of the topic is judged; "+
 		"to route its keys from now on, leave `prepartitioned` out of its routes, and run: oncebus move --to-routed", topic, partition, began)
@@ -132,9 +133,9 @@ type newTopic struct {
 	configs    map[string]string
 }
 
-// createMissing creates missing topics. refuseMissing has refused missing external ones
-// without ONCEBUS_CREATE_TOPICS. Changelogs come last, because they have the partition
-// counts of their tasks' topics.
+// createMissing creates missing topics. refuseMissing has already returned an error for missing external topics
+// without ONCEBUS_CREATE_TOPICS. Changelogs come last, because their partition counts are those of their tasks'
+// topics.
 func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	if err := s.createTopics(ctx, t, s.firstTopics(t)); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	return s.awaitTopics(ctx, t, t.internal())
 }
 
-// firstTopics returns all topics but the changelogs, as a start creates them.
+// firstTopics returns all topics except the changelogs, with the settings with which a start creates them.
 func (s *setup) firstTopics(t *Topology) (topics []newTopic) {
 	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
@@ -165,8 +166,8 @@ func (s *setup) firstTopics(t *Topology) (topics []newTopic) {
 		newTopic{t.Repartition, s.cfg.Partitions, repartitionConfigs(maxMessage)}, newTopic{t.Verdicts, s.cfg.Partitions, verdictsConfigs(maxMessage)})
 }
 
-// changelogs returns the changelogs, as a start creates them. A topic that does not
-// exist yet will have the partitions of the settings.
+// changelogs returns the changelogs, with the settings with which a start creates them. For tasks whose topic
+// does not exist yet, the partition count comes from the settings.
 func (s *setup) changelogs(t *Topology) (topics []newTopic) {
 	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	for _, name := range t.TaskTopics() {
@@ -176,8 +177,8 @@ func (s *setup) changelogs(t *Topology) (topics []newTopic) {
 	return topics
 }
 
-// createTopics creates the missing ones of the topics. Another process may create one
-// at the same time.
+// createTopics creates those of the topics that are missing. It is no error if another process creates one at
+// the same time.
 func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic) error {
 	replication := s.cfg.replication(t.brokers)
 	announced := false
@@ -198,12 +199,11 @@ func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic
 	return nil
 }
 
-// createTopic creates one topic. If the broker refuses a setting without which oncebus
-// works, or a max.message.bytes, it creates the topic without the setting, or with the
-// largest value that the broker accepts.
+// createTopic creates a topic. If the broker refuses a setting without which oncebus works, it leaves the
+// setting out. If the broker refuses max.message.bytes, it tries smaller values, down to the broker's default.
 func (s *setup) createTopic(ctx context.Context, topic newTopic, factor int16) error {
 	configs := maps.Clone(topic.configs)
-	var first error // names what oncebus needs, not what it tried last
+	var first error // the first error names what oncebus needs; later ones name what it tried
 	for {
 		values := make(map[string]*string, len(configs))
 		for k, v := range configs {
@@ -231,7 +231,7 @@ func (s *setup) createTopic(ctx context.Context, topic newTopic, factor int16) e
 	}
 }
 
-// requestTopic sends one request to create a topic, or only to validate it.
+// requestTopic sends one request to create a topic or, with validate, to only validate the request.
 func (s *setup) requestTopic(ctx context.Context, topic newTopic, factor int16, values map[string]*string) (kadm.CreateTopicResponse, error) {
 	if !s.validate {
 		return s.Admin.CreateTopic(ctx, topic.partitions, factor, values, topic.name)
@@ -240,8 +240,8 @@ func (s *setup) requestTopic(ctx context.Context, topic newTopic, factor int16, 
 	return validated[topic.name], err
 }
 
-// relax removes or reduces a setting that the broker's message names. A message that names
-// none may be about max.message.bytes. It returns false if no setting is left to change.
+// relax removes or reduces a setting that the broker's message names. If the message names no setting, it
+// reduces max.message.bytes, which may be the cause. It returns false if no setting is left to change.
 func relax(configs map[string]string, message string) bool {
 	for _, name := range optionalSettings {
 		if _, ok := configs[name]; ok && strings.Contains(message, name) {
@@ -259,14 +259,15 @@ func relax(configs map[string]string, message string) bool {
 		return false
 	}
 	if limit /= 2; limit < internalMinMessage {
-		delete(configs, maxMessageSetting) // the broker's default
+		delete(configs, maxMessageSetting) // use the broker's default
 		return true
 	}
 	configs[maxMessageSetting] = strconv.Itoa(limit)
 	return true
 }
 
-// refusedTopic returns the error for settings that the broker refuses, with its message.
+// refusedTopic returns the operator error for a topic whose settings the broker refuses, with the broker's
+// message.
 func (s *setup) refusedTopic(topic newTopic, err error, message string) error {
 	create := fmt.Sprintf("kafka-topics.sh --create --topic %s --partitions %d", topic.name, topic.partitions)
 	for _, name := range slices.Sorted(maps.Keys(topic.configs)) {
@@ -279,7 +280,7 @@ func (s *setup) refusedTopic(topic newTopic, err error, message string) error {
 		topic.name, err, message, create)
 }
 
-// logChanged logs the settings with which a topic was not created.
+// logChanged logs the settings that a topic was created without, or with a smaller value.
 func (s *setup) logChanged(topic newTopic, configs map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(topic.configs)) {
 		switch got, ok := configs[name]; {
@@ -292,7 +293,7 @@ func (s *setup) logChanged(topic newTopic, configs map[string]string) {
 	}
 }
 
-// awaitTopics waits until the broker's metadata has the topics.
+// awaitTopics waits until the broker's metadata contains the topics.
 func (s *setup) awaitTopics(ctx context.Context, t *Topology, names []string) error {
 	for {
 		if err := t.describe(ctx, s.Admin); err != nil {

@@ -19,12 +19,12 @@ import (
 type Topic struct {
 	ID         [16]byte
 	Partitions int32
-	// Replicas and InSync are those of the partition that has the fewest.
+	// Replicas and InSync are the smallest numbers of any partition.
 	Replicas, InSync int
 	Leaderless       int // partitions without a leader
 }
 
-// newTopicOf returns the topic of a broker's description.
+// newTopicOf converts a broker's description of a topic.
 func newTopicOf(detail kadm.TopicDetail) Topic {
 	t := Topic{ID: detail.ID, Partitions: int32(len(detail.Partitions))}
 	for n, p := range detail.Partitions.Sorted() {
@@ -45,42 +45,41 @@ type Topology struct {
 	Routed, Prepartitioned []string // inputs
 	emissions              []string // output, duplicates and dead-letter topics
 	deadLetters            map[string]bool
-	outcomes               []string // inputs of executors' outcomes, each once
-	// executors are the groups of executors that routes name, with the outputs that each of
-	// them reads.
+	outcomes               []string // outcomes topics, which executors write and the app reads; each topic once
+	// executors are the groups of executors that routes name, each with the output topics that it reads.
 	executors             map[string][]string
 	Repartition, Manifest string // Repartition is "" without a routed topic
-	// Generation is that of the partitions of the repartition topic, from 1. Forwarded are the
-	// repartition topics of earlier ones, which Routed has too: the routing stage forwards what
-	// reaches them.
+	// Generation is the generation of the repartition topic's partitions; the first one is 1. Forwarded are the
+	// repartition topics of earlier generations. Routed contains them, too: the routing stage forwards records
+	// that still reach them.
 	Generation int64
 	Forwarded  []string
-	// Moved are the routed topics that were prepartitioned until a move, the changelogs of
-	// which are not deleted yet.
+	// Moved are the routed topics that were prepartitioned until a move and whose changelogs are not deleted
+	// yet.
 	Moved    []string
 	Verdicts string // "" without a route with an http part
 	Topics   map[string]Topic
 	limits   map[string]TopicLimits
-	// settings has the settings of topics, as far as they were read.
+	// settings has the settings of topics, as far as the user may read them.
 	settings map[string]map[string]string
-	// brokers is the number of brokers, those that are down included where the
-	// cluster lists them.
+	// brokers is the number of brokers, including brokers that are down if the cluster lists them.
 	brokers int
-	// BatchMax bounds the batches of internal topics, which no process may write larger than
-	// the processes that read them decompress: MaxDecompressedBatchBytes. 0 is no bound.
+	// BatchMax bounds the size of batches of internal topics, in bytes: MaxDecompressedBatchBytes. No process
+	// may write a larger batch than the processes that read it decompress. 0 means no bound.
 	BatchMax int
-	// former are the existing topics that only routes of older sets write to.
+	// former are the existing topics to which only routes of older sets write.
 	former []string
-	// starts has, by partition, the first offset to read of each input topic if it is new.
+	// starts has, by partition, the first offset to read of each input topic, in case the topic is new.
 	starts map[string][]int64
-	// unlisted has the input topics of which starts lacks a partition, and why.
+	// unlisted has the input topics for which starts lacks a partition, and why.
 	unlisted map[string]error
 }
 
-// ManifestName returns the topic of an app's manifest, and the transactional id of those who write it.
+// ManifestName returns the topic of an app's manifest. The writers of the manifest use the same name as
+// transactional id.
 func ManifestName(app string) string { return app + "-manifest" }
 
-// ChangelogName returns the changelog of a topic whose partitions are tasks.
+// ChangelogName returns the name of the changelog of a topic whose partitions are tasks.
 func ChangelogName(app, topic string) string {
 	if GenerationOf(app, topic) > 0 {
 		return topic + "-changelog"
@@ -88,6 +87,8 @@ func ChangelogName(app, topic string) string {
 	return app + "-" + topic + "-changelog"
 }
 
+// newTopology returns the topology of an app that has only these routes, with the first generation of
+// partitions.
 func newTopology(app string, routes *rules.Routes) *Topology {
 	t := &Topology{App: app, Generation: 1, Manifest: ManifestName(app), Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}, executors: map[string][]string{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
@@ -116,9 +117,9 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 	return t
 }
 
-// topologyOf returns the topology of an app with its set in force, or of these routes for an
-// app without sets. The repartition and verdicts topics stay while older sets needed them:
-// their records may still come.
+// topologyOf returns the topology of an app with its set in force, or of these routes for an app without sets.
+// If an older set needed the repartition or verdicts topic, the topic stays: records of the older set may still
+// come.
 func topologyOf(app string, routes *rules.Routes, sets *Sets, on generation) *Topology {
 	t := newTopology(app, routes)
 	for _, f := range sets.formerOutcomes() {
@@ -143,8 +144,8 @@ func topologyOf(app string, routes *rules.Routes, sets *Sets, on generation) *To
 	return t
 }
 
-// describeFormer finds the topics that only routes of older sets write to. One that was
-// deleted, or to which the app has no right any more, is left out.
+// describeFormer finds the topics to which only routes of older sets write. It leaves out a topic that was
+// deleted, or that the user may not describe any more.
 func (t *Topology) describeFormer(ctx context.Context, admin *kadm.Client, retired []*rules.Route) error {
 	var names []string
 	known := t.Written()
@@ -170,7 +171,7 @@ func (t *Topology) describeFormer(ctx context.Context, admin *kadm.Client, retir
 	return nil
 }
 
-// emissionsOf returns the topics that a route writes to.
+// emissionsOf returns the topics to which a route writes.
 func emissionsOf(r *rules.Route) (topics []string) {
 	for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies, r.Claim.Answers} {
 		if topic != "" {
@@ -188,8 +189,8 @@ func (t *Topology) TaskTopics() []string {
 	return append([]string{t.Repartition}, t.Prepartitioned...)
 }
 
-// HadTasks reports whether a topic has no tasks any more: its keys were moved to another generation
-// of partitions, which is in force.
+// HadTasks reports whether a topic had tasks once and has none now: a move has put another generation of
+// partitions in force for its keys.
 func (t *Topology) HadTasks(topic string) bool {
 	if number := GenerationOf(t.App, topic); number > 0 {
 		return number < t.Generation
@@ -200,13 +201,13 @@ func (t *Topology) HadTasks(topic string) bool {
 // TaskTopicOf returns the topic of the tasks that judge a route's events.
 func (t *Topology) TaskTopicOf(r *rules.Route) string {
 	if r.Prepartitioned {
-		return r.Topics[0] // its only topic
+		return r.Topics[0] // a prepartitioned route has one topic
 	}
 	return t.Repartition
 }
 
-// HasState reports whether stored state is in a topic, or depends on its offsets: the
-// repartition topic and the changelogs.
+// HasState reports whether a topic contains stored state, or stored state depends on its offsets: changelogs
+// and the repartition topic.
 func (t *Topology) HasState(topic string) bool {
 	return topic == t.Repartition || slices.ContainsFunc(t.TaskTopics(), func(task string) bool { return topic == ChangelogName(t.App, task) })
 }
@@ -226,13 +227,13 @@ func (t *Topology) internal() []string {
 	return names
 }
 
-// Written returns the topics that oncebus produces to. Their limits are read. An input
-// topic needs no right but Read, unless it is an outcomes topic.
+// Written returns the topics to which oncebus produces, and whose limits it therefore reads. On an input topic
+// the user needs no right but Read, unless it is an outcomes topic.
 func (t *Topology) Written() []string {
 	return slices.Concat(t.internal(), t.emissions, t.former)
 }
 
-// Inputs returns the topics of the routes that oncebus reads.
+// Inputs returns the topics that the routes read.
 func (t *Topology) Inputs() []string { return slices.Concat(t.Routed, t.Prepartitioned) }
 
 // StageTopics returns the topics that the workers of a stage read.
@@ -243,7 +244,7 @@ func (t *Topology) StageTopics(stage string) []string {
 	return t.TaskTopics()
 }
 
-// Partitions returns the partitions of topics, as far as they are known.
+// Partitions returns the partitions of topics, for topics whose description was read.
 func (t *Topology) Partitions(topics []string) kadm.TopicsSet {
 	all := kadm.TopicsSet{}
 	for _, name := range topics {
@@ -254,7 +255,7 @@ func (t *Topology) Partitions(topics []string) kadm.TopicsSet {
 	return all
 }
 
-// Numbers returns the partitions of topics in the form of [kafka.StableOffsets].
+// Numbers returns the partitions of topics in the form that [kafka.StableOffsets] takes.
 func (t *Topology) Numbers(topics []string) map[string][]int32 {
 	numbers := map[string][]int32{}
 	for _, name := range topics {
@@ -269,6 +270,7 @@ func (t *Topology) external() []string {
 	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)
 }
 
+// manifestTopics returns the topics as the manifest should have them.
 func (t *Topology) manifestTopics() []manifestTopic {
 	var topics []manifestTopic
 	for _, name := range t.Routed {
@@ -281,7 +283,7 @@ func (t *Topology) manifestTopics() []manifestTopic {
 	for _, name := range t.TaskTopics() {
 		role, starts := rolePrepartitioned, t.starts[name]
 		if name == t.Repartition {
-			role, starts = roleRepartition, make([]int64, t.Topics[name].Partitions) // all of it is the app's
+			role, starts = roleRepartition, make([]int64, t.Topics[name].Partitions) // from offset 0: all of its records are the app's
 		}
 		topics = append(topics, manifestTopic{
 			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: starts,
@@ -299,11 +301,10 @@ func TopicIDText(id [16]byte) string {
 	return hex.EncodeToString(id[:])
 }
 
-// listStarts sets the first offset to read of each partition of input topics: the end
-// with ONCEBUS_START=latest, else the start. The manifest stores those of new topics: all
-// workers and restarts then start at the same offsets, and records that are deleted before
-// they are read do not go unnoticed. A partition without a leader keeps back only a topic that is
-// new (unlisted).
+// listStarts sets the first offset to read of each partition of input topics: its end with
+// ONCEBUS_START=latest, otherwise its start. The manifest stores these offsets for new topics. All workers and
+// restarts then begin at the same offsets, and the app notices if records are deleted before it has read them.
+// If a partition has no leader, its offset is unknown: only a topic that is new must wait for it (unlisted).
 func (t *Topology) listStarts(ctx context.Context, admin *kadm.Client, start string, inputs []string) error {
 	list := admin.ListStartOffsets
 	if start == StartLatest {
@@ -329,10 +330,11 @@ func (t *Topology) listStarts(ctx context.Context, admin *kadm.Client, start str
 	return nil
 }
 
-// CheckNames returns an error for a topic of the routes with the name of an internal topic of the app.
+// CheckNames returns an error if a topic of the routes has the name of an internal topic of the app.
 func CheckNames(app string, routes *rules.Routes) error { return newTopology(app, routes).checkNames() }
 
-// checkNames returns an error for a topic of the routes with an internal topic's name.
+// checkNames returns an error if a topic of the routes has the name of an internal topic, or if two internal
+// topics have the same name.
 func (t *Topology) checkNames() error {
 	var mistakes []error
 	internal := map[string]bool{}
@@ -350,7 +352,7 @@ func (t *Topology) checkNames() error {
 	return errors.Join(mistakes...)
 }
 
-// describe sets Topics to the existing topics.
+// describe reads the metadata, and sets Topics to the existing topics.
 func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 	meta, err := admin.Metadata(ctx, append(t.internal(), t.external()...)...)
 	if err != nil {
@@ -360,7 +362,7 @@ func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 	return describeTopics(meta, t.Topics)
 }
 
-// DescribeTopics returns the existing ones of topics.
+// DescribeTopics returns those of the topics that exist.
 func DescribeTopics(ctx context.Context, admin *kadm.Client, names ...string) (map[string]Topic, error) {
 	meta, err := admin.Metadata(ctx, names...)
 	if err != nil {
@@ -370,7 +372,7 @@ func DescribeTopics(ctx context.Context, admin *kadm.Client, names ...string) (m
 	return topics, describeTopics(meta, topics)
 }
 
-// describeTopics adds the existing topics of the broker's response.
+// describeTopics adds the existing topics of the broker's response to a map.
 func describeTopics(meta kadm.Metadata, to map[string]Topic) error {
 	for name, detail := range meta.Topics {
 		switch {

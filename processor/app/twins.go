@@ -14,17 +14,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// twinsShown is for how long doctor names processes of one instance id after one has fenced another.
+// twinsShown is how long 'oncebus doctor' names the processes that share an instance id, after one of them
+// fenced another.
 const twinsShown = 10 * time.Minute
 
-// twinFacts are the processes of an instance id.
+// twinFacts are the processes that have used an instance id.
 type twinFacts struct {
-	// processes are those that wrote the row of the instance, the newest last. A restart adds one.
+	// processes are those that wrote the row of the instance, the newest last. A restart adds a process, too.
 	processes []string
-	fenced    map[string]time.Time // the processes that said that another one fences them
+	fenced    map[string]time.Time // the processes that said that another process fenced them, and when
 }
 
-// note takes what a process said of itself.
+// note takes what a process said about itself.
 func (t *twinFacts) note(s *Seen) {
 	if s.Process == "" {
 		return
@@ -35,9 +36,9 @@ func (t *twinFacts) note(s *Seen) {
 	}
 }
 
-// named returns the processes that fence each other at a time, at least two, and when the last one
-// was fenced; none if none does. One that says so has another one next to it: that which also says
-// so, or that which started last.
+// named returns the processes, at least two, that fence each other at a time, and when the last of them was
+// fenced. It returns none if no process says that it was fenced. If only one process says so, the other one
+// must be the process that started last.
 func (t *twinFacts) named(now time.Time) (names []string, last time.Time) {
 	for _, p := range t.processes {
 		if at := t.fenced[p]; now.Sub(at) < twinsShown {
@@ -55,8 +56,8 @@ func (t *twinFacts) named(now time.Time) (names []string, last time.Time) {
 	return names, last
 }
 
-// readTwins reads what processes said of themselves, as far as the manifest topic keeps the rows
-// that newer ones replaced.
+// readTwins reads what processes said about themselves, including older rows as far as compaction has not
+// removed them.
 func (f *Facts) readTwins(ctx context.Context, c Conn) error {
 	t := f.topology
 	if _, ok := t.Topics[t.Manifest]; !ok {
@@ -76,7 +77,7 @@ func (f *Facts) readTwins(ctx context.Context, c Conn) error {
 	})
 }
 
-// noteSeen notes a record of the manifest topic. A row that cannot be read tells nothing.
+// noteSeen takes a record of the manifest topic. It ignores a row that cannot be read.
 func (f *Facts) noteSeen(rec *kgo.Record) {
 	instance, is := strings.CutPrefix(string(rec.Key), seenPrefix)
 	var seen Seen
@@ -89,7 +90,7 @@ func (f *Facts) noteSeen(rec *kgo.Record) {
 	f.twins[instance].note(&seen)
 }
 
-// judgeTwins finds processes that share an instance id.
+// judgeTwins finds processes that share an instance id and fence each other.
 func (f *Facts) judgeTwins() (findings []Finding) {
 	for _, instance := range slices.Sorted(maps.Keys(f.twins)) {
 		if names, last := f.twins[instance].named(f.Clock()); len(names) > 0 {

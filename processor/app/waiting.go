@@ -12,23 +12,24 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Waiting has the claims of a task with requests that wait for an outcome, so that those
-// requests are answered when no outcome can be expected. It is in memory only: a restore
-// builds it from the rows. An entry may be of a row that has no such requests any more.
+// Waiting has the claims of a task on whose outcomes requests wait, so that the task can answer these requests
+// when no outcome can be expected any more. It is in memory only: a restore builds it from the rows. It may
+// contain the claim of a row on which no request waits any more.
 type Waiting struct {
-	byTime [256]*waitingTimes // by namespace id; nil for one without routes in claim mode
+	byTime [256]*waitingTimes // by namespace id; nil for a namespace without routes in claim mode
 	claims map[dedup.Digest]waitingClaim
-	// before has the entries as they were before the open transaction; nil for none.
+	// before has the entries that the open transaction has changed, as they were before; nil for a new entry.
 	before map[dedup.Digest]*waitingClaim
 }
 
+// waitingClaim is what Waiting knows about a claim.
 type waitingClaim struct {
 	namespaceID uint8
-	first       int64 // first seen time of the row, ms
-	since       int64 // when its lease began, ms; math.MaxInt64 if it has none
+	first       int64 // first seen time of the row, in ms
+	since       int64 // when its lease began, in ms; math.MaxInt64 without a lease that may end
 }
 
-// waitingTimes orders the claims of a namespace id by their times.
+// waitingTimes orders the claims of a namespace id by their first seen times and by the starts of their leases.
 type waitingTimes struct{ first, since claimQueue }
 
 // NewWaiting returns an index without claims.
@@ -42,7 +43,7 @@ func NewWaiting(rt *App) *Waiting {
 	return w
 }
 
-// Read notes a committed row. The error wraps dedup.ErrRow.
+// Read takes a committed row. Its error wraps dedup.ErrRow.
 func (w *Waiting) Read(row *dedup.Row) error {
 	if w.byTime[row.NamespaceID] == nil || row.Result == nil {
 		delete(w.claims, row.Digest)
@@ -56,7 +57,7 @@ func (w *Waiting) Read(row *dedup.Row) error {
 	return nil
 }
 
-// Note notes a row of the open transaction with its claim.
+// Note takes a row of the open transaction, with its claim.
 func (w *Waiting) Note(row *dedup.Row, claim *dedup.Claim) {
 	if _, noted := w.before[row.Digest]; !noted {
 		w.before[row.Digest] = nil
@@ -67,6 +68,7 @@ func (w *Waiting) Note(row *dedup.Row, claim *dedup.Claim) {
 	w.set(row, claim)
 }
 
+// set updates the entry of a row: only a claim without an outcome, for which requests wait, has an entry.
 func (w *Waiting) set(row *dedup.Row, claim *dedup.Claim) {
 	if len(claim.Requests) == 0 || row.Status != dedup.ClaimInProgress && row.Status != dedup.Submitted {
 		delete(w.claims, row.Digest)
@@ -93,11 +95,10 @@ func (w *Waiting) add(digest dedup.Digest, c waitingClaim) {
 	}
 }
 
-// waitingStaleMax is how many entries of the queues may be out of date, in addition to twice
-// the claims.
+// waitingStaleMax is how many outdated entries the queues may have, in addition to twice the number of claims.
 const waitingStaleMax = 1024
 
-// dropStale removes the entries that are out of date.
+// dropStale removes the outdated entries of a namespace's queues.
 func (w *Waiting) dropStale(times *waitingTimes) {
 	for q, timeOf := range map[*claimQueue]func(waitingClaim) int64{&times.first: firstOf, &times.since: sinceOf} {
 		slices.SortFunc(*q, timedClaim.compare) // a sorted slice is a heap
@@ -105,16 +106,16 @@ func (w *Waiting) dropStale(times *waitingTimes) {
 	}
 }
 
-// Evict drops the claims of each namespace id that were first seen before a time, in ms.
-// Their requests were answered in the transaction that moved stream time there.
+// Evict drops the claims of each namespace id that were first seen before a time, in ms. The transaction that
+// moved stream time there has answered their requests.
 func (w *Waiting) Evict(before *[256]int64) {
 	maps.DeleteFunc(w.claims, func(_ dedup.Digest, c waitingClaim) bool { return c.first < before[c.namespaceID] })
 }
 
-// Commit keeps what the open transaction noted.
+// Commit keeps the changes of the open transaction.
 func (w *Waiting) Commit() { clear(w.before) }
 
-// Discard drops what the open transaction noted.
+// Discard undoes the changes of the open transaction.
 func (w *Waiting) Discard() {
 	for digest, c := range w.before {
 		if c == nil {
@@ -126,8 +127,8 @@ func (w *Waiting) Discard() {
 	clear(w.before)
 }
 
-// Before returns the claims of a namespace id whose rows were first seen before a time, in
-// ms, in the order of their digests.
+// Before returns the claims of a namespace id whose rows were first seen before a time, in ms, sorted by
+// digest.
 func (w *Waiting) Before(namespaceID uint8, first int64) []dedup.Digest {
 	times := w.byTime[namespaceID]
 	if times == nil {
@@ -136,13 +137,13 @@ func (w *Waiting) Before(namespaceID uint8, first int64) []dedup.Digest {
 	return w.find(&times.first, firstOf, first, math.MaxInt)
 }
 
-// LeasedBefore returns the claims of a namespace id whose leases began before a time, in
-// ms, at most so many and the earliest, in the order of their digests.
+// LeasedBefore returns the claims of a namespace id whose leases began before a time, in ms, sorted by digest.
+// If there are more than most, it returns those whose leases began first.
 func (w *Waiting) LeasedBefore(namespaceID uint8, since int64, most int) []dedup.Digest {
 	return w.find(&w.byTime[namespaceID].since, sinceOf, since, most)
 }
 
-// HasLeases reports whether leases of a namespace id may end under requests that wait.
+// HasLeases reports whether a lease of a namespace id may end while requests wait for its claim.
 func (w *Waiting) HasLeases(namespaceID uint8) bool {
 	q := &w.byTime[namespaceID].since
 	for len(*q) > 0 && !w.has((*q)[0], sinceOf) {
@@ -151,8 +152,8 @@ func (w *Waiting) HasLeases(namespaceID uint8) bool {
 	return len(*q) > 0
 }
 
-// find returns the claims whose time is before a limit, at most so many and the earliest.
-// They stay in the queue until they are out of date.
+// find returns the claims whose time is before a limit. If there are more than most, it returns the earliest
+// ones. The entries stay in the queue until they are outdated.
 func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, most int) []dedup.Digest {
 	var found []timedClaim
 	for len(*q) > 0 && (*q)[0].at < limit && len(found) < most {
@@ -161,7 +162,7 @@ func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int
 		}
 	}
 	var digests []dedup.Digest
-	for _, e := range slices.Compact(found) { // equal ones follow each other
+	for _, e := range slices.Compact(found) { // equal entries are next to each other
 		heap.Push(q, e)
 		digests = append(digests, e.digest)
 	}
@@ -169,7 +170,7 @@ func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int
 	return digests
 }
 
-// has reports whether an entry is not out of date.
+// has reports whether an entry of a queue is up to date.
 func (w *Waiting) has(e timedClaim, timeOf func(waitingClaim) int64) bool {
 	c, ok := w.claims[e.digest]
 	return ok && timeOf(c) == e.at

@@ -13,30 +13,29 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A WindowPlan says from when on the new window of a namespace holds as a whole.
+// A WindowPlan says from when on the new window of a namespace is in force for all events.
 type WindowPlan struct {
 	Namespace string       `json:"namespace"`
-	Tasks     []TaskWindow `json:"tasks,omitempty"` // with events; the others have no row to miss
+	Tasks     []TaskWindow `json:"tasks,omitempty"` // tasks with events of the namespace; the others have no rows that could be missing
 
 	before, after dedup.Window
 }
 
-// A TaskWindow is a WindowPlan of one task, as of its newest checkpoint. Both are event times
-// in ms. The window holds at once if FullFrom is not after StreamTime.
+// A TaskWindow is the WindowPlan for one task, as of its newest checkpoint. Both times are event times in ms.
+// The new window is in force at once if FullFrom is not after StreamTime.
 type TaskWindow struct {
 	Task       string `json:"task"` // topic/partition
 	StreamTime int64  `json:"stream_time"`
 	FullFrom   int64  `json:"full_from"`
 }
 
-// A TaskCheckpoint is the newest checkpoint of a task.
+// A TaskCheckpoint is a task with its newest checkpoint.
 type TaskCheckpoint struct {
 	Task       TaskID
 	Checkpoint wire.Checkpoint
 }
 
-// PlanWindows returns what new routes would change of the windows, by the newest checkpoints of
-// the tasks.
+// PlanWindows returns how new routes would change the windows, as of the newest checkpoints of the tasks.
 func (rt *App) PlanWindows(tasks []TaskCheckpoint, next *rules.Routes) (plans []WindowPlan) {
 	planned := map[uint8]bool{}
 	for _, r := range next.Routes {
@@ -59,8 +58,8 @@ func (rt *App) PlanWindows(tasks []TaskCheckpoint, next *rules.Routes) (plans []
 	return plans
 }
 
-// Wait is how far stream time has to move until the window holds as a whole in every task; 0 if
-// it holds at once.
+// Wait returns how far stream time has to move until the new window is fully in force in every task; 0 if it is
+// at once.
 func (p *WindowPlan) Wait() (wait time.Duration) {
 	for _, t := range p.Tasks {
 		wait = max(wait, time.Duration(t.FullFrom-t.StreamTime)*time.Millisecond)
@@ -68,8 +67,8 @@ func (p *WindowPlan) Wait() (wait time.Duration) {
 	return wait
 }
 
-// String says it in a line, such as "orders: window 24h -> 168h after 119h50m of event time,
-// for events from 2026-12-01T08:30:00Z on".
+// String returns the plan in one line, such as "orders: window 24h -> 168h after 119h50m of event time, for
+// events from 2026-12-01T08:30:00Z on".
 func (p *WindowPlan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: window %s", p.Namespace, hours(p.before.Size))
@@ -93,7 +92,7 @@ func (p *WindowPlan) String() string {
 	return b.String()
 }
 
-// hours returns a duration in ms as text, without its zero units at the end.
+// hours returns a duration in ms as text, without zero units at its end.
 func hours(ms int64) string { return routesets.Short(time.Duration(ms) * time.Millisecond) }
 
 func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

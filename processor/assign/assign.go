@@ -8,20 +8,21 @@ import (
 	"oncebus/processor/app"
 )
 
-// A Member is one member of the group, as the leader sees it.
+// A Member is a member of the consumer group of the dedup stage, as the group's leader sees it in a rebalance.
 type Member struct {
-	Name       string // unique in the group; orders the members
+	Name       string // unique in the group; the members are ordered by it
 	Topics     []string
-	Owned      []app.TaskID // what it had in Generation
+	Owned      []app.TaskID // the tasks that the member owned in Generation
 	Generation int32
-	Process    string // it is a worker of
-	Standby    bool   // its process follows changelogs
-	// Positions has the changelog offset up to which its process has the rows of a task.
+	Process    string // the process that the member is a worker of
+	Standby    bool   // whether this process keeps standbys: it follows changelogs
+	// Positions has, for each task, the changelog offset up to which the member's process has stored the task's
+	// rows.
 	Positions map[app.TaskID]int64
 }
 
-// Assign returns the tasks of each member, in the order of the members, sorted. partitions
-// is the number of partitions of each topic.
+// Assign returns the sorted tasks of each member, in the order of members. partitions is the number of
+// partitions of each topic. The algorithm is a minimum-cost flow, see flow.
 func Assign(members []Member, partitions map[string]int32) [][]app.TaskID {
 	order := make([]int, len(members))
 	for i := range order {
@@ -61,8 +62,8 @@ func compareTasks(a, b app.TaskID) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
-// ownersOf returns the index of the owner of each task. If several members claim it, the
-// one of the newest generation owns it: the others missed rebalances (KIP-792).
+// ownersOf returns the index of the owner of each task. If several members claim a task, the member of the
+// newest generation owns it: the other members missed a rebalance (KIP-792).
 func ownersOf(members []Member) map[app.TaskID]int {
 	owners := map[app.TaskID]int{}
 	for i := range members {
@@ -75,12 +76,13 @@ func ownersOf(members []Member) map[app.TaskID]int {
 	return owners
 }
 
-// positionMax bounds positions, so that sums of them do not overflow.
+// positionMax bounds changelog positions, so that a sum of positions does not overflow an int64.
 const positionMax = 1 << 48
 
-// costsOf returns what it costs each member to get a task, and which of them may. An owner
-// has all rows. Another one without a position reads the whole changelog. One with a
-// position lacks at least the changelog records that another member has.
+// costsOf returns what it costs each member to get a task, and which members may get it. The owner costs
+// nothing: its process has all rows. A member without a position must read the whole changelog (cold). A member
+// with a position must read at least the changelog records that the most advanced member has and this member
+// lacks (lag).
 func costsOf(members []Member, id app.TaskID, owner int) (costs []cost, may []bool) {
 	costs, may = make([]cost, len(members)), make([]bool, len(members))
 	var best int64

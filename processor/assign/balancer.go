@@ -10,28 +10,28 @@ import (
 	"oncebus/processor/app"
 )
 
-// ProtocolName names the balancer to the broker. The broker uses it when all members of the
-// group offer it.
+// ProtocolName is the name under which members offer the balancer to the broker. The broker's group coordinator
+// chooses it only if all members of the group offer it.
 const ProtocolName = "oncebus-warm"
 
-// metadataVersion is that of the consumer protocol with owned partitions and generation.
+// metadataVersion is the version of the consumer protocol that has owned partitions and their generation.
 const metadataVersion = 3
 
-// A balancer is a cooperative balancer that uses Assign. A partition that moves is first
-// revoked by its owner, and assigned in the next rebalance.
+// A balancer is a cooperative balancer that uses Assign: in the rebalance that moves a partition its owner only
+// revokes it, and the new owner gets it in the next rebalance.
 type balancer struct {
 	warmth func() Warmth
 }
 
-// NewBalancer returns the balancer of a member. warmth is called at each join, and must
-// not block.
+// NewBalancer returns the balancer of a member. The balancer calls warmth at each join of the group: warmth
+// must not block.
 func NewBalancer(warmth func() Warmth) kgo.GroupBalancer { return &balancer{warmth} }
 
 func (*balancer) ProtocolName() string { return ProtocolName }
 
 func (*balancer) IsCooperative() bool { return true }
 
-// JoinGroupMetadata has what the member owns and what its process has stored.
+// JoinGroupMetadata returns what the member tells the leader: its partitions, and the warmth of its process.
 func (b *balancer) JoinGroupMetadata(topics []string, owned map[string][]int32, generation int32) []byte {
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version, meta.Topics, meta.Generation = metadataVersion, topics, generation
@@ -54,7 +54,7 @@ func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.G
 	return c, topics, err
 }
 
-// Balance runs in the leader.
+// Balance computes the assignment of all members. It runs in the group's leader only.
 func (*balancer) Balance(c *kgo.ConsumerBalancer, partitions map[string]int32) kgo.IntoSyncAssignment {
 	var members []Member
 	var joined []*kmsg.JoinGroupResponseMember
@@ -71,7 +71,8 @@ func (*balancer) Balance(c *kgo.ConsumerBalancer, partitions map[string]int32) k
 	return plan
 }
 
-// memberOf returns a member. Its name is the static one, which outlives a restart.
+// memberOf returns a member by its static name (group.instance.id) if it has one, because that name outlives a
+// restart.
 func memberOf(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) Member {
 	name := m.MemberID
 	if m.InstanceID != nil {
@@ -80,7 +81,7 @@ func memberOf(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata
 	return NewMember(name, meta)
 }
 
-// NewMember returns the member that joined with this metadata.
+// NewMember returns the member that joined with this consumer protocol metadata.
 func NewMember(name string, meta *kmsg.ConsumerMemberMetadata) Member {
 	member := Member{Name: name, Topics: meta.Topics, Generation: meta.Generation}
 	for _, o := range meta.OwnedPartitions {
@@ -88,7 +89,8 @@ func NewMember(name string, meta *kmsg.ConsumerMemberMetadata) Member {
 			member.Owned = append(member.Owned, app.TaskID{Topic: o.Topic, Partition: p})
 		}
 	}
-	// Data that this build cannot read only makes the member look cold.
+	// If this build cannot read the member's warmth, the member only looks cold: it gets tasks, but is not
+	// preferred.
 	if w, err := decodeWarmth(meta.UserData); err == nil {
 		member.Process, member.Standby, member.Positions = w.Process, w.Standby, w.Positions
 	}

@@ -1,35 +1,36 @@
-// Package assign decides which worker of the dedup stage gets which task, so that a task
-// goes where its rows already are. It is a preference only: a restore is correct in any
-// process.
+// Package assign decides which worker of the dedup stage gets which task, so that a task goes to a process that
+// already stores the task's rows. The decision is a preference only: any process can restore any task from its
+// changelog.
 //
 // # What it owns
 //
-//   - Assign is the assignment as a pure function of the members of a group. NextOwners is
-//     that of a topic before its members read it.
-//   - Warmth is what a member tells the leader: the changelog positions of the local
-//     stores of its process, at most WarmthBytesMax.
-//   - NewBalancer returns the balancer of the group. A member also offers
-//     cooperative-sticky, which a group with older builds keeps using.
+//   - Assign computes the assignment as a pure function of the members of a group. NextOwners computes the
+//     assignment of a topic that the members do not read yet.
+//   - Warmth is what a member tells the leader: the changelog positions of the local stores of its process, in
+//     at most WarmthBytesMax bytes.
+//   - NewBalancer returns the balancer of the group. A member also offers cooperative-sticky: a group that
+//     contains workers of older builds keeps using it.
 //
 // It may import dedup, processor/app and franz-go.
 //
 // # Invariants
 //
-//   - Each partition goes to one member that reads its topic. Without such a member it
-//     goes to none.
-//   - Loads are as equal as the subscriptions permit. If all members read the same
-//     topics, they differ by one partition at most.
-//   - Among these assignments the fewest tasks leave their owners. Among those the fewest
-//     go to a member without rows, and then the fewest changelog records are read again.
-//   - Equal input yields the equal assignment, in any order of the members.
-//   - Data of another build, or damaged data, counts as none.
+//   - Each partition goes to exactly one member that reads its topic, or to no member if no member reads the
+//     topic.
+//   - Loads are as equal as the subscriptions permit. If all members read the same topics, their numbers of
+//     tasks differ by 1 at most.
+//   - Of all assignments with equal loads, Assign chooses an assignment in which the fewest tasks leave their
+//     owners; of these, an assignment in which the fewest tasks go to a member without rows; of these, an
+//     assignment in which the fewest changelog records are read again.
+//   - Equal input yields an equal assignment, whatever the order of the members.
+//   - A member whose warmth is damaged or of another build counts as a member without rows.
 //
 // # What looks wrong
 //
-//   - A task may go to a colder member than possible, because a move costs more than
-//     records: the task stops for two rebalances.
-//   - A position counts although the changelog may begin after it: the leader reads no
-//     topic in a rebalance.
-//   - Each worker of a process sends the same positions, because any of them may get a
-//     task, and some of them may not be in the group yet.
+//   - A task may stay with a colder member than possible: to move a task costs more than to read records,
+//     because the task stops for two rebalances.
+//   - A position counts even if the changelog now begins after it (Kafka may have compacted or deleted the
+//     records between): the leader reads no topic in a rebalance, so it cannot know.
+//   - Each worker of a process sends the same positions: any worker of the process may get a task, and some
+//     workers may not have joined the group yet.
 package assign

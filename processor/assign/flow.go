@@ -7,12 +7,13 @@ import (
 	"oncebus/processor/app"
 )
 
-// A cost is what an assignment costs, the most important part first.
+// A cost is what an assignment costs. Its fields are compared in their order: the first one is the most
+// important.
 type cost struct {
 	load  int64 // the sum of the squares of all loads
-	moves int64 // tasks that leave their owners
-	cold  int64 // tasks whose rows the new owner lacks
-	lag   int64 // changelog records to read again
+	moves int64 // tasks that leave their owners, and so stop for two rebalances
+	cold  int64 // tasks of which the new owner has no rows
+	lag   int64 // changelog records that new owners must read again
 }
 
 func (c cost) plus(d cost) cost {
@@ -27,25 +28,26 @@ func (c cost) less(d cost) bool {
 	return cmp.Or(cmp.Compare(c.load, d.load), cmp.Compare(c.moves, d.moves), cmp.Compare(c.cold, d.cold), cmp.Compare(c.lag, d.lag)) < 0
 }
 
-// A flow is the cheapest assignment of its tasks. add finds the cheapest way
-// to add one: a member gets it, another one gets a task of that member, and so on. By such
-// shortest paths the assignment stays the cheapest one (minimum-cost flow).
+// A flow is the cheapest assignment of its tasks (minimum-cost flow). add adds a task by the cheapest chain of
+// moves: a member gets the task, another member gets a task of that member, and so on. A flow that grows by
+// such shortest paths stays the cheapest assignment after each add.
 type flow struct {
 	tasks []app.TaskID
 	costs [][]cost // by task and member
 	may   [][]bool
-	of    [][]int // the tasks of each member
-	hand  [][]step
+	of    [][]int // the tasks of each member, as indexes of tasks
+	// hand has the cheapest step from each member to each other member.
+	hand [][]step
 }
 
-// A step hands a task from one member to another. It changes the cost by by.
+// A step hands a task from one member to another. by is the change of the assignment's cost.
 type step struct {
-	task int // -1 for none
+	task int // index of the task; -1 if the member has no task that the other member may get
 	by   cost
 }
 
-// newFlow returns an assignment to n members without tasks. price returns what a task costs
-// each member, and which of them may get it.
+// newFlow returns the cheapest assignment of tasks to n members. price returns what a task costs each member,
+// and which members may get it.
 func newFlow(n int, tasks []app.TaskID, price func(app.TaskID) (costs []cost, may []bool)) *flow {
 	f := &flow{tasks: tasks, of: make([][]int, n), hand: make([][]step, n)}
 	for _, id := range tasks {
@@ -70,7 +72,7 @@ func (f *flow) tasksOf(member int) (ids []app.TaskID) {
 	return ids
 }
 
-// compare finds the cheapest step from a member to each other one.
+// compare finds the cheapest step from a member to each other member, after the member's tasks have changed.
 func (f *flow) compare(from int) {
 	steps := slices.Repeat([]step{{task: -1}}, len(f.of))
 	for _, task := range f.of[from] {
@@ -83,7 +85,8 @@ func (f *flow) compare(from int) {
 	f.hand[from] = steps
 }
 
-// add adds a task, unless no member may get it.
+// add assigns one more task to the member that makes the assignment cheapest, unless no member may get the
+// task.
 func (f *flow) add(task int) {
 	reach := make([]*path, len(f.of))
 	for to := range reach {
@@ -114,14 +117,15 @@ func (f *flow) add(task int) {
 	}
 }
 
-// A path is the cheapest way to give a member one task more: task, which from hands over.
+// A path is the cheapest way to give a member one more task: the member gets task, which the member from hands
+// over.
 type path struct {
 	task, from int // from is -1 for the added task
 	cost       cost
 }
 
-// relax finds the cheapest paths (Bellman and Ford). There is no cycle below zero, because
-// the assignment is the cheapest one.
+// relax finds the cheapest paths to all members (Bellman-Ford algorithm). It ends, because there is no cycle of
+// negative cost: such a cycle would make the assignment cheaper, and the assignment is already the cheapest.
 func (f *flow) relax(reach []*path) {
 	for changed := true; changed; {
 		changed = false

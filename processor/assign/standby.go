@@ -8,10 +8,10 @@ import (
 	"oncebus/processor/app"
 )
 
-// Standbys returns which process follows the changelog of which task: for each owned task
-// one other process that keeps standbys, the warmest one. Processes follow the same number
-// of tasks where they can. Owned is what the members have now. Each process computes the
-// same of the same members.
+// Standbys returns, for each process, the tasks whose changelogs it follows. Each task that has an owner gets
+// one standby: the warmest other process that keeps standbys. Processes follow the same number of tasks where
+// that is possible. The members' Owned must be what they own now. Every process computes the same result from
+// the same members, so the processes need no messages to agree.
 func Standbys(members []Member) map[string][]app.TaskID {
 	processes := processesOf(members)
 	owner := map[app.TaskID]string{}
@@ -35,8 +35,8 @@ func Standbys(members []Member) map[string][]app.TaskID {
 	return standbys
 }
 
-// NextOwners returns which process will get which task of a topic that no member reads yet, if
-// all of them read it. partitions has the topics that will have tasks then.
+// NextOwners returns which process will get which task of a topic, once all members read the topic: no member
+// reads it yet. partitions has the topics that will have tasks then, and their numbers of partitions.
 func NextOwners(members []Member, partitions map[string]int32, topic string) map[string][]app.TaskID {
 	reading := slices.Clone(members)
 	for i := range reading {
@@ -53,7 +53,8 @@ func NextOwners(members []Member, partitions map[string]int32, topic string) map
 	return owners
 }
 
-// processesOf returns one member for each process that keeps standbys, by name.
+// processesOf merges the members of each process that keeps standbys into one member, and returns these by
+// name.
 func processesOf(members []Member) []Member {
 	byName := map[string]*Member{}
 	for i := range members {

@@ -11,25 +11,25 @@ import (
 	"oncebus/processor/app"
 )
 
-// WarmthBytesMax bounds what a member tells the leader. The broker stores it in one record
-// with that of all members, which may have 1 MB. 1,000 positions take 5 KB.
+// WarmthBytesMax bounds what a member tells the leader, in bytes. The broker stores the metadata of all members
+// of the group in one record, which may have 1 MB. 1,000 positions take 5 KB.
 const WarmthBytesMax = 8 << 10
 
-// warmthVersion is the first byte. A build reads no other version.
+// warmthVersion is the first byte of an encoded Warmth. A build reads only its own version.
 const warmthVersion = 1
 
-// Warmth is what a member tells the leader.
+// Warmth is what a member tells the leader about its process, so that tasks go where their rows are.
 type Warmth struct {
-	Process   string               // the instance that the member is a worker of
-	Standby   bool                 // its process follows changelogs of tasks of others
-	Positions map[app.TaskID]int64 // those above 0
+	Process   string               // instance id of the process that the member is a worker of
+	Standby   bool                 // whether the process follows changelogs of tasks that other processes own
+	Positions map[app.TaskID]int64 // changelog positions above 0, by task
 }
 
 var errWarmth = errors.New("warmth of a member is damaged")
 
-// encode returns the version, the process, standby, and for each topic its name, the number of positions, and
-// for each of them the distance to the partition before and the position. Positions that
-// exceed the bound are omitted, from the last one: they count as none.
+// encode returns the version, the process, Standby and, for each topic, its name, the number of its positions
+// and the positions. Each position follows the distance of its partition to the partition before. encode omits
+// the last positions if all of them exceed WarmthBytesMax: the leader takes a task without a position as cold.
 func (w Warmth) encode() []byte {
 	b := append(binary.AppendUvarint([]byte{warmthVersion}, uint64(len(w.Process))), w.Process...)
 	if w.Standby {
@@ -50,6 +50,7 @@ func (w Warmth) encode() []byte {
 	return b
 }
 
+// appendTopic appends the positions of a topic, as many as fit into WarmthBytesMax.
 func appendTopic(b []byte, topic string, positions map[int32]int64) []byte {
 	head := binary.AppendUvarint(nil, uint64(len(topic)))
 	head = append(head, topic...)
@@ -100,5 +101,5 @@ func decodeWarmth(b []byte) (Warmth, error) {
 	return w, nil
 }
 
-// partitionMax bounds partition numbers.
+// partitionMax is above every partition number of Kafka, an int32.
 const partitionMax = 1 << 31

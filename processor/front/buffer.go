@@ -11,34 +11,33 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ErrBuffered says that too many events of the path wait for Kafka. Nothing was sent.
+// ErrBuffered says that too many events of the request's path wait for Kafka. Nothing was sent to Kafka.
 var ErrBuffered = errors.New("too many events of the path wait for kafka")
 
-// buffer bounds the records that wait for Kafka: in sum, of one path, and of one path
-// for one partition. A record can outlive its request, so bounds on requests do not
-// bound records.
+// buffer bounds the records that wait for Kafka: in total, of one path, and of one path for one partition. A
+// record can outlive its request, so bounds on requests would not bound records.
 //
-// A path may have twice as much as is free, and a path's records for one partition as
-// much as is free. So a path that floods leaves a third to the others, and a partition
-// that takes nothing leaves half to the other partitions, however many do so. The first
-// record of a path or partition may use all that is free.
+// A path may use twice as much as is still free, and the records of a path for one partition as much as is
+// still free. A flooding path therefore leaves a third to the others, and a partition that takes nothing leaves
+// half to the other partitions, however many partitions take nothing. The first record of a path or partition
+// may use all that is free.
 type buffer struct {
 	recordsMax, bytesMax int64
-	paths                int // one alone has no bound of its own
+	paths                int // number of paths; a single path has no bound of its own
 
 	mu    sync.Mutex
 	total usage
-	parts map[part]*usage // those with records
+	parts map[part]*usage // the parts that have records
 }
 
-// part is what a bound applies to: a path, or its records for one partition.
+// part is what a bound applies to: a path, or the records of a path for one partition.
 type part struct {
 	path      string
-	divided   bool // only the records for one partition of the repartition topic
+	divided   bool // whether the part is only the records for one partition of the repartition topic
 	partition int32
 }
 
-// usage is what some records use.
+// usage is how many records there are, and their size in bytes.
 type usage struct{ records, bytes int64 }
 
 func newBuffer(routes *rules.Routes) *buffer {
@@ -55,19 +54,19 @@ func newBuffer(routes *rules.Routes) *buffer {
 	return &buffer{paths: len(paths), parts: map[part]*usage{}}
 }
 
-// outcomesPath returns the path of a route's outcomes. An event cannot block an outcome,
-// which has a part of its own.
+// outcomesPath returns the path of a route's outcomes. Outcomes have a part of their own, so that events cannot
+// block them.
 func outcomesPath(r *rules.Route) string { return r.HTTP.Path + rules.OutcomesSuffix }
 
-// buffered is a record in a buffer.
+// buffered is a record that a buffer counts.
 type buffered struct {
 	in    *buffer
 	parts [2]part
 	bytes int64
 }
 
-// add counts a record until it is removed. The error wraps ErrBuffered, or
-// ErrKafkaUnavailable if the records of all paths use everything.
+// add counts a record until remove is called. Its error wraps ErrBuffered, or ErrKafkaUnavailable if the
+// records of all paths together use everything.
 func (b *buffer) add(at *clientState, path string, rec *kgo.Record) (*buffered, error) {
 	e := &buffered{in: b, parts: [2]part{{path: path}, {path: path}}, bytes: int64(wire.RecordBytes(rec))}
 	if rec.Topic == at.rt.Topology.Repartition {
@@ -89,20 +88,20 @@ func (b *buffer) add(at *clientState, path string, rec *kgo.Record) (*buffered, 
 	return e, nil
 }
 
-// over reports whether one more record of bytes is over most.
+// over reports whether a part would have more than most after one more record of this size.
 func (b *buffer) over(p part, bytes int64, most usage) bool {
 	have := b.parts[p]
 	return have != nil && (have.records+1 > most.records || have.bytes+bytes > most.bytes)
 }
 
-// remove ends the record's use.
+// remove ends the counting of the record.
 func (e *buffered) remove() {
 	e.in.mu.Lock()
 	defer e.in.mu.Unlock()
 	e.count(-1)
 }
 
-// count adds the record, or with -1 removes it. The caller has locked the buffer.
+// count adds the record to the counts or, with sign -1, removes it. The caller has locked the buffer.
 func (e *buffered) count(sign int64) {
 	b := e.in
 	b.total.records += sign

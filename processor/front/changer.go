@@ -16,16 +16,16 @@ import (
 	"oncebus/processor/security"
 )
 
-// A Changer changes the routes of an app while it runs.
+// A Changer changes the routes of an app while the app runs, for commands such as plan, apply and promote.
 type Changer struct {
 	cfg    app.Config
-	routes *rules.Routes // of the file
+	routes *rules.Routes // routes of the file
 	conn   app.Conn
 	redact *security.Redactor
 	extra  []kgo.Opt
 }
 
-// NewChanger returns a changer to a routes file. It connects to nothing yet.
+// NewChanger returns a Changer to a routes file. It does not connect yet.
 func NewChanger(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Changer, error) {
 	conn, redact, err := connect(cfg, log, extra)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *Changer) explain(err error) error {
 	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
 }
 
-// Plan returns what the file would change.
+// Plan returns what the file would change. forget are namespaces whose stored keys the operator gives up.
 func (c *Changer) Plan(ctx context.Context, forget []string) (*app.Applied, error) {
 	a, err := c.plan(ctx, forget)
 	return a, c.explain(err)
@@ -65,7 +65,7 @@ func (c *Changer) plan(ctx context.Context, forget []string) (*app.Applied, erro
 	return a, err
 }
 
-// Shadows returns the states of the shadows in force, as of the last transactions.
+// Shadows returns the states of the shadows in force, as of the tasks' last transactions.
 func (c *Changer) Shadows(ctx context.Context) ([]app.ShadowState, error) {
 	rt, tasks, err := c.readTasks(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (c *Changer) options(o app.ApplyOptions) app.ApplyOptions {
 	return o
 }
 
-// openClaims returns the claims without an outcome by namespace, as of the last transactions. It
-// returns nil if a task has not counted its claims yet.
+// openClaims returns the number of claims without an outcome by namespace, as of the tasks' last transactions.
+// It returns nil if a task has not counted its claims yet.
 func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
 	inspector, err := NewInspector(ctx, c.cfg, c.routes, c.conn.Log, c.extra...)
 	if err != nil {
@@ -128,18 +128,18 @@ func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
 	return open, err
 }
 
-// Taken says which processes run a route set.
+// Taken says which of the live processes run a route set.
 type Taken struct {
-	Live    []string `json:"live"` // instances
+	Live    []string `json:"live"` // instance ids
 	Missing []string `json:"missing,omitempty"`
 }
 
-// awaitInterval is the time between two looks at the processes. silentMax is how long a command waits
-// before it says for what.
+// awaitInterval is the time between two looks at the processes. silentMax is how long a command waits before it
+// says what it waits for.
 const awaitInterval, silentMax = 200 * time.Millisecond, 10 * time.Second
 
-// Await waits until all live processes run a set, or ctx is done: then it returns the last look
-// that ctx did not cut short.
+// Await waits until all live processes run a set, or ctx is done. In the latter case it returns the last look
+// at the processes that ctx did not cut short.
 func (c *Changer) Await(ctx context.Context, set int64) (Taken, error) {
 	var last *Taken
 	for began, silent := time.Now(), true; ; {

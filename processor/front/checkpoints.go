@@ -11,9 +11,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// readCheckpoints returns the newest checkpoint of each task of an app. show gets how many
-// are read, and of how many; nil for no report. It waits for open transactions, and logs that: those of
-// a process that was frozen end after their timeout.
+// readCheckpoints returns the newest checkpoint of each task of an app. It calls show, unless it is nil, with
+// how many checkpoints it has read, and of how many. It waits for open transactions, and logs this: the
+// transaction of a frozen process ends only after its timeout.
 func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, log *slog.Logger, show func(read, of int64)) ([]app.TaskCheckpoint, error) {
 	leaders := kafka.NewLeaders(client)
 	var ids []app.TaskID

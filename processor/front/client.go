@@ -26,22 +26,20 @@ import (
 )
 
 const (
-	// probeInterval is the time between two probes of the brokers, probeTimeout the
-	// limit of one. Their sum limits how late the client notices a change.
+	// probeInterval is the time between two probes of the brokers, and probeTimeout the limit of a probe. Their
+	// sum limits how late the client notices a change.
 	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
-	// recordsMax and bytesMax limit the records that wait for Kafka. buffer refuses
-	// more at once.
+	// recordsMax and bytesMax limit the records that wait for Kafka. buffer immediately refuses more.
 	recordsMax, bytesMax = 16_384, 64 << 20
-	// renewPause is the time between two replacements of the producer.
+	// renewPause is the least time between two replacements of the producer.
 	renewPause = time.Second
 )
 
-// IngressClient produces the events of requests that wait for the verdict. It derives
-// the dedup key and writes an event with a key to the partition of its task, with a
-// return address. It reads the verdict from its partition of <app>-verdicts,
-// read_committed. Its only durable state are events that it keeps while Kafka is
-// unavailable (KeepIn). After a crash the senders repeat their requests; events that Kafka
-// has are then duplicates.
+// IngressClient produces the events of HTTP requests, and waits for the verdicts on them. It derives the dedup
+// key, and writes an event with a key to the partition of its task, with a return address. It reads the verdict
+// from its partition of <app>-verdicts, read_committed. Its only durable state is the events that it keeps on
+// disk while Kafka is unavailable (KeepIn). After a crash, senders repeat their requests; if Kafka has the
+// events already, they are duplicates.
 //
 // It is safe for concurrent use.
 type IngressClient struct {
@@ -49,44 +47,45 @@ type IngressClient struct {
 	routes   *rules.Routes
 	log      *slog.Logger
 	redact   *security.Redactor
-	patience time.Duration // how long it retries after a broker refused its credentials
-	// RecordsMax and BytesMax are how many events may wait for Kafka, and how large they
-	// may be together; more are refused.
+	patience time.Duration // how long the client retries after a broker rejected its credentials
+	// RecordsMax and BytesMax limit how many events may wait for Kafka, and their total size in bytes. The
+	// client refuses more.
 	RecordsMax, BytesMax int
 	baseOptions          []kgo.Opt
 
-	number   uint64 // in every return address of this process, never 0
+	number   uint64 // contained in every return address of this process; never 0
 	inFlight *waiters
 	gone     goneRequests
 	buffer   *buffer
 	kept     *kept // nil without KeepIn, or if nothing is to be kept
-	// derivers are as many as events may be parsed at a time: parsing only takes CPU time, and the names
-	// of a large event take memory.
+	// derivers has one deriver for each event that may be parsed at a time. There are as many as CPUs, because
+	// parsing only takes CPU time, and because the names of a large event take memory.
 	derivers chan *rules.Deriver
-	seconds  prometheus.Histogram // of a derivation
+	seconds  prometheus.Histogram // of a key derivation
 	holds    *app.Holds
 	spread   atomic.Uint32 // next partition number of an event without a key
 
 	brokers      reachability
-	reached      atomic.Bool                 // a broker has responded since the app is known
-	acknowledged atomic.Int64                // when a broker last acknowledged a record, Unix ns
+	reached      atomic.Bool                 // whether a broker has responded since the app is known
+	acknowledged atomic.Int64                // when a broker last acknowledged a record, in Unix ns
 	at           atomic.Pointer[clientState] // nil until the app is known
 	sender       atomic.Pointer[kgo.Client]  // nil while events are refused
 	large        atomic.Pointer[largeSender] // of sender
-	broken       chan produceFailure         // at most one that renew has not handled
+	broken       chan produceFailure         // holds at most one failure that renew has not handled yet
 	done         chan struct{}               // closed when Run returns
 }
 
-// clientState has the facts of the app that an IngressClient uses while it serves.
+// clientState has the facts about the app that an IngressClient uses while it serves.
 type clientState struct {
-	rt        *app.App
-	partition int32    // of the verdicts topic, for this client
-	id        [16]byte // of the verdicts topic
-	next      int64    // offset to read next; Run's goroutine owns it
+	rt *app.App
+	// partition is the partition of the verdicts topic that this client reads.
+	partition int32
+	id        [16]byte // topic id of the verdicts topic
+	next      int64    // offset to read next; only Run's goroutine uses it
 }
 
-// NewIngressClient checks the settings and returns a client. It connects to nothing. It
-// registers the metrics of its credentials, its Kafka clients and its key derivations with reg. extra follows the
+// NewIngressClient checks the settings and returns a client that has not connected yet. It registers the
+// metrics of the client's credentials, Kafka clients and key derivations with reg. It appends extra to the
 // options of every Kafka client.
 func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
 	if err := cfg.Validate(); err != nil {
@@ -125,16 +124,16 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, reg prometheus.Regis
 	return f, nil
 }
 
-// Run connects, waits until the app's manifest and topics exist, and reads verdicts
-// until ctx is done. Then it returns nil, and waiting requests get ErrNoVerdict. Its
-// errors need the operator: a routes file that contradicts the app, or refused
-// credentials. Run can be called once.
+// Run connects, waits until the app's manifest and topics exist, and reads verdicts until ctx is done. Then it
+// returns nil, and waiting requests get ErrNoVerdict. It returns an error only if an operator must act: the
+// routes file contradicts the app, or the brokers reject the credentials. Run can be called once.
 func (f *IngressClient) Run(ctx context.Context) error {
 	defer close(f.done)
 	defer f.kept.close(f.log)
 	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
 }
 
+// run opens the app and serves it, again and again, until ctx is done or an error needs an operator.
 func (f *IngressClient) run(ctx context.Context) error {
 	f.buffer.recordsMax, f.buffer.bytesMax = int64(f.RecordsMax), int64(f.BytesMax)
 	var before *clientState
@@ -158,21 +157,20 @@ func (f *IngressClient) run(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns why events are refused, nil if they are accepted.
+// Ready returns why the client refuses events; nil if it accepts them.
 func (f *IngressClient) Ready() error {
 	err, _ := f.brokers.get()
 	return err
 }
 
-// reachability is whether the brokers respond.
+// reachability says whether the brokers respond.
 type reachability struct {
 	mu      sync.Mutex
-	err     error         // why they do not; nil if they do
+	err     error         // why the brokers do not respond; nil if they do
 	changed chan struct{} // closed when err changes
 }
 
-// set stores why Kafka is unreachable, nil if it is reachable, and reports whether
-// that changed.
+// set stores why Kafka is unreachable (nil if it is reachable), and reports whether that has changed.
 func (b *reachability) set(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,15 +183,14 @@ func (b *reachability) set(err error) bool {
 	return true
 }
 
-// get returns why Kafka is unreachable, and a channel that is closed when that
-// changes.
+// get returns why Kafka is unreachable, and a channel that is closed when this changes.
 func (b *reachability) get() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err, b.changed
 }
 
-// open waits until the app exists. It returns nil if ctx is done before.
+// open waits until the app exists, and reads it. It returns nil if ctx is done before.
 func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientState, error) {
 	client, err := kgo.NewClient(f.baseOptions...)
 	if err != nil {
@@ -222,6 +219,9 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 // errMissing says that a topic, the manifest or a route of the app does not exist.
 var errMissing = errors.New("missing")
 
+// openOnce reads the app, compares it with the routes file, and returns what the client needs to serve. before
+// is the state with which the client served last; nil at first. If its partition of the verdicts topic stays,
+// so does its position.
 func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
 	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {
@@ -271,15 +271,15 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	}
 	at.partition = partitionOfInstance(f.cfg.InstanceID, t.Topics[t.Verdicts].Partitions)
 	if before != nil && before.id == at.id && before.partition == at.partition {
-		at.next = before.next // verdicts may have been produced in between
+		at.next = before.next // keep the position: verdicts may have been written in between
 		return at, nil
 	}
 	_, at.next, err = kafka.NewReader(client, t.Verdicts, at.id, at.partition).ListBounds(ctx)
 	return at, err
 }
 
-// partitionOfInstance returns an instance's partition of the verdicts topic. Two
-// instances may share one: each skips the verdicts of the other.
+// partitionOfInstance returns the partition of the verdicts topic that an instance reads. Two instances may
+// share a partition: each skips the verdicts for the other.
 func partitionOfInstance(instance string, partitions int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(instance)) // never fails
@@ -291,8 +291,8 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(kafka.FetchMaxWait),
-		// An offset out of range means that records were lost. No request waits
-		// longer than this minute for its verdict.
+		// The offset is out of range if records were lost. Starting a minute back is enough, because no request
+		// waits longer for its verdict.
 		kgo.ConsumeResetOffset(kgo.RewindOffset(time.Minute)))...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -326,9 +326,9 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 
 var errStopping = errors.New("stopping")
 
-// newSender returns the producer: idempotent, with acks of all in-sync replicas. It
-// does not linger: events that arrive during a produce request share the next one, so
-// batches grow with the load and no event waits for a batch.
+// newSender returns the idempotent producer, which needs acks of all in-sync replicas. It does not linger:
+// events that arrive during a produce request share the next request, so batches grow with the load and no
+// event waits for a batch.
 func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 	return kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
@@ -337,8 +337,8 @@ func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(f.BytesMax))...)
 }
 
-// probe pings the brokers and sets what Ready returns. It calls stop when the
-// credentials have been refused for too long, or the brokers are of another cluster.
+// probe pings the brokers, and sets what Ready returns. It calls stop if the brokers have rejected the
+// credentials for too long, or if they belong to another cluster.
 func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, cluster string, stop context.CancelCauseFunc) {
 	patience := security.Patience{Limit: f.patience}
 	for {
@@ -365,7 +365,7 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, cluster s
 			stop(err)
 			return
 		case time.Since(time.Unix(0, f.acknowledged.Load())) < probeTimeout:
-			// The broker is only busy: it acknowledged an event during the ping.
+			// The broker is only busy: it has acknowledged an event during the ping.
 		default:
 			if f.brokers.set(errors.New("no broker responds")) {
 				f.log.Warn("no broker responds", "error", err)
@@ -412,8 +412,8 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 // quietMax is how long a poll waits for verdicts.
 const quietMax = time.Second
 
-// pollVerdicts polls once. After a poll without records it makes the client fetch again: a
-// skip may have ended that (hazard A19, see the worker's wakeFetching).
+// pollVerdicts polls once. After a poll without records it makes the client fetch again, because the skip of a
+// batch may have ended the fetching (hazard A19, see the worker's wakeFetching).
 func pollVerdicts(ctx context.Context, reader *kgo.Client) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(ctx, quietMax)
 	defer cancel()
@@ -424,8 +424,8 @@ func pollVerdicts(ctx context.Context, reader *kgo.Client) kgo.Fetches {
 	return fetches
 }
 
-// skip skips a batch of verdicts that is not decompressed. Their requests get no verdict,
-// and their senders may retry them.
+// skip skips a batch of verdicts that is too large to decompress. The requests get no verdict, and their
+// senders may repeat them.
 func (f *IngressClient) skip(reader *kgo.Client, at *clientState, batch *kgo.ErrDecompressTooLarge) {
 	f.log.Error("batch of verdicts decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, skipped",
 		"topic", batch.Topic, "partition", batch.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1)
@@ -433,7 +433,7 @@ func (f *IngressClient) skip(reader *kgo.Client, at *clientState, batch *kgo.Err
 	reader.SetOffsets(map[string]map[int32]kgo.EpochOffset{batch.Topic: {batch.Partition: {Epoch: batch.Epoch, Offset: batch.NextOffset}}})
 }
 
-// deliver gives a verdict to its request. It drops a late verdict and one for another
+// deliver gives a verdict to the request that waits for it. It drops a late verdict, and a verdict for another
 // instance.
 func (f *IngressClient) deliver(rec *kgo.Record) {
 	address, ok := wire.AddressOf(rec)

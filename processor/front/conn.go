@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/security"
 )
 
-// connect checks the settings and returns a connection for operators. It connects to nothing
-// yet. Its log is redacted; the redactor is for errors.
+// connect checks the settings, and returns the connection of an operator's command, which has not connected
+// yet. The log of the connection is redacted; callers need the redactor for errors.
 func connect(cfg app.Config, log *slog.Logger, extra []kgo.Opt) (app.Conn, *security.Redactor, error) {
 	if err := cfg.Validate(); err != nil {
 		return app.Conn{}, nil, err

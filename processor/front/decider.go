@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Decider lists what an app waits for and writes an operator's decisions. It works
-// whether a process of the app runs or not.
+// A Decider lists the refusals that an operator has to decide on, and writes the operator's decisions. It works
+// whether or not a process of the app runs.
 type Decider struct {
 	cfg      app.Config
 	routes   *rules.Routes
@@ -25,8 +25,8 @@ type Decider struct {
 	topology *app.Topology
 }
 
-// NewDecider connects to the brokers and finds the app's manifest topic. A missing app
-// is an operator error.
+// NewDecider connects to the brokers and finds the app's manifest topic. It returns an operator error if the
+// app does not exist.
 func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Decider, error) {
 	conn, redact, err := connect(cfg, log, extra)
 	if err != nil {
@@ -38,7 +38,7 @@ func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *
 		d.topology = found.Topology
 		err = found.Ran()
 	}
-	if errors.As(err, new(*wire.UnreadableError)) { // a row that RepairRow replaces
+	if errors.As(err, new(*wire.UnreadableError)) { // RepairRow can replace the row
 		d.topology, err = found.Topology, nil
 	}
 	if err != nil {
@@ -65,13 +65,13 @@ func (d *Decider) BadRows(ctx context.Context) ([]app.Refusal, error) {
 	return app.BadRows(ctx, d.conn.Client, d.topology)
 }
 
-// RepairRow replaces a row of the manifest topic that cannot be read by the one before it.
+// RepairRow replaces an unreadable row of the manifest topic by the row before it, see app.RepairRow.
 func (d *Decider) RepairRow(ctx context.Context, key string) error {
 	return app.RepairRow(ctx, d.conn, d.cfg, d.topology, key)
 }
 
-// Accept writes a decision on the refusals with these names; all of them without a name.
-// It writes none if one has no such way. It returns the decided refusals.
+// Accept writes a decision on the refusals with these names or, without names, on all refusals. If one of them
+// does not offer the decision's way, Accept writes nothing. It returns the refusals that it has decided.
 func (d *Decider) Accept(ctx context.Context, names []string, decision app.Acceptance) ([]app.Refusal, error) {
 	refusals, err := d.Refusals(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Decider) Accept(ctx context.Context, names []string, decision app.Accep
 	return refusals, nil
 }
 
-// waiting names the refusals for an error.
+// waiting returns the names of the refusals as the end of an error text.
 func waiting(refusals []app.Refusal) string {
 	if len(refusals) == 0 {
 		return "no partition does"
@@ -117,7 +117,7 @@ func waiting(refusals []app.Refusal) string {
 	return "these do: " + strings.Join(names, ", ")
 }
 
-// AcceptRecreated accepts that a topic was deleted and recreated.
+// AcceptRecreated accepts that a topic was deleted and recreated, see app.AcceptRecreated.
 func (d *Decider) AcceptRecreated(ctx context.Context, topic string) error {
 	return app.AcceptRecreated(ctx, d.conn, d.cfg, d.routes, topic)
 }

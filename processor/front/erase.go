@@ -14,21 +14,21 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Target is what an operator wants to forget: one key, or each that a text can mean.
+// A Target is what an operator wants to forget: one key, or each of several keys that a text can mean.
 type Target struct {
-	Text string          // as it was given, for people
-	Keys []rules.Derived // the first that has a row counts
+	Text string          // as the operator typed it
+	Keys []rules.Derived // the first key that has rows counts
 }
 
 // Erasure says what Forget did for a target.
 type Erasure struct {
 	Text string
-	// Key is the key that has the rows; without a row the first one of the target.
+	// Key is the key that has the rows. If no key has rows, it is the first key of the target.
 	Key rules.Derived
-	// Rows has the rows that decide on the key: its own and, as far as they are of the
-	// same event, those of earlier windows, of adjacent buckets, of collisions and of former claims.
+	// Rows has the rows that decide on the key: its own row and, as far as they belong to the same event, the
+	// rows of earlier windows, adjacent buckets, collisions and former claims.
 	Rows []RowErasure
-	// FreeAfter is the last attempt of a key that is free already; 0 without one.
+	// FreeAfter is the last attempt of a key that is free already; 0 if no row is free.
 	FreeAfter uint32
 }
 
@@ -48,36 +48,35 @@ type RowErasure struct {
 // ErasureResult is the result of an erasure.
 type ErasureResult string
 
-// Results.
+// The results of an erasure.
 const (
 	// Requested: the request is in the manifest topic, and no task has applied it yet.
 	Requested ErasureResult = "requested"
-	// Erased: the changelog has the freed row.
+	// Erased: the changelog contains the freed row.
 	Erased ErasureResult = "erased"
-	// Superseded: a later event or attempt took the key first, and keeps it.
+	// Superseded: a later event or attempt took the key before the erasure, and keeps it.
 	Superseded ErasureResult = "superseded"
 )
 
 // ForgetOptions are the options of Forget.
 type ForgetOptions struct {
-	// Timeout is how long to wait until the rows are erased; 0 does not wait.
+	// Timeout is how long Forget waits until the rows are erased; with 0 it does not wait.
 	Timeout time.Duration
-	By      string // for people
-	// Progress is called with the number of rows that are erased or superseded, and of all
-	// requested ones; nil is not called.
+	By      string // who asks, for people to read
+	// Progress gets the number of rows that are erased or superseded, and the number of all requested rows. It
+	// may be nil.
 	Progress func(done, all int64)
 }
 
 // confirmPause is the time between two readings of the changelogs for erased rows.
 const confirmPause = 100 * time.Millisecond
 
-// Forget requests that the tasks erase the rows of keys, and waits until they have. The
-// requests go through the manifest topic: the task of a row erases it in its next
-// transaction, whichever process has it. A request names the event and the attempt of each
-// row, so it erases no later one.
+// Forget requests that tasks erase the rows of keys, and waits until they have. The requests go through the
+// manifest topic: the process that has the task of a row erases the row in the task's next transaction. A
+// request names the event and the attempt of each row, so that it cannot erase a later one.
 //
-// It reads each changelog partition once. A route with which the app has never run is an
-// operator error.
+// Forget reads each changelog partition once. It returns an operator error for a route that the app has never
+// run.
 func (i *Inspector) Forget(ctx context.Context, targets []Target, o ForgetOptions) ([]Erasure, error) {
 	scan := rowScan{tasks: map[app.TaskID]*taskScan{}}
 	for t := range targets {
@@ -112,19 +111,21 @@ type rowScan struct {
 	tasks map[app.TaskID]*taskScan
 }
 
-// taskScan looks for rows in one changelog.
+// taskScan looks for rows in the changelog of one task.
 type taskScan struct {
-	id         app.TaskID
-	digests    map[dedup.Digest]bool
-	keys       map[[32]byte]bool // of claims: those of former ones have other digests
-	collisions []*rules.Derived  // keys whose second digests depend on a row
+	id      app.TaskID
+	digests map[dedup.Digest]bool
+	// keys has the keys of claims: the rows of their former claims have other digests.
+	keys map[[32]byte]bool
+	// collisions has the keys whose second digest depends on a row.
+	collisions []*rules.Derived
 	rows       map[dedup.Digest]dedup.Row
 	last       wire.Fold
-	end        int64 // of the changelog, as far as it was read
+	end        int64 // end of the part of the changelog that was read
 }
 
-// formerMax is how many former attempts of an adjacent bucket are looked for. The key of a
-// former claim tells it without that, and an adjacent bucket's key is not known.
+// formerMax is how many former attempts of an adjacent bucket a scan looks for. The row of a former claim has
+// its key, but the key of an adjacent bucket is unknown, so the scan must look for digests.
 const formerMax = 64
 
 // add adds a key to the scans of the tasks that may have its rows.
@@ -179,6 +180,7 @@ func (t *taskScan) read(ctx context.Context, i *Inspector) (err error) {
 	return err
 }
 
+// wants reports whether the scan needs a row: the row has a digest or key that the scan looks for.
 func (t *taskScan) wants(row *dedup.Row) (bool, error) {
 	if _, known := t.rows[row.Digest]; known || t.digests[row.Key()] {
 		return true, nil
@@ -196,14 +198,14 @@ func (t *taskScan) wants(row *dedup.Row) (bool, error) {
 	return row.Fingerprint != 0 && slices.ContainsFunc(t.collisions, func(d *rules.Derived) bool { return isCollisionOf(row, d) }), nil
 }
 
-// isCollisionOf reports whether a row is of an event that has this key and other details than
-// the first one.
+// isCollisionOf reports whether a row belongs to an event that has this key but other details than the key's
+// first event.
 func isCollisionOf(row *dedup.Row, d *rules.Derived) bool {
 	return dedup.CollisionDigest(d.Digest, row.Fingerprint) == row.Digest
 }
 
-// erasureOf returns the rows of a target's first key that has some. Rows in two namespaces
-// are an operator error: the operator must choose.
+// erasureOf returns the rows of a target's first key that has rows. If keys in two namespaces have rows, it
+// returns an operator error: the operator must choose.
 func (s *rowScan) erasureOf(i *Inspector, target *Target) (Erasure, error) {
 	all := Erasure{Text: target.Text, Key: target.Keys[0]}
 	for k := range target.Keys {
@@ -222,12 +224,12 @@ func (s *rowScan) erasureOf(i *Inspector, target *Target) (Erasure, error) {
 	return all, nil
 }
 
-// Ambiguous is the operator error about a key that has rows of two routes.
+// Ambiguous returns the operator error about a key that has rows of two routes.
 func Ambiguous(text string, a, b *rules.Route) error {
 	return kafka.OperatorErrorf("%s is a key of route %s and of route %s: choose one with --route", text, a.Name, b.Name)
 }
 
-// rowsOf returns the rows of a key, and the last attempt of a row that is free already.
+// rowsOf returns the rows of a key, and the last attempt among its rows that are free already.
 func (s *rowScan) rowsOf(i *Inspector, d *rules.Derived) (rows []RowErasure, freeAfter uint32) {
 	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
 	topic, partitions := i.locate(d)
@@ -250,8 +252,8 @@ func (s *rowScan) rowsOf(i *Inspector, d *rules.Derived) (rows []RowErasure, fre
 	return rows, freeAfter
 }
 
-// isOf reports whether a row is of the event that has the derived key. Without the details of
-// the event every row of the key is.
+// isOf reports whether a row belongs to the event with the derived key. If the details of the event are
+// unknown, every row of the key does.
 func isOf(row *dedup.Row, d *rules.Derived) bool {
 	if d.Fingerprint != 0 && !row.Agrees(d.Fingerprint) {
 		return false
@@ -277,7 +279,7 @@ func isOf(row *dedup.Row, d *rules.Derived) bool {
 	return d.Route.ForwardsCollisions() && d.Fingerprint == 0 && row.Fingerprint != 0 && isCollisionOf(row, d)
 }
 
-// request writes the requests for all rows.
+// request writes erasure requests for all rows to the manifest topic.
 func (i *Inspector) request(ctx context.Context, erasures []Erasure, o ForgetOptions) error {
 	type group struct {
 		task        app.TaskID
@@ -313,11 +315,12 @@ func (i *Inspector) request(ctx context.Context, erasures []Erasure, o ForgetOpt
 	return nil
 }
 
-// pendingRows are requested rows by the task and the digest of each. Targets may repeat a key.
+// pendingRows has the requested rows by task and digest. A digest may have several, because targets may repeat
+// a key.
 type pendingRows map[app.TaskID]map[dedup.Digest][]*RowErasure
 
-// confirm reads the changelogs until all requested rows are erased or superseded, or the
-// time is over. Then the results say which rows are not erased.
+// confirm reads the changelogs until all requested rows are erased or superseded, or the timeout is over. After
+// a timeout, the results show which rows are not erased.
 func (i *Inspector) confirm(ctx context.Context, scan *rowScan, erasures []Erasure, o ForgetOptions) error {
 	if o.Timeout <= 0 {
 		return nil
@@ -354,8 +357,8 @@ func (i *Inspector) confirm(ctx context.Context, scan *rowScan, erasures []Erasu
 	return nil
 }
 
-// confirmMore reads what the changelogs have since the last call, and returns how many
-// erasures have ended.
+// confirmMore reads what was added to the changelogs since the last call, and returns how many erasures have
+// ended.
 func (i *Inspector) confirmMore(ctx context.Context, scan *rowScan, pending pendingRows) (ended int, err error) {
 	for _, task := range scan.order {
 		if len(pending[task]) == 0 {
@@ -374,7 +377,7 @@ func (i *Inspector) confirmMore(ctx context.Context, scan *rowScan, pending pend
 	return ended, nil
 }
 
-// note notes the rows of a changelog record that end an erasure, and returns how many.
+// note sets the results of the erasures that the rows of a changelog record end, and returns how many it ended.
 func note(open map[dedup.Digest][]*RowErasure, rec *kgo.Record) (ended int, err error) {
 	if _, ok := wire.CheckpointNumber(rec.Key); ok {
 		return 0, nil
@@ -385,7 +388,7 @@ func note(open map[dedup.Digest][]*RowErasure, rec *kgo.Record) (ended int, err 
 		}
 		wanted := open[row.Digest]
 		if len(wanted) == 0 || wanted[0].ref.Names(row) {
-			continue // also a row that a sweep wrote again
+			continue // the row is not erased yet; it may also have been written again by a sweep
 		}
 		result := Superseded
 		if wanted[0].ref == app.RefOf(row) {

@@ -17,11 +17,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// FirstEvent returns the first event of an entry as the output of its route has it; nil
-// if the output has no such event any more. It derives the keys of the output's records
-// again, because plain events have no oncebus header, and the input or the repartition
-// topic may have been purged. It reads from the offsets of the event's time, and only
-// if that fails from the start of the topic.
+// FirstEvent returns the first event of an entry as it is in the output of its route; nil if the output no
+// longer has it. It derives the keys of the output's records again: events in the output have no oncebus
+// header, and the input and the repartition topic may have been purged. It first reads from the offsets of the
+// event's time on, and reads from the start of the topic only if that fails.
 func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry) (*kgo.Record, error) {
 	admin := kadm.NewClient(i.client)
 	meta, err := admin.Metadata(ctx, route.Output)
@@ -62,18 +61,20 @@ func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry
 	return search.result(nil)
 }
 
-// errFound ends a read.
+// errFound makes a Reader stop.
 var errFound = errors.New("found")
 
-// eventSearch looks for the event of an entry.
+// eventSearch looks for the event of an entry in the output.
 type eventSearch struct {
 	ctx     context.Context //nolint:containedctx // of the search
 	cfg     app.Config
 	route   *rules.Route
 	entry   *Entry
 	deriver *rules.Deriver
-	nearest *kgo.Record // the key's event with the nearest time; on_future: clamp changes the time in the row
-	away    int64       // of nearest, ms
+	// nearest is the key's event with the time nearest to the row's: on_future: clamp changes the time in the
+	// row.
+	nearest *kgo.Record
+	away    int64 // distance of nearest from the row's time, in ms
 }
 
 func (s *eventSearch) result(err error) (*kgo.Record, error) {
@@ -83,7 +84,7 @@ func (s *eventSearch) result(err error) (*kgo.Record, error) {
 	return nil, err
 }
 
-// look checks the records of one fetch. It returns errFound for the event itself.
+// look checks the records of a fetch. It returns errFound when it has found the event itself.
 func (s *eventSearch) look(records []*kgo.Record, _ int64) error {
 	for _, rec := range records {
 		at, ok, err := s.timeOf(rec)
@@ -104,8 +105,8 @@ func (s *eventSearch) look(records []*kgo.Record, _ int64) error {
 	return nil
 }
 
-// timeOf returns the event time of a record that has the entry's key and was emitted as
-// the first of its key.
+// timeOf returns the event time of a record that has the entry's key and was emitted as the first event of its
+// key; false for any other record.
 func (s *eventSearch) timeOf(rec *kgo.Record) (int64, bool, error) {
 	headers := wire.Headers(rec.Headers)
 	if verdict, ok := headers.Header(wire.HeaderVerdict); ok && !isFirst(string(verdict)) {
@@ -124,20 +125,20 @@ func (s *eventSearch) timeOf(rec *kgo.Record) (int64, bool, error) {
 	return 0, false, nil
 }
 
-// inputsOf returns the input topic of the first event, as far as the row names it. An
-// event of another topic may be another route's.
+// inputsOf returns the input topics that the first event may be from: the topic that the row names, if it names
+// one, because an event of another topic may belong to another route.
 func (e *Entry) inputsOf(route *rules.Route) []string {
 	topic, _, _ := strings.Cut(e.First, "/")
 	switch {
 	case slices.Contains(route.Topics, topic):
 		return []string{topic}
-	case route.HTTP != nil: // the position of an event that came by HTTP is in the repartition topic
+	case route.HTTP != nil: // the row of an event that came by HTTP has a position in the repartition topic
 		return []string{route.HTTP.Topic}
 	}
 	return route.Topics
 }
 
-// isFirst reports whether an event with that verdict has a row of its own.
+// isFirst reports whether an event with this verdict has a row of its own.
 func isFirst(verdict string) bool {
 	for _, v := range []dedup.Verdict{dedup.Unique, dedup.AfterWindow, dedup.Bypassed} {
 		if v.String() == verdict {

@@ -6,13 +6,13 @@ import (
 	"oncebus/dedup"
 )
 
-// goneMax bounds the requests in goneRequests, some 2 MiB.
+// goneMax bounds the number of requests in goneRequests, to some 2 MiB.
 const goneMax = 16_384
 
-// goneRequests are requests whose clients stopped to wait for an outcome: they
-// disconnected, or their timeout was over. In its claim such a request still uses a place,
-// until the outcome arrives or its deadline is over. So the next request for the key takes
-// that place. They are in memory only: an ingress that restarts leaves it to the deadline.
+// goneRequests has the requests whose HTTP clients stopped waiting for an outcome: the client disconnected, or
+// its timeout was over. Such a request still uses a place in its claim until the outcome arrives or the
+// request's deadline is over. The next request for the key therefore takes over this place. goneRequests is in
+// memory only: after a restart of the ingress, the deadline frees the places.
 type goneRequests struct {
 	mu    sync.Mutex
 	byKey map[dedup.Digest][]dedup.Address // oldest first, never empty
@@ -24,7 +24,7 @@ func (g *goneRequests) add(key dedup.Digest, request dedup.Address) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.total >= goneMax {
-		for other, requests := range g.byKey { // any one: each has a deadline too
+		for other, requests := range g.byKey { // any key may go, because each request has a deadline, too
 			g.total -= len(requests)
 			delete(g.byKey, other)
 			break

@@ -19,46 +19,48 @@ import (
 	"oncebus/processor/wire"
 )
 
-// HistoryEntry is a record about an event of a key, as a topic has it.
+// HistoryEntry is a record about an event of a key, as a topic contains it.
 type HistoryEntry struct {
 	At      string `json:"at"`   // topic/partition/offset
-	Time    int64  `json:"time"` // of the record, Unix milliseconds
+	Time    int64  `json:"time"` // timestamp of the record, in Unix milliseconds
 	Verdict string `json:"verdict,omitempty"`
-	// Outcome is the kind of an executor's outcome.
-	Outcome     string `json:"outcome,omitempty"`
-	Reason      string `json:"reason,omitempty"`       // of a failed or rejected attempt, the executor's text
-	ClaimStatus string `json:"claim_status,omitempty"` // of a reply
+	// Outcome is the kind of an executor's outcome; "" if the record is no outcome.
+	Outcome string `json:"outcome,omitempty"`
+	// Reason is the executor's text about a failed or rejected attempt.
+	Reason      string `json:"reason,omitempty"`
+	ClaimStatus string `json:"claim_status,omitempty"` // for a reply
 	Attempt     string `json:"attempt,omitempty"`
 	Source      string `json:"source,omitempty"` // topic/partition/offset of the event
 }
 
 func byTime(a, b HistoryEntry) int { return cmp.Compare(a.Time, b.Time) }
 
-// History is what the topics of a route say of the events of a key.
+// History is what the topics of a route tell about the events of a key.
 type History struct {
-	Entries []HistoryEntry `json:"events"` // the newest, by time
-	Earlier int            `json:"earlier,omitempty"`
-	Topics  []string       `json:"topics"` // that were read
+	Entries []HistoryEntry `json:"events"` // the newest entries, sorted by time
+	// Earlier is the number of older entries that are left out.
+	Earlier int      `json:"earlier,omitempty"`
+	Topics  []string `json:"topics"` // the topics that were read
 	// Cut says why not all records were read; "" if all were.
 	Cut string `json:"cut,omitempty"`
-	// CountsOnly reports that duplicates of the route are dropped: only their number is known.
+	// CountsOnly reports that the route drops duplicates, so that only their number is known.
 	CountsOnly bool `json:"counts_only,omitempty"`
 }
 
-// HistoryBound bounds what History reads.
+// HistoryBound bounds what History reads and returns.
 type HistoryBound struct {
 	Entries int // the most entries to return
 	Records int // the most records to read
 	Time    time.Duration
 }
 
-// errBound ends the reading of a history.
+// errBound makes a Reader stop at the bound.
 var errBound = errors.New("bound")
 
-// History returns what the route's topics say of events of an entry's key: the duplicates
-// topic, or the output if it has the duplicates, the dead-letter topic, and in claim mode the
-// replies and outcomes. It reads from the first event's time on. Records whose time is
-// earlier, as of a duplicate with an earlier timestamp, may be missing.
+// History returns what the route's topics tell about events of an entry's key. It reads the duplicates topic
+// (or the output if duplicates go there), the dead-letter topic and, in claim mode, the replies and outcomes.
+// It reads from the first event's time on: records with an earlier timestamp, for example of a duplicate with
+// an earlier time, may be missing.
 func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bound HistoryBound) (History, error) {
 	h := History{Entries: []HistoryEntry{}, CountsOnly: d.Route.Mode != rules.ClaimMode && d.Route.Duplicates.Policy == rules.Drop}
 	search := historySearch{history: &h, bound: bound, entry: e, keys: []string{wire.KeyText(&d.Key)}, routes: i.rt.RoutesOf[i.rt.ByName[d.Route.Name].NamespaceID]}
@@ -93,7 +95,7 @@ func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bou
 	return h, failed
 }
 
-// historyTopics returns the topics that have records about the events of a route.
+// historyTopics returns the topics that contain records about the events of a route.
 func historyTopics(r *rules.Route) []string {
 	var topics []string
 	add := func(topic string) {
@@ -107,10 +109,11 @@ func historyTopics(r *rules.Route) []string {
 		add(r.Claim.Outcomes)
 	}
 	add(r.DeadLetter)
-	add(r.Output) // duplicates that are forwarded, collisions, events after the window
+	add(r.Output) // for forwarded duplicates, collisions, and events after the window
 	return topics
 }
 
+// historyOf searches a topic for records whose time is since or later, in ms.
 func (i *Inspector) historyOf(ctx context.Context, topic string, since int64, search *historySearch) error {
 	after, err := kadm.NewClient(i.client).ListOffsetsAfterMilli(ctx, since, topic)
 	if err != nil {
@@ -140,8 +143,8 @@ type historySearch struct {
 	history *History
 	bound   HistoryBound
 	entry   *Entry
-	keys    []string // in hexadecimal digits
-	routes  []string // those of the namespace
+	keys    []string // keys as hexadecimal digits
+	routes  []string // names of the namespace's routes
 	read    int
 }
 
@@ -154,7 +157,7 @@ func (s *historySearch) look(records []*kgo.Record, _ int64) error {
 			s.history.Entries = append(s.history.Entries, entry)
 		}
 	}
-	if n := len(s.history.Entries) - 16*s.bound.Entries; n > 0 { // a hot key: keep the memory bounded
+	if n := len(s.history.Entries) - 16*s.bound.Entries; n > 0 { // bound the memory for a key with very many events
 		slices.SortStableFunc(s.history.Entries, byTime)
 		s.history.Entries = slices.Delete(s.history.Entries, 0, len(s.history.Entries)-s.bound.Entries)
 		s.history.Earlier += n + 15*s.bound.Entries
@@ -174,17 +177,16 @@ func (s *historySearch) entryOf(rec *kgo.Record) (HistoryEntry, bool) {
 	}
 	for _, kind := range []string{e.Outcome, e.ClaimStatus} {
 		if e.Reason == "" && (kind == dedup.OutcomeFailed.String() || kind == dedup.OutcomeRejected.String()) {
-			e.Reason = strings.ToValidUTF8(string(rec.Value[:min(len(rec.Value), errorTextMax)]), "�") // the executor's
+			e.Reason = strings.ToValidUTF8(string(rec.Value[:min(len(rec.Value), errorTextMax)]), "�") // the executor's text
 		}
 	}
 	return e, true
 }
 
-// errorTextMax bounds the executor's text about a failed attempt in a history.
+// errorTextMax bounds, in bytes, the executor's text about a failed attempt in a history.
 const errorTextMax = 1 << 10
 
-// isOf reports whether a record is about the key: by its headers, or of an outcome by its
-// token.
+// isOf reports whether a record is about the key: by its headers or, for an outcome, by its claim token.
 func (s *historySearch) isOf(text func(string) string) bool {
 	if key := text(wire.HeaderKey); key != "" {
 		return slices.Contains(s.keys, key) && slices.Contains(s.routes, text(wire.HeaderRoute))

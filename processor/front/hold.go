@@ -8,16 +8,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// HoldState says how far a hold is.
+// HoldState says how far a hold has come.
 type HoldState struct {
-	Hold *app.Hold            // in force; nil for none
-	Held map[app.TaskID]int64 // partitions of the inputs that are held, with their offsets
-	// NotHeld are partitions that a process may still read, Undrained tasks that have not
-	// judged all that was routed. Undrained is known once all partitions are held.
+	Hold *app.Hold            // the hold in force; nil for none
+	Held map[app.TaskID]int64 // the held partitions of the inputs, with the first offset that is held
+	// NotHeld are the partitions that a process may still read. Undrained are the tasks that have not judged all
+	// that was routed; it is only known once all partitions are held.
 	NotHeld, Undrained []app.TaskID
 }
 
-// Complete reports whether all partitions are held, and all that was routed is judged.
+// Complete reports whether all partitions are held and the tasks have judged all that was routed.
 func (s *HoldState) Complete() bool {
 	return s.Hold != nil && len(s.NotHeld) == 0 && len(s.Undrained) == 0
 }
@@ -45,7 +45,7 @@ func (d *Decider) Leave(ctx context.Context) (*app.Hold, error) {
 	return app.Leave(ctx, d.conn, d.cfg, d.topology)
 }
 
-// HoldState returns how far the hold in force is.
+// HoldState returns how far the hold in force has come.
 func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
 	rows, err := app.ReadRows(ctx, d.conn.Client, d.topology)
 	if err != nil {
@@ -68,8 +68,8 @@ func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
 	return s, err
 }
 
-// AwaitHold waits until the hold in force is complete, and returns how far it is at last.
-// Progress, unless nil, gets each state. The error wraps the context's if it was not in time.
+// AwaitHold waits until the hold in force is complete, and returns its last state. It calls progress, unless it
+// is nil, with each state. If ctx is done before the hold is complete, the error wraps the error of ctx.
 func (d *Decider) AwaitHold(ctx context.Context, progress func(*HoldState)) (*HoldState, error) {
 	last := &HoldState{}
 	for {

@@ -21,9 +21,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An Inspector reads the state of an app from its topics only. It works on any machine
-// that reaches the brokers, whether a process of the app runs or not. It joins no
-// group and reads committed records.
+// An Inspector reads the state of an app only from its topics. It works on any machine that reaches the
+// brokers, whether or not a process of the app runs. It joins no consumer group, and reads only committed
+// records.
 type Inspector struct {
 	cfg    app.Config
 	routes *rules.Routes
@@ -31,14 +31,14 @@ type Inspector struct {
 	log    *slog.Logger
 	client *kgo.Client
 	rt     *app.App
-	// progress is of all reads of the inspector.
+	// progress counts the offsets of all reads of the Inspector.
 	progress readProgress
-	// unknown has the names of the routes with which the app has never run.
+	// unknown has the names of the routes that the app has never run.
 	unknown []string
 }
 
-// NewInspector connects to the brokers and reads the app's manifest. It creates and
-// changes nothing. A missing app is an operator error.
+// NewInspector connects to the brokers and reads the app's manifest. It creates and changes nothing. It returns
+// an operator error if the app does not exist.
 func NewInspector(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -84,10 +84,10 @@ func (i *Inspector) open(ctx context.Context) error {
 	return nil
 }
 
-// Knows reports whether the app has run with a route.
+// Knows reports whether the app has ever run a route.
 func (i *Inspector) Knows(r *rules.Route) bool { return !slices.Contains(i.unknown, r.Name) }
 
-// known returns an operator error for routes with which the app has never run.
+// known returns an operator error if the app has never run one of the routes.
 func (i *Inspector) known(routes ...*rules.Route) error {
 	var unknown []string
 	for _, r := range routes {
@@ -107,20 +107,20 @@ type Entry struct {
 	Claim dedup.Claim // empty outside claim mode
 	// First is the topic/partition/offset of the first event.
 	First string
-	// Task is the task that has the row, Partition its number.
+	// Task is the task that has the row, as topic/partition; Partition is its partition.
 	Task      string
 	Partition int32
-	// StreamTime is that of the key's namespace in the task, in Unix
-	// milliseconds; dedup.NoStreamTime for none.
+	// StreamTime is the stream time of the key's namespace in the task, in Unix milliseconds; dedup.NoStreamTime
+	// if there is none.
 	StreamTime int64
-	// Window is that by which the task judges the namespace.
+	// Window is the window by which the task judges the namespace.
 	Window dedup.Window
 }
 
-// Held reports whether the row is within retention. Older rows await eviction.
+// Held reports whether the row is within retention. An older row only awaits eviction.
 func (e *Entry) Held() bool { return e.Window.Retains(e.Row.First, e.StreamTime) }
 
-// KeyState returns the state of the key for the next event.
+// KeyState returns what the stored state of the key means for the next event.
 func (e *Entry) KeyState() KeyState {
 	switch w := e.Window; {
 	case !w.Decides(&e.Row, e.StreamTime):
@@ -131,21 +131,20 @@ func (e *Entry) KeyState() KeyState {
 	return Active
 }
 
-// KeyState is what the next event of a key is judged as.
+// KeyState says how the next event of a key would be judged.
 type KeyState string
 
 // Key states.
 const (
 	Active  KeyState = "active"  // as a duplicate
-	Expired KeyState = "expired" // the window is over: only a late event is a duplicate
+	Expired KeyState = "expired" // the window is over: only a late event would be a duplicate
 	Free    KeyState = "free"    // as if no row existed
 )
 
-// Lookup returns the entry of a derived key; false for a key without a row. A route with which
-// the app has never run is an operator error. With adjacent buckets the row may be of
-// another digest than the key's. Lookup reads a whole changelog partition; those of all
-// tasks for a prepartitioned topic, whose producers chose the partition, and for a key
-// without Routing (rules.Deriver.OfKey).
+// Lookup returns the entry of a derived key; false if the key has no row. For a route that the app has never
+// run it returns an operator error. With adjacent buckets the row may have another digest than the key. Lookup
+// reads a whole changelog partition. It reads the changelogs of all tasks for a prepartitioned topic, whose
+// producers choose the partition, and for a key without Routing (rules.Deriver.OfKey).
 func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
@@ -179,15 +178,15 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	return Entry{}, false, nil
 }
 
-// timeOf returns the stream time of a route's namespace in a task, and the window by which the
-// task judges it: that of the route set that its newest checkpoint names.
+// timeOf returns the stream time of a route's namespace in a task, and the window by which the task judges it.
+// The window comes from the route set that the newest checkpoint of the task names.
 func (i *Inspector) timeOf(last *wire.Fold, r *rules.Route) (streamTime int64, window dedup.Window) {
 	if !last.IsWhole() {
 		return dedup.NoStreamTime, r.Span()
 	}
 	c, id := last.Newest(), i.rt.ByName[r.Name].NamespaceID
 	window, known := i.rt.WindowAt(&c, id)
-	if !known { // the set is newer than the manifest that was read
+	if !known { // the checkpoint's set is newer than the manifest that was read
 		window = c.Window(id, r.Span())
 	}
 	return c.StreamTimes.Of(id), window
@@ -206,9 +205,8 @@ func addRows(rows map[dedup.Digest]dedup.Row, digests []dedup.Digest, rec *kgo.R
 	return nil
 }
 
-// priorOf returns the row against which the event would be judged. Without one it
-// returns the newest row of the order in an adjacent bucket, even an expired or
-// released one.
+// priorOf returns the row against which the event would be judged. If no row would decide, it returns the
+// newest row of the order in an adjacent bucket, even an expired or released one.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
@@ -221,10 +219,10 @@ func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, w dedup.Window, 
 	if row, ok := ev.PriorOfCollision(prior, found, second, hasSecond, collides, w, streamTime); ok {
 		return row, true
 	}
-	return prior, found // the event that has the key
+	return prior, found // the row of the event that holds the key
 }
 
-// digestsOf returns the digests of the keys that an event may have.
+// digestsOf returns the digests of all keys that an event may have.
 func digestsOf(d *rules.Derived) []dedup.Digest {
 	digests := []dedup.Digest{d.Digest}
 	if d.HasAdjacent {
@@ -238,7 +236,7 @@ func digestsOf(d *rules.Derived) []dedup.Digest {
 	return digests
 }
 
-// priorInBuckets is priorOf with the first keys of a route, and the second ones of the
+// priorInBuckets does the same as priorOf, but only with the first keys of a route, and the second keys of
 // adjacent buckets.
 func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	if !d.HasAdjacent {
@@ -261,8 +259,8 @@ func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool,
 	return prior, held
 }
 
-// locate returns the topic whose partitions have the route's keys, and the partitions
-// that may have this one.
+// locate returns the topic whose partitions contain the route's keys, and the partitions that may contain this
+// key.
 func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) {
 	topic = i.rt.Topology.Repartition
 	switch {
@@ -277,14 +275,14 @@ func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) 
 	return topic, partitions
 }
 
-// changelog calls each with every committed record of a task's changelog. If the task trims
-// the changelog meanwhile, it begins again.
+// changelog calls each with every committed record of a task's changelog. If the task trims the changelog
+// meanwhile, it reads from the new start again.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
 	_, err := i.changelogFrom(ctx, app.TaskID{Topic: topic, Partition: partition}, 0, each)
 	return err
 }
 
-// changelogFrom is changelog from an offset on. It returns the offset after the last record.
+// changelogFrom is like changelog, but begins at an offset. It returns the offset after the last record.
 func (i *Inspector) changelogFrom(ctx context.Context, task app.TaskID, from int64, each func(*kgo.Record) error) (end int64, err error) {
 	name := app.ChangelogName(i.rt.Topology.App, task.Topic)
 	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, task.Partition)
@@ -308,21 +306,21 @@ func (i *Inspector) changelogFrom(ctx context.Context, task app.TaskID, from int
 	}
 }
 
-// TaskKeys has the key counts of one task at its last transaction.
+// TaskKeys has the key counts of a task, as of its last transaction.
 type TaskKeys struct {
 	Task string         `json:"task"`
 	Keys []app.KeyCount `json:"keys"`
-	// Duplicates are those of each route with any, as of the same transaction.
+	// Duplicates are the duplicates of each route that has any, as of the same transaction.
 	Duplicates []app.RouteDuplicates `json:"-"`
-	// Tenants are the accounts of the tenants of each route with any.
+	// Tenants are the accounts of the tenants of each route that has any.
 	Tenants []wire.RouteTenants `json:"-"`
 
-	// uncounted reports that the task has not counted its rows yet, after a move of its keys.
+	// uncounted reports that the task has not counted its rows yet, because a move has just given it new keys.
 	uncounted bool
 }
 
-// Stats returns the key counts of all tasks, from their last checkpoints. A route with
-// which the app has never run is an operator error.
+// Stats returns the key counts of all tasks, from their newest checkpoints. It returns an operator error if the
+// app has never run one of the routes.
 func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	if err := i.known(i.routes.Routes...); err != nil {
 		return nil, err
@@ -330,7 +328,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	return i.readStats(ctx)
 }
 
-// Shadows returns the states of the shadows in force, as of the last transactions.
+// Shadows returns the states of the shadows in force, as of the tasks' last transactions.
 func (i *Inspector) Shadows(ctx context.Context) ([]app.ShadowState, error) {
 	if !i.rt.HasShadows() {
 		return []app.ShadowState{}, nil

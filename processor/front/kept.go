@@ -21,25 +21,26 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// keptDir has a directory for each app with its kept events, in the directory of the process's state.
+// keptDir is a directory in the process's state directory. It has, for each app, a directory with the app's
+// kept events.
 const keptDir = "ingress"
 
-// keptRecords and keptBytes bound what is delivered at a time, so that kept events leave the
-// buffers to live ones.
+// keptRecords and keptBytes bound the kept events that are delivered at a time, so that they leave the buffers
+// to live events.
 const keptRecords, keptBytes = 256, 1 << 20
 
-// kept are the events that wait on disk until Kafka is back.
+// kept has the events that wait on disk until Kafka is back.
 type kept struct {
 	*shelf
-	more bool // a route of the file keeps further events
+	more bool // whether a route of the file keeps further events
 
 	mu   sync.Mutex
-	keys map[dedup.Digest]int // how many kept events a key has
+	keys map[dedup.Digest]int // number of kept events by key
 }
 
-// KeepIn keeps events of routes with on_kafka_unavailable: keep in a file of at most so many bytes
-// below a directory. Events of an earlier run are delivered too, whatever the routes say now. Call it
-// before Run.
+// KeepIn makes the client keep the events of routes with on_kafka_unavailable: keep in a file below dir. most
+// limits the size of the file in bytes. The client also delivers events that an earlier run kept, whatever the
+// routes say now. Call KeepIn before Run.
 func (f *IngressClient) KeepIn(dir string, most int) error {
 	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
 	dir = filepath.Join(dir, keptDir, f.cfg.AppID)
@@ -70,7 +71,7 @@ func (f *IngressClient) KeepIn(dir string, most int) error {
 	return nil
 }
 
-// Keeps reports whether an event is accepted although Kafka is unavailable.
+// Keeps reports whether the client accepts an event by keeping it on disk although Kafka is unavailable.
 func (f *IngressClient) Keeps() bool {
 	if f.kept == nil || !f.kept.more || !f.reached.Load() {
 		return false
@@ -79,16 +80,16 @@ func (f *IngressClient) Keeps() bool {
 	return failed == nil && bytes < f.kept.most
 }
 
-// Kept is what a process shows of its kept events.
+// Kept is what a process shows about its kept events.
 type Kept struct {
 	Events int       `json:"events"`
-	Bytes  int64     `json:"bytes"`            // of the file
-	Since  time.Time `json:"since,omitzero"`   // when the oldest one arrived
+	Bytes  int64     `json:"bytes"`            // size of the file
+	Since  time.Time `json:"since,omitzero"`   // when the oldest kept event arrived
 	Aside  []string  `json:"aside,omitempty"`  // files with damage, or with events that no topic takes
-	Failed string    `json:"failed,omitempty"` // why no more is kept
+	Failed string    `json:"failed,omitempty"` // why no more events are kept
 }
 
-// Kept returns what is kept; nil if this process keeps nothing.
+// Kept returns what the process keeps; nil if it keeps nothing.
 func (f *IngressClient) Kept() *Kept {
 	if f.kept == nil {
 		return nil
@@ -107,7 +108,7 @@ func (f *IngressClient) Kept() *Kept {
 	return shown
 }
 
-// KeptEvents returns how many events are kept.
+// KeptEvents returns the number of kept events.
 func (f *IngressClient) KeptEvents() int {
 	if f == nil || f.kept == nil { // the metric of a server without a client, whose names a test reads
 		return 0
@@ -116,7 +117,7 @@ func (f *IngressClient) KeptEvents() int {
 	return events
 }
 
-// has reports whether an event of the same key is kept, behind which this one has to wait.
+// has reports whether an event of the same key is kept: the new event then has to wait behind it.
 func (k *kept) has(d *rules.Derived) bool {
 	if k == nil || d.Finding != rules.Keyed {
 		return false
@@ -137,7 +138,7 @@ func (k *kept) count(d *rules.Derived, n int) {
 	}
 }
 
-// close ends the use of the file.
+// close closes the file of kept events, and logs how many events stay in it.
 func (k *kept) close(log *slog.Logger) {
 	if k == nil {
 		return
@@ -148,11 +149,11 @@ func (k *kept) close(log *slog.Logger) {
 	k.shelf.close()
 }
 
-// keep stores an event on disk and returns ErrKept; why is the reason, which it returns if it
-// cannot. The event is stored as it came: its key is derived again when it is delivered, because
-// the app and its routes may be others then.
+// keep stores an event on disk and returns ErrKept. If it cannot store the event, it returns why, the reason
+// for keeping it. The event is stored as it arrived: its key is derived again when it is delivered, because the
+// app and its routes may have changed by then.
 func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
-	if f.kept == nil || !f.reached.Load() { // before that no outage has begun
+	if f.kept == nil || !f.reached.Load() { // before Kafka was reached once, this is no outage
 		return why
 	}
 	at := f.at.Load()
@@ -171,7 +172,7 @@ func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
 	return ErrKept
 }
 
-// deliverKept produces the kept events while Kafka is there, until ctx is done.
+// deliverKept produces the kept events whenever Kafka is available, until ctx is done.
 func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 	for ctx.Err() == nil {
 		delivered := 0
@@ -188,9 +189,9 @@ func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 	}
 }
 
-// deliverSome produces the next kept events, in their order, and takes those from the file that all
-// in-sync replicas have. One whose acknowledgement is lost is produced again, and is a duplicate. The
-// others do not wait for one that Kafka refuses.
+// deliverSome produces the next kept events in their order, and removes from the file the events that all
+// in-sync replicas have. An event whose acknowledgement is lost is produced again, and is then a duplicate. The
+// other events do not wait for an event that Kafka refuses.
 func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (delivered int, err error) {
 	entries, places, err := f.kept.peek(keptRecords, keptBytes)
 	if err != nil {
@@ -210,7 +211,7 @@ func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (deliv
 	ctx, end := outlast(ctx, probeTimeout)
 	defer end()
 	var done, passed []span
-	for _, d := range all { // what was begun may be in Kafka, so its result counts also after a failure
+	for _, d := range all { // an event that was begun may be in Kafka, so its result counts even after a failure
 		failed := d.await(ctx, f)
 		if kafka.RefusesRecord(failed) {
 			failed = f.deliverAlone(ctx, at, d)
@@ -230,8 +231,8 @@ func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (deliv
 	return len(done) + len(passed), errors.Join(err, f.kept.take(done))
 }
 
-// outlast returns a context that is done so long after ctx: at a stop, what was sent is mostly acknowledged by then,
-// and is not sent again by the next process.
+// outlast returns a context that is done bound after ctx. When the client stops, brokers mostly acknowledge
+// within this time what was sent, and the next process need not send it again.
 func outlast(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(bound, end) })
@@ -241,13 +242,14 @@ func outlast(ctx context.Context, bound time.Duration) (context.Context, context
 	}
 }
 
-// refusesTopic reports whether an event of another topic may be delivered all the same.
+// refusesTopic reports whether an error concerns only the event's topic: events of other topics may still be
+// delivered.
 func refusesTopic(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
 }
 
-// deliverAlone produces a kept event again that Kafka refused in a batch, because any event of the batch may be
-// the reason. One that is refused now too is quarantined.
+// deliverAlone produces a kept event again, alone, after Kafka refused it in a batch: any event of the batch
+// may have been the reason. If Kafka refuses the event again, it is quarantined.
 func (f *IngressClient) deliverAlone(ctx context.Context, at *clientState, d *delivery) error {
 	if err := f.beginKept(at, d); err != nil {
 		return err
@@ -275,8 +277,8 @@ type delivery struct {
 	await   func(context.Context, *IngressClient) error
 }
 
-// beginKept produces a kept event, with the time that it arrived at. One that no topic takes any more
-// is quarantined.
+// beginKept produces a kept event, with the time at which it arrived. It quarantines an event that no topic
+// takes any more.
 func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	var s Submission
 	if err := json.Unmarshal(d.entry, &s); err != nil {
@@ -300,7 +302,7 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 		case <-ctx.Done():
 		}
 		select {
-		case err := <-sent: // it has its result, whatever another one waited for
+		case err := <-sent: // the result has arrived, whatever another event waited for
 			return f.sent(sender, rec, err)
 		default:
 			return ctx.Err()
@@ -309,13 +311,13 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 	return err
 }
 
-// judgedAt returns the time with which an event is judged, in ms; own is its own. Stream time has gone on while it
-// was kept, because of events that came after Kafka was back. An event that was in time when it arrived is judged
-// at most a window and half of the grace before now: with an earlier time it would be late soon, and its key's row
-// may be gone.
+// judgedAt returns the time, in ms, with which a kept event is judged; own is the event's own time. Events that
+// came after Kafka was back may have moved stream time on. If the event was in time when it arrived, it is
+// judged at most a window and half of the grace before now: with an earlier time it would soon be late, and the
+// row of its key may be gone.
 func judgedAt(route *rules.Route, own int64, arrived, now time.Time) int64 {
 	if own < arrived.Add(-route.Window-route.Grace).UnixMilli() {
-		return own // it was late without the outage
+		return own // the event would be late without the outage, too
 	}
 	return max(own, now.Add(-route.Window-route.Grace/2).UnixMilli())
 }

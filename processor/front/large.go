@@ -9,19 +9,19 @@ import (
 	"oncebus/processor/app"
 )
 
-// A largeSender sends events that fit into their topic only compressed. Each has to be alone in its
-// batch, so a place gets one at a time: a partition of the repartition topic, or a topic whose client
-// chooses the partition. An event that waits for a leader lets those of other places pass. The first
-// such event makes the client of all.
+// A largeSender sends events that fit into their topic only if they are compressed. Each of them has to be
+// alone in its batch, so the largeSender sends one event at a time to a place: a partition of the repartition
+// topic, or a topic for which the client chooses the partition. While an event waits for a leader, events for
+// other places pass. The first such event makes the client for all of them.
 type largeSender struct {
-	mu     sync.Mutex // not kept while an event is sent: close ends that
+	mu     sync.Mutex // not held while an event is sent, because close must be able to end the sending
 	places map[app.TaskID]*sync.Mutex
 	client *kgo.Client
-	users  map[*kgo.Client]int // of a client that is open: how many events it sends
+	users  map[*kgo.Client]int // for each open client, how many events it is sending
 	closed bool
 }
 
-// send produces an event with a client that open makes, and drops that client after an error.
+// send produces an event with the client that open makes, and gives the client up after an error.
 func (l *largeSender) send(rec *kgo.Record, open func() (*kgo.Client, error)) error {
 	place := l.place(rec)
 	place.Lock()
@@ -35,6 +35,7 @@ func (l *largeSender) send(rec *kgo.Record, open func() (*kgo.Client, error)) er
 	return err
 }
 
+// place returns the lock of the place to which a record goes.
 func (l *largeSender) place(rec *kgo.Record) *sync.Mutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,6 +46,7 @@ func (l *largeSender) place(rec *kgo.Record) *sync.Mutex {
 	return l.places[id]
 }
 
+// use returns the client, which the first call makes. The caller must call release.
 func (l *largeSender) use(open func() (*kgo.Client, error)) (*kgo.Client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +64,8 @@ func (l *largeSender) use(open func() (*kgo.Client, error)) (*kgo.Client, error)
 	return l.client, nil
 }
 
-// release ends the use of a client. One that failed gets no further event, and is closed with its last.
+// release ends the use of a client. A client that has failed gets no further event, and is closed after its
+// last one.
 func (l *largeSender) release(client *kgo.Client, failed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +82,7 @@ func (l *largeSender) release(client *kgo.Client, failed bool) {
 	}
 }
 
-// close fails the events that are sent, and refuses later ones.
+// close makes the events fail that are being sent, and refuses later events.
 func (l *largeSender) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ingressTopics returns the topics that an IngressClient produces to.
+// ingressTopics returns the topics to which an IngressClient produces.
 func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
 	var topics []string
 	for _, r := range routes.Routes {
@@ -35,9 +35,9 @@ func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
 	return slices.Compact(topics)
 }
 
-// readLimits reads the limits of the topics that the client produces to, and of the
-// outputs, where the judge emits the events. The client has no need for rights on the
-// outputs. Without them the judge alone refuses an event that is too large for its output.
+// readLimits reads the limits of the topics to which the client produces, and of the outputs, to which the
+// judge emits the events. The client need not have rights on the outputs. Without them, only the judge refuses
+// an event that is too large for its output.
 func (f *IngressClient) readLimits(ctx context.Context, client *kgo.Client, at *clientState) (changed bool, err error) {
 	admin, topics := kadm.NewClient(client), ingressTopics(at.rt.Topology, f.routes)
 	all := slices.Clone(topics)
@@ -54,7 +54,7 @@ func (f *IngressClient) readLimits(ctx context.Context, client *kgo.Client, at *
 	return changed, err
 }
 
-// compareBodies logs a warning for each route whose max_body exceeds what a topic
+// compareBodies logs a warning for each route whose http.max_body is larger than what one of its topics
 // accepts.
 func (f *IngressClient) compareBodies(at *clientState) {
 	for _, r := range f.routes.Routes {
@@ -74,29 +74,28 @@ func (f *IngressClient) compareBodies(at *clientState) {
 	}
 }
 
-// fits returns an ErrTooLarge if a topic would refuse the event: that of rec, or the
-// output of its route. Headers that oncebus adds to an output record do not count here;
-// the judge counts them.
+// fits returns an ErrTooLarge if a topic would refuse the event: the topic of rec, or the output of the event's
+// route. It does not count headers that oncebus adds to an output record; the judge does.
 func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) error {
 	if err := fitsTopic(at, rec); err != nil || d.Finding != rules.Keyed {
 		return err
 	}
 	out := kgo.Record{Value: s.Value, Headers: wire.AppendForeign(nil, s.Headers)}
-	if d.Route.Prepartitioned { // else the record key is the envelope, which the output lacks
+	if d.Route.Prepartitioned { // otherwise the record key is the envelope, which the output record does not have
 		out.Key = rec.Key
 	}
 	n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes)
 	switch {
 	case most == 0 || n <= most:
-	case kafka.IsPrecompressed(rec) && wire.RecordBytes(rec) <= most: // the record of the output has less than that one
+	case kafka.IsPrecompressed(rec) && wire.RecordBytes(rec) <= most: // the output record is smaller than this one
 	case !kafka.Precompress(&out, most, 0):
 		return tooLarge(n, d.Route.Output, most)
 	}
 	return nil
 }
 
-// fitsTopic returns an ErrTooLarge if the record's topic would refuse it. It compresses a record
-// that fits only so.
+// fitsTopic returns an ErrTooLarge if the record's topic would refuse it. It compresses a record that only fits
+// compressed.
 func fitsTopic(at *clientState, rec *kgo.Record) error {
 	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most && !kafka.Precompress(rec, most, at.rt.Limit(rec.Topic).ReadMax) {
 		return tooLarge(n, rec.Topic, most)

@@ -14,26 +14,26 @@ import (
 type Promoted struct {
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
-	Set       int64  `json:"set"` // in force
+	Set       int64  `json:"set"` // the route set in force
 	// HeldMS is how long the input was held, in ms; 0 if an earlier command held it.
 	HeldMS int64 `json:"held_ms"`
 }
 
-// PromotionStep is a step of a promotion, for those who watch it.
+// PromotionStep is a step of a promotion, for the operator who watches it. Package app describes the steps.
 type PromotionStep string
 
 // Steps of a promotion, in their order.
 const (
 	StepHeld   PromotionStep = "held"   // the hold is in force
-	StepJudged PromotionStep = "judged" // all that was routed is judged
+	StepJudged PromotionStep = "judged" // the tasks have judged all that was routed
 	StepJoined PromotionStep = "joined" // all tasks have begun the shadow
 	StepActed  PromotionStep = "acted"  // the new set is in force
 	StepDone   PromotionStep = "done"   // the hold has ended
 )
 
-// Promote puts the shadow of the file's route in force. The hold before the act has a limit; if
-// the promotion cannot act within it, it is as if it had never begun. did gets each step after
-// it was taken: none if the file is in force already.
+// Promote puts the shadow of the file's route in force. The hold has a limit until the act. If the promotion
+// cannot act within the limit, Promote undoes it. It calls did after each step; if the file is in force
+// already, it takes no step.
 func (c *Changer) Promote(ctx context.Context, by string, limit time.Duration, did func(PromotionStep)) (*Promoted, error) {
 	p, err := c.promote(ctx, by, limit, did)
 	return p, c.explain(err)
@@ -83,7 +83,7 @@ func (c *Changer) promote(ctx context.Context, by string, limit time.Duration, d
 	return p, nil
 }
 
-// promotable returns the state of a shadow that can be promoted, as of the last transactions.
+// promotable returns the state of a shadow that can be promoted, as of the tasks' last transactions.
 func (c *Changer) promotable(ctx context.Context, namespace string) (*app.ShadowState, error) {
 	rt, tasks, err := c.readTasks(ctx)
 	if err != nil {
@@ -97,11 +97,11 @@ func (c *Changer) promotable(ctx context.Context, namespace string) (*app.Shadow
 	return state, err
 }
 
-// act takes the steps up to the act.
+// act takes the steps up to and including the act.
 func (c *Changer) act(ctx context.Context, d *Decider, namespace string, hold *app.Hold, limit time.Duration, by string, did func(PromotionStep)) (*app.ShadowState, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for range 2 { // judging the last events sends the last records to shadows
+	for range 2 { // twice, because the tasks send their last records to shadows when they judge the last events
 		if _, err := d.AwaitHold(ctx, nil); err != nil {
 			return nil, 0, fmt.Errorf("wait until all input is held and judged: %w", err)
 		}
@@ -123,7 +123,7 @@ func (c *Changer) act(ctx context.Context, d *Decider, namespace string, hold *a
 	return state, set, err
 }
 
-// joined waits until the checkpoints of all tasks name a set.
+// joined waits until the newest checkpoints of all tasks name a set.
 func (c *Changer) joined(ctx context.Context, d *Decider, set int64) error {
 	for {
 		left, err := app.Unjoined(ctx, c.conn, d.topology, set)
@@ -136,7 +136,7 @@ func (c *Changer) joined(ctx context.Context, d *Decider, set int64) error {
 	}
 }
 
-// end waits until all tasks have joined the new set, and ends the hold.
+// end waits until all tasks have joined the new set, and then ends the hold.
 func (c *Changer) end(ctx context.Context, d *Decider, hold *app.Hold) error {
 	for {
 		left, err := app.EndPromotion(ctx, c.conn, c.cfg, d.topology, hold)
@@ -149,7 +149,8 @@ func (c *Changer) end(ctx context.Context, d *Decider, hold *app.Hold) error {
 	}
 }
 
-// finish ends a promotion that has acted, if the processes have not: the file is the set in force.
+// finish ends a promotion that has acted, if the processes have not ended it yet: the file is then the set in
+// force.
 func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(PromotionStep)) (*Promoted, error) {
 	rows, err := app.ReadRows(ctx, c.conn.Client, d.topology)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An Operation names an event whose outcome its sender asks for. It needs no memory of the
-// ingress: any process can ask, also after a restart.
+// An Operation names an event whose outcome its sender may ask for. The ingress need not remember anything: any
+// process can ask, also after a restart.
 type Operation struct {
 	Route   *rules.Route
 	Digest  dedup.Digest
-	Routing dedup.Digest // decides the task
+	Routing dedup.Digest // decides which task has the event
 	Key     [32]byte
-	Time    int64 // the event time, ms
+	Time    int64 // the event time, in ms
 	Details wire.Details
 }
 
@@ -32,10 +32,11 @@ func OperationOf(d *rules.Derived) Operation {
 	return o
 }
 
-// queryLevel is the level of an app whose builds all read queries.
+// queryLevel is the lowest level of an app at which all builds that can run it read queries.
 const queryLevel = 2
 
-// checkQueryLevel refuses answer: outcome in an app whose other builds may not read queries.
+// checkQueryLevel returns an error for a route with answer: outcome if the app may run builds that cannot read
+// queries.
 func (f *IngressClient) checkQueryLevel(rt *app.App) error {
 	for _, r := range f.routes.Routes {
 		if r.HTTP != nil && r.HTTP.Answer != nil && rt.Level < queryLevel {
@@ -45,10 +46,10 @@ func (f *IngressClient) checkQueryLevel(rt *app.App) error {
 	return nil
 }
 
-// AskForOutcome asks the task of an operation for its outcome and returns the answer: the
-// stored outcome with the verdict replayed, in_progress, or a status without a claim. The
-// record follows the event in its partition, so the task has judged the event before. It makes
-// no attempt. path is that of the request. The errors are those of SubmitAndWait.
+// AskForOutcome asks the task of an operation for its outcome. The answer is the stored outcome with the
+// verdict replayed, in_progress, or a status without a claim. The query follows the event in its partition, so
+// the task has judged the event before it reads the query. The query starts no attempt. path is the path of the
+// request. The errors are the errors of SubmitAndWait.
 func (f *IngressClient) AskForOutcome(ctx context.Context, path string, o *Operation) (wire.Answer, error) {
 	at, err := f.reach(ctx, false)
 	if err != nil {

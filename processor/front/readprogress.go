@@ -2,17 +2,18 @@ package front
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// readProgress counts the offsets that an Inspector reads, for the person who waits.
+// readProgress counts the offsets that an Inspector reads, for the operator who waits.
 type readProgress struct {
-	show        func(done, total int64) // nil: not shown
+	show        func(done, total int64) // nil if progress is not shown
 	done, total int64
 }
 
-// OnProgress has show called after each fetch, with the offsets that are read and those
-// that are to be read. The total grows when a further partition has to be read.
+// OnProgress makes the Inspector call show after each fetch, with the number of offsets that are read and the
+// number of offsets to read. The total grows when the Inspector has to read a further partition.
 func (i *Inspector) OnProgress(show func(done, total int64)) { i.progress.show = show }
 
-// tracked returns each, and counts the offsets from start to end as to be read.
+// tracked adds the offsets from start to end to the total, and returns a function that counts records and calls
+// each.
 func (p *readProgress) tracked(start, end int64, each func([]*kgo.Record, int64) error) func([]*kgo.Record, int64) error {
 	if p.show == nil {
 		return each

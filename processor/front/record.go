@@ -15,8 +15,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ReadRecord returns the committed record at a position. A position without one is an
-// operator error.
+// ReadRecord returns the committed record at a position. It returns an operator error if there is none.
 func (i *Inspector) ReadRecord(ctx context.Context, topic string, partition int32, offset int64) (*kgo.Record, error) {
 	readers, err := i.readersOf(ctx, topic)
 	if err != nil {
@@ -48,8 +47,8 @@ func (i *Inspector) ReadRecord(ctx context.Context, topic string, partition int3
 	return found, err
 }
 
-// readersOf returns a reader of each partition of a topic, in order. A missing topic is an
-// operator error.
+// readersOf returns a reader for each partition of a topic, in order. It returns an operator error if the topic
+// does not exist.
 func (i *Inspector) readersOf(ctx context.Context, topic string) ([]*kafka.Reader, error) {
 	meta, err := kadm.NewClient(i.client).Metadata(ctx, topic)
 	if err != nil {
@@ -67,9 +66,9 @@ func (i *Inspector) readersOf(ctx context.Context, topic string) ([]*kafka.Reade
 	return readers, nil
 }
 
-// KeysOf returns the keys that a record may have: of a duplicate, a dead letter or another
-// record that the app emitted, those of its headers; of any other record of the routes'
-// topics, those that the routes derive. Without a key it is an operator error.
+// KeysOf returns the keys that a record may have. For a duplicate, a dead letter or another record that the app
+// emitted, it is the key in the record's headers. For any other record of the routes' topics, it is what the
+// routes derive. Without a key, KeysOf returns an operator error.
 func (i *Inspector) KeysOf(ctx context.Context, rec *kgo.Record) ([]rules.Derived, error) {
 	headers := wire.Headers(rec.Headers)
 	text, hasKey := headers.Header(wire.HeaderKey)
@@ -86,7 +85,7 @@ func (i *Inspector) KeysOf(ctx context.Context, rec *kgo.Record) ([]rules.Derive
 		return nil, kafka.OperatorErrorf("record %s/%d/%d: header %s is %q, want 64 hexadecimal digits", rec.Topic, rec.Partition, rec.Offset, wire.HeaderKey, text)
 	}
 	key := [32]byte(b)
-	// The event itself tells more than its key: its details, and the adjacent buckets.
+	// The event itself tells more than its key: its details and the adjacent buckets.
 	deriver := i.cfg.NewDeriver(i.routes)
 	for _, topic := range inputsOf(&headers, route) {
 		d, err := i.derive(ctx, deriver, rec, topic)
@@ -100,8 +99,8 @@ func (i *Inspector) KeysOf(ctx context.Context, rec *kgo.Record) ([]rules.Derive
 	return route.OfKey(key), nil
 }
 
-// inputsOf returns the input topic that a record is from, as its headers say; else all of its
-// route.
+// inputsOf returns the input topic from which a record came, if its headers name it, and otherwise all inputs
+// of its route.
 func inputsOf(headers *wire.Headers, route *rules.Route) []string {
 	if source, ok := headers.Header(wire.HeaderSource); ok {
 		if topic, _, _ := strings.Cut(string(source), "/"); slices.Contains(route.Topics, topic) {

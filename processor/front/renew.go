@@ -11,17 +11,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// produceFailure is the error for which a producer did not deliver a record.
+// produceFailure is the error because of which a producer did not deliver a record.
 type produceFailure struct {
 	sender *kgo.Client
 	err    error
 }
 
-// renew replaces a producer that cannot recover. An idempotent producer writes
-// nothing more once its producer id was refused. One with outdated limits makes
-// batches that the broker refuses. One that knows a topic that was recreated since never
-// writes to it again: renew calls stop, and the client opens the app again, which
-// compares the topics with the manifest.
+// renew replaces a producer that cannot recover. An idempotent producer writes nothing more once a broker has
+// rejected its producer id. A producer with outdated limits makes batches that the broker refuses. A producer
+// that knows a topic which was recreated since never writes to the topic again: in this case renew calls stop,
+// and the client opens the app again, which compares the topics with the manifest.
 func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState, stop context.CancelCauseFunc) {
 	for {
 		var b produceFailure
@@ -55,9 +54,9 @@ func (f *IngressClient) replace(b produceFailure, at *clientState) {
 	}
 }
 
-// limitsChanged reads the topics' limits again, after a broker refused a batch within
-// the known ones, and reports whether they changed. Later events that exceed the new
-// limits are refused before they are sent.
+// limitsChanged reads the topics' limits again after a broker refused a batch within the known limits, and
+// reports whether they have changed. The client then refuses later events that exceed the new limits before it
+// sends them.
 func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, at *clientState) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -68,8 +67,7 @@ func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, a
 	return changed
 }
 
-// refusesToSend reports whether the broker refused a client's producer id
-// permanently.
+// refusesToSend reports whether the broker has rejected a client's producer id permanently.
 func refusesToSend(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -23,40 +23,40 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ErrPosition says that a position is not one of these routes.
+// ErrPosition says that a position is malformed or belongs to other routes.
 var ErrPosition = errors.New("unknown position")
 
-// repliesFetch bounds what a follower has of one fetch.
+// repliesFetch bounds, in bytes, how much a follower fetches at a time.
 const repliesFetch = 1 << 20
 
-// A Reply is the outcome that one request got.
+// A Reply is the outcome that a request got.
 type Reply struct {
 	wire.Answer
 	Route   string
-	Request string // the sender's id; "" for none
+	Request string // the sender's id of the request; "" for none
 	Source  string // topic/partition/offset of the event
 }
 
-// Replies follows the replies topics of some routes, from a position on. It is for one
-// goroutine, and has a client of its own: a follower that is slow delays no other.
+// Replies follows the replies topics of some routes from a position on. One goroutine may use it. It has a
+// Kafka client of its own, so that a slow follower delays no other follower.
 type Replies struct {
 	client *kgo.Client
 	routes []string
 	app    *app.Topology
 	topics []repliesTopic
-	gap    bool
+	gap    bool // result of Gap
 }
 
-// repliesTopic is a replies topic, with the offset to read next of each partition.
+// repliesTopic is a replies topic, with the next offset to read of each partition.
 type repliesTopic struct {
 	name string
 	id   [16]byte
 	next []int64
 }
 
-// FollowReplies opens the replies of the requests by HTTP to some routes. position is one that
-// Position returned, for these routes, in any process; "" for the end of the topics. The error
-// wraps ErrPosition, or ErrKafkaUnavailable.
+// FollowReplies opens the replies to the HTTP requests for some routes. position is a result of Position for
+// the same routes, in any process, or "" for the end of the topics. The error wraps ErrPosition or
+// ErrKafkaUnavailable.
 func (f *IngressClient) FollowReplies(ctx context.Context, routes []*rules.Route, position string) (*Replies, error) {
 	at, err := f.reach(ctx, false)
 	if err != nil {
@@ -97,11 +97,11 @@ func (f *IngressClient) FollowReplies(ctx context.Context, routes []*rules.Route
 // Close ends the connections.
 func (r *Replies) Close() { r.client.Close() }
 
-// Gap reports whether records after the position that was given are gone: the topic's
-// retention is over, or it was recreated.
+// Gap reports whether records after the given position are missing: the topic's retention deleted them, or the
+// topic was recreated.
 func (r *Replies) Gap() bool { return r.gap }
 
-// find sets the offsets to read next.
+// find sets the next offsets to read, from the position or to the ends of the topics.
 func (r *Replies) find(ctx context.Context, admin *kadm.Client, position string) error {
 	var names []string
 	for _, t := range r.topics {
@@ -150,14 +150,14 @@ func (r *Replies) find(ctx context.Context, admin *kadm.Client, position string)
 	return nil
 }
 
-// positionVersion is the first byte of a position.
+// positionVersion is the first byte of an encoded position.
 const positionVersion = 1
 
-// topicMark is how much of a topic's id a position has.
+// topicMark is how many bytes of a topic's id a position contains, to notice that the topic was recreated.
 const topicMark = 4
 
-// Position returns the position after the last reply that Next returned: the offsets of all
-// partitions.
+// Position returns the position after the last reply that Next returned: the next offsets of all partitions,
+// encoded as
 //
 //	version 1 | for each topic, by name: mark 4 | partitions uvarint | offsets uvarint
 func (r *Replies) Position() string {
@@ -171,8 +171,8 @@ func (r *Replies) Position() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decode reads a position. Partitions that were added since are read from their start, and
-// those of a topic that was recreated too.
+// decode reads a position. The follower reads partitions that were added since, and all partitions of a topic
+// that was recreated since, from their start.
 func (r *Replies) decode(position string) error {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(position)
 	c := dedup.NewCursor(b)
@@ -205,9 +205,9 @@ func (r *Replies) decode(position string) error {
 	return nil
 }
 
-// Next calls each with the outcomes of the next records, and with the position after each. It
-// waits for records for as long as wait, and returns nil without any. The error is that of
-// each, or wraps ErrKafkaUnavailable: then the follower begins again from its position.
+// Next calls each with the outcomes in the next records, and then the position is after each record. It waits
+// at most wait for records, and returns nil if there are none. The error is an error of each, or wraps
+// ErrKafkaUnavailable: in the latter case the follower must begin again from its position.
 func (r *Replies) Next(ctx context.Context, wait time.Duration, each func(*Reply) error) error {
 	polling, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -236,17 +236,17 @@ func (r *Replies) Next(ctx context.Context, wait time.Duration, each func(*Reply
 	return nil
 }
 
-// skip skips a batch that is not decompressed: as without the limit, a reader would stay at it.
+// skip skips a batch that is too large to decompress: without the skip, the follower would stay at the batch.
 func (r *Replies) skip(batch *kgo.ErrDecompressTooLarge) {
 	i := slices.IndexFunc(r.topics, func(t repliesTopic) bool { return t.name == batch.Topic })
 	r.topics[i].next[batch.Partition] = batch.NextOffset
 	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{batch.Topic: {batch.Partition: {Epoch: batch.Epoch, Offset: batch.NextOffset}}})
 }
 
-// repliesPolled is the most records of one call of Next.
+// repliesPolled is the most records that one call of Next takes.
 const repliesPolled = 256
 
-// outcomeStatuses are the claim statuses of a reply with an outcome.
+// outcomeStatuses are the claim statuses of replies that have an outcome.
 var outcomeStatuses = func() (all []string) {
 	for _, kind := range dedup.OutcomeKinds {
 		if kind != dedup.OutcomeSubmitted && !kind.Asks() {
@@ -256,7 +256,7 @@ var outcomeStatuses = func() (all []string) {
 	return all
 }()
 
-// read reads the reply to a request by HTTP with an outcome; false for any other record.
+// read reads the reply to an HTTP request that has an outcome; it returns false for any other record.
 func (r *Replies) read(rec *kgo.Record) (*Reply, bool) {
 	answer, ok := wire.ReadAnswer(rec)
 	if !ok || !slices.Contains(outcomeStatuses, answer.Status) {
@@ -274,7 +274,7 @@ func (r *Replies) read(rec *kgo.Record) (*Reply, bool) {
 		}
 	}
 	reply.HasOutcome = true
-	// An event that came by HTTP has its place in the repartition topic, of any generation.
+	// The position of an event that came by HTTP is in the repartition topic, of any generation.
 	topic, _, _ := strings.Cut(reply.Source, "/")
 	return reply, slices.Contains(r.routes, reply.Route) && app.GenerationOf(r.app.App, topic) > 0
 }

@@ -14,39 +14,41 @@ import (
 	"time"
 )
 
-// Names in the directory of a shelf.
+// Names of files in the directory of a shelf.
 const (
 	shelfName   = "kept"         // the entries
-	damagedName = "kept.damaged" // and a time: a file with damage, as it was found
+	damagedName = "kept.damaged" // followed by a time: a file with damage, as it was found
 	refusedName = "kept.refused" // entries that no topic takes
 	lockName    = "LOCK"
 )
 
-// A shelf is a file of entries that outlives the process, bounded in bytes. add returns after the
-// entry is on disk. The file is emptied once all of it was taken, so an entry that was taken may
-// come again after a crash, and none is missing.
+// A shelf is a file of entries that outlives the process; its size in bytes is bounded. add returns once the
+// entry is on disk. The shelf empties the file once all entries were taken. After a crash an entry that was
+// taken may therefore come again, but no entry is missing.
 //
-// Each entry is: its length, the checksum of the length, its own checksum, 4 bytes each, and its
-// bytes. With the checksum of the length, a last entry that a crash has cut off cannot be confused
-// with damage: an entry that add has returned for is whole.
+// Each entry is: its length, the checksum of the length, the checksum of the entry (4 bytes each), and the
+// bytes of the entry. The checksum of the length distinguishes a last entry that a crash has cut off from
+// damage: an entry for which add has returned is always whole.
 type shelf struct {
 	dir  string
 	most int64
 	lock *os.File
 	sync func(*os.File) error // (*os.File).Sync, unless a test replaces it
 
-	mu      sync.Mutex
-	file    *os.File
-	size    int64           // of the entries, in bytes
-	next    int64           // where the entries begin that were not taken
-	taken   map[int64]int64 // behind next: where entries that were taken begin and end
-	passed  map[int64]int64 // behind next: the same of entries that peek leaves out for now
-	entries int             // that were not taken
-	written uint64          // entries since the process began
-	failed  error           // why the end of the file is unknown; nil once it was emptied
+	mu   sync.Mutex
+	file *os.File
+	size int64 // of the entries, in bytes
+	next int64 // where the first entry begins that was not taken
+	// taken has the entries behind next that were taken: where they begin and end.
+	taken map[int64]int64
+	// passed has the entries behind next that peek leaves out for now: where they begin and end.
+	passed  map[int64]int64
+	entries int    // number of entries that were not taken
+	written uint64 // number of entries written since the process began
+	failed  error  // why the end of the file is unknown; nil again once the file was emptied
 
 	syncing sync.Mutex
-	synced  uint64 // of written; those who wait for one sync share it
+	synced  uint64 // how many of written are on disk; writers that wait at the same time share one sync
 }
 
 // A span is where an entry begins and ends in the file.
@@ -62,8 +64,8 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// openShelf opens the file in a directory, which no other process may use, and calls each for its
-// entries. found says what was wrong with the file.
+// openShelf opens the file in a directory, which no other process may use at the same time, and calls each with
+// its entries. found says what was wrong with the file.
 func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found string, err error) {
 	if err := makeDir(dir); err != nil {
 		return nil, "", err
@@ -90,19 +92,20 @@ func openShelf(dir string, most int64, each func(entry []byte)) (s *shelf, found
 	return s, found, err
 }
 
-// openOwn opens a file that only this user may read, because it has events.
+// openOwn opens a file that only this user may read, because it contains events.
 func openOwn(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 }
 
-// load reads the entries. A last one that is cut off was never answered, so it is dropped. A file
-// with damage is quarantined as it is, and its other entries are kept on.
+// load reads the entries. If the last entry is cut off, add has not returned for it and its request got no
+// answer, so load drops the entry. It quarantines a file with damage as it is, and keeps the file's whole
+// entries in a new file.
 func (s *shelf) load(each func([]byte)) (found string, err error) {
 	info, err := s.file.Stat()
 	if err != nil {
 		return "", err
 	}
-	var whole [][2]int64 // where entries begin and end
+	var whole [][2]int64 // where whole entries begin and end
 	damaged := false
 	for at := int64(0); at < info.Size(); {
 		entry, end, err := s.read(at, info.Size())
@@ -128,8 +131,8 @@ func (s *shelf) load(each func([]byte)) (found string, err error) {
 	return found + fmt.Sprintf("quarantined as %s, and its %d whole events are kept on", aside, s.entries), s.replace(whole, aside)
 }
 
-// replace quarantines the file and begins another one with the whole entries. A crash at any time
-// leaves one of the two in place.
+// replace quarantines the file, and begins a new one with the whole entries. A crash at any time leaves one of
+// the two files in place.
 func (s *shelf) replace(whole [][2]int64, aside string) error {
 	fresh, err := openOwn(filepath.Join(s.dir, shelfName+".new"))
 	if err != nil {
@@ -154,7 +157,7 @@ func (s *shelf) replace(whole [][2]int64, aside string) error {
 	return os.Rename(fresh.Name(), old.Name())
 }
 
-// makeDir makes a directory and those above it that are missing, so that their names outlive a crash of the machine.
+// makeDir makes a directory and its missing parents, so that their names outlive a crash of the machine.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -180,7 +183,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// framed returns an entry as the file has it.
+// framed returns an entry in the form in which the file contains it.
 func framed(entry []byte) []byte {
 	b := binary.LittleEndian.AppendUint32(make([]byte, 0, entryHead+len(entry)), uint32(len(entry)))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
@@ -188,7 +191,7 @@ func framed(entry []byte) []byte {
 	return append(b, entry...)
 }
 
-// read returns the entry at an offset, and where the next one begins. The file has size bytes.
+// read returns the entry at an offset, and the offset of the next entry. size is the size of the file in bytes.
 func (s *shelf) read(at, size int64) (entry []byte, end int64, err error) {
 	if size-at < entryHead {
 		return nil, size, errTorn
@@ -214,7 +217,7 @@ func (s *shelf) read(at, size int64) (entry []byte, end int64, err error) {
 	return entry, end, nil
 }
 
-// add returns once the entry is on disk. After an error it may be there or not.
+// add returns once the entry is on disk. After an error, the entry may be in the file or not.
 func (s *shelf) add(entry []byte) error {
 	mine, err := s.write(framed(entry))
 	if err != nil {
@@ -232,7 +235,7 @@ func (s *shelf) add(entry []byte) error {
 		return failed
 	}
 	if err := s.sync(s.file); err != nil {
-		// The kernel may forget what it could not write, so another sync would prove nothing.
+		// The kernel may have forgotten what it could not write: a second sync would prove nothing.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.failed = err
@@ -242,7 +245,7 @@ func (s *shelf) add(entry []byte) error {
 	return nil
 }
 
-// write appends an entry and returns its number.
+// write appends an entry to the file and returns its number.
 func (s *shelf) write(entry []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +267,8 @@ func (s *shelf) write(entry []byte) (uint64, error) {
 	return s.written, nil
 }
 
-// peek returns the next entries, at most so many and some of so many bytes together, and where they
-// are. It leaves out those that were taken or skipped.
+// peek returns the next entries, and where they are. It stops at a number of entries (most), and once the
+// entries have a size together (bytes). It leaves out entries that were taken or passed.
 func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +287,7 @@ func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err erro
 	return entries, places, nil
 }
 
-// pass makes peek leave entries out until recall.
+// pass makes peek leave out entries until recall.
 func (s *shelf) pass(places []span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,15 +296,15 @@ func (s *shelf) pass(places []span) {
 	}
 }
 
-// recall ends what pass began.
+// recall makes peek return the passed entries again.
 func (s *shelf) recall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.passed)
 }
 
-// take removes entries. This process does not see them again. The file is emptied after its last one,
-// so the next process sees them if others are left.
+// take removes entries: this process does not see them again. The file is emptied only after its last entry was
+// taken, so that the next process sees taken entries again if others are left.
 func (s *shelf) take(places []span) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +320,7 @@ func (s *shelf) take(places []span) error {
 	return s.empty()
 }
 
-// heal empties a file that has no entry left, after a failure. It is used again then.
+// heal empties a file that has no entry left after a failure, so that it can be used again.
 func (s *shelf) heal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,27 +330,27 @@ func (s *shelf) heal() error {
 	return s.empty()
 }
 
-// empty empties the file once all of it was taken. The caller has locked the shelf.
+// empty empties the file once all of its entries were taken. The caller has locked the shelf.
 func (s *shelf) empty() error {
 	if s.next < s.size || s.size == 0 && s.failed == nil {
 		return nil
 	}
 	if err := s.file.Truncate(0); err != nil {
-		return err // the entries are read again after a restart
+		return err // after a restart the entries are read again
 	}
-	s.size, s.next = 0, 0 // also if the sync fails: a later entry must not be behind a hole
+	s.size, s.next = 0, 0 // also if the sync fails: a later entry must not follow a hole
 	s.failed = s.sync(s.file)
 	return s.failed
 }
 
-// left returns how many entries were not taken, and the bytes of the file.
+// left returns how many entries were not taken, and the size of the file in bytes.
 func (s *shelf) left() (entries int, bytes int64, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.entries, s.size, s.failed
 }
 
-// refuse adds an entry that no topic takes to a file of its own, and returns its path.
+// refuse adds an entry that no topic takes to a file of its own, and returns the path of this file.
 func (s *shelf) refuse(entry []byte) (path string, err error) {
 	path = filepath.Join(s.dir, refusedName)
 	f, err := openOwn(path)
@@ -359,21 +362,21 @@ func (s *shelf) refuse(entry []byte) (path string, err error) {
 		_, err = f.Write(framed(entry))
 		err = errors.Join(err, s.sync(f))
 	}
-	if err != nil { // it comes again, and a part of it would hide the entries behind it
+	if err != nil { // the entry comes again, and a part of it would hide the entries behind it
 		err = errors.Join(err, f.Truncate(end))
 	}
 	return path, errors.Join(err, f.Close(), syncDir(s.dir))
 }
 
-// aside returns the files that an operator has to look at.
+// aside returns the files at which an operator has to look.
 func (s *shelf) aside() []string {
 	damaged, _ := filepath.Glob(filepath.Join(s.dir, damagedName+"-*")) // fails only for a malformed pattern
 	refused, _ := filepath.Glob(filepath.Join(s.dir, refusedName))
 	return append(damaged, refused...)
 }
 
-// close closes the files. Entries that were not taken stay.
+// close closes the files. Entries that were not taken stay in the file.
 func (s *shelf) close() {
-	_ = s.file.Close() // everything that counts was synced
+	_ = s.file.Close() // all that counts was synced
 	_ = s.lock.Close() // and frees the directory
 }

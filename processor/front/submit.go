@@ -18,56 +18,52 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Errors of Submit and SubmitAndWait. If Kafka has the event after one of them, a second
-// one is a duplicate, with two exceptions: after ErrMissingKey, and after ErrUnacknowledged
-// or ErrNoVerdict on a route that may forward events unchecked
-// (rules.Route.MayForwardUnchecked). Then both may be emitted.
+// Errors of Submit and SubmitAndWait. If the client sends an event again after one of these errors and Kafka
+// has the first one, the second one is a duplicate. There are two exceptions, after which both may be emitted:
+// ErrMissingKey, and ErrUnacknowledged or ErrNoVerdict on a route that may forward events unchecked
+// (rules.Route.MayForwardUnchecked).
 var (
-	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time,
-	// or that too many events of all paths wait. Kafka may still receive it.
+	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time, or that too many events of all
+	// paths wait. Kafka may still receive the event.
 	ErrKafkaUnavailable = errors.New("kafka did not acknowledge the event")
-	// ErrUnacknowledged comes with ErrKafkaUnavailable for an event that was sent: Kafka
-	// may have it. Without it Kafka never gets the event.
+	// ErrUnacknowledged comes with ErrKafkaUnavailable if the event was sent: Kafka may have it. If
+	// ErrKafkaUnavailable comes without ErrUnacknowledged, Kafka never gets the event.
 	ErrUnacknowledged = errors.New("kafka may have the event")
-	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if
-	// it is sent again, it may be emitted twice.
+	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if the sender repeats the event,
+	// it may be emitted twice.
 	ErrMissingKey = errors.New("an event without a key")
-	// ErrHeld says that a hold is in force, so that the app accepts no event. Nothing was
-	// sent.
+	// ErrHeld says that a hold is in force, so that the app accepts no event. Nothing was sent to Kafka.
 	ErrHeld = errors.New("the app is held")
-	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
-	// time.
+	// ErrNoVerdict says that Kafka has the event, but no verdict arrived in time.
 	ErrNoVerdict = errors.New("no verdict in time")
-	// ErrKept says that Kafka is unavailable, and that the event is on the disk of this process
-	// until Kafka has it. If it is sent again, it is a duplicate.
+	// ErrKept says that Kafka is unavailable, and that the event stays on the disk of this process until Kafka
+	// has it. If the sender repeats the event, it is a duplicate.
 	ErrKept = errors.New("kept until kafka is back")
-	// ErrTooLarge says that the event exceeds max.message.bytes of its topic or its
-	// output. Nothing was sent.
+	// ErrTooLarge says that the event exceeds max.message.bytes of its topic or its output. Nothing was sent to
+	// Kafka.
 	ErrTooLarge = errors.New("too large")
-	// ErrOutcome says that an outcome cannot be read, or is not of this route.
-	// Nothing was sent.
+	// ErrOutcome says that an outcome is invalid or belongs to another route. Nothing was sent to Kafka.
 	ErrOutcome = errors.New("outcome refused")
 )
 
-// A Submission is an event to submit. The caller must never change its parts, because
-// the client may send an event after the call has returned.
+// A Submission is an event to submit. The caller must never change its parts, because the client may still send
+// the event after the call has returned.
 type Submission struct {
-	Path    string // of the request, for which the bounds of waiting events apply
+	Path    string // path of the request; the bounds on waiting events apply to it
 	Topic   string // an input of a route
-	Value   []byte // nil is null
+	Value   []byte // nil means a null value
 	Headers []dedup.Header
-	Time    time.Time // the event time, unless the route has a field for it
-	// Source is the client's address, for a route whose sender it is; "" for none.
+	Time    time.Time // the event time, unless the route takes it from a field
+	// Source is the HTTP client's address, for a route that takes it as sender; "" for none.
 	Source string
-	// WaitForBroker waits for an unreachable Kafka until the context is done;
-	// without it the call returns ErrKafkaUnavailable at once.
+	// WaitForBroker makes the call wait for an unreachable Kafka until its context is done. Without it the call
+	// returns ErrKafkaUnavailable at once.
 	WaitForBroker bool `json:"-"`
-	// Keep keeps the event on disk while Kafka is unavailable: the call returns ErrKept.
+	// Keep makes the client keep the event on disk while Kafka is unavailable; the call then returns ErrKept.
 	Keep bool `json:"-"`
 }
 
-// Header returns the first header of that name. It ignores headers with the prefix
-// oncebus-.
+// Header returns the value of the first header with a name. It ignores headers with the prefix oncebus-.
 func (s *Submission) Header(name string) ([]byte, bool) {
 	for i := range s.Headers {
 		if s.Headers[i].Key == name && !wire.IsReserved(name) {
@@ -77,8 +73,8 @@ func (s *Submission) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Derive chooses the event's route and derives its dedup key. It returns
-// ErrKafkaUnavailable until the routes file was compared with the app's manifest.
+// Derive chooses the event's route and derives its dedup key. It returns ErrKafkaUnavailable until the client
+// has compared the routes file with the app's manifest.
 func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
 		return rules.Derived{}, fmt.Errorf("%w: %w", ErrKafkaUnavailable, f.Ready())
@@ -104,13 +100,13 @@ func (f *IngressClient) Await(ctx context.Context) error {
 	return err
 }
 
-// Submit produces an event and returns once all in-sync replicas have it. d is the
-// result of Derive. Its errors wrap one of those above.
+// Submit produces an event and returns once all in-sync replicas have it. d is the result of Derive. Its errors
+// wrap the errors above.
 func (f *IngressClient) Submit(ctx context.Context, s *Submission, d *rules.Derived) error {
 	return f.publish(ctx, s, d, addresses{})
 }
 
-// Address returns the current return address of one of this client's requests.
+// Address returns the present return address of one of this client's requests.
 func (f *IngressClient) Address(request uint64) dedup.Address {
 	address := dedup.Address{Ingress: f.number, Request: request}
 	if at := f.at.Load(); at != nil {
@@ -119,34 +115,36 @@ func (f *IngressClient) Address(request uint64) dedup.Address {
 	return address
 }
 
-// addresses are those that an event carries.
+// addresses are the request addresses that an event carries.
 type addresses struct {
-	replyTo  dedup.Address // of its request; zero for none
-	replaces dedup.Address // of a request for its key whose client is gone; zero for none
+	replyTo  dedup.Address // return address of the event's own request; zero for none
+	replaces dedup.Address // address of an earlier request for the key whose HTTP client is gone; zero for none
 }
 
-// SubmitAndWait produces an event and returns the verdict on it. On a route with
-// while_in_progress: wait a duplicate gets the outcome of the first event, or the
-// verdict without it if ctx is done before. The next request for the key then takes its
-// place among those that wait.
+// SubmitAndWait produces an event and returns the verdict on it. On a route with while_in_progress: wait, a
+// duplicate gets the outcome of the first event, or the verdict without an outcome if ctx is done before. In
+// the latter case the next request for the key takes over its place among the waiting requests.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	return f.submitAndWait(ctx, s, d, wait{outcome: ctx, of: (*wire.Answer).Waits})
 }
 
-// SubmitAndAwaitOutcome is SubmitAndWait on a route with answer: outcome: the first request
-// of a key waits for its outcome too. ctx bounds the wait for the verdict. outcome bounds that
-// for the outcome; if it is done before, the answer is the verdict.
+// SubmitAndAwaitOutcome does the same as SubmitAndWait, for a route with answer: outcome: the first request of
+// a key also waits for its outcome. ctx bounds the wait for the verdict, and outcome the wait for the outcome.
+// If outcome is done before, the answer is the verdict.
 func (f *IngressClient) SubmitAndAwaitOutcome(ctx, outcome context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	return f.submitAndWait(ctx, s, d, wait{outcome: outcome, of: (*wire.Answer).AwaitsOutcome})
 }
 
-// wait says which answers are followed by the outcome for which the request waits, and for
-// how long it does.
+// wait says after which answers an outcome follows for which the request waits, and until when the request
+// waits.
 type wait struct {
 	outcome context.Context //nolint:containedctx // of the request
 	of      func(*wire.Answer) bool
 }
 
+// submitAndWait registers the request for its answers, produces the event and waits. If events of the route
+// wait in the claim of their key, the request takes over the place of a request whose HTTP client is gone, or
+// leaves its own place later.
 func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rules.Derived, w wait) (wire.Answer, error) {
 	q := newWaiter(d)
 	id := f.inFlight.begin(q)
@@ -159,7 +157,7 @@ func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rul
 	to.replaces = f.gone.take(d.Digest)
 	answer, err := f.waitForAnswer(ctx, s, d, q, to, w)
 	sent := err == nil || errors.Is(err, ErrNoVerdict)
-	if !sent && to.replaces.IsSet() { // perhaps not in Kafka, then it took no place
+	if !sent && to.replaces.IsSet() { // the event may not be in Kafka, and then it took over no place
 		f.gone.add(d.Digest, to.replaces)
 	}
 	if errors.Is(err, ErrNoVerdict) || errors.Is(err, ErrKafkaUnavailable) || answer.Waits() {
@@ -182,11 +180,11 @@ func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rul
 			answer.Awaited = true
 		}
 	}
-	answer.Key = q.key // an outcome has the first event's key, which may be in an adjacent bucket
+	answer.Key = q.key // an outcome has the first event's key, which may belong to an adjacent bucket
 	return answer, nil
 }
 
-// await returns the next answer, or before if none arrives in time.
+// await returns the next answer, or before if no answer arrives in time.
 func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
 	select {
 	case answer := <-answers:
@@ -195,23 +193,25 @@ func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, b
 	case <-f.done:
 	}
 	select {
-	case answer := <-answers: // both at once
+	case answer := <-answers: // the answer arrived at the same moment
 		return answer, true
 	default:
 		return before, false
 	}
 }
 
-// publish produces an event, or keeps it if the route wants that and Kafka is unavailable.
+// publish produces an event. If Kafka is unavailable and the route says so, it keeps the event on disk.
 func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, to addresses) error {
 	if s.Keep && f.kept.has(d) {
 		return f.keep(s, d, fmt.Errorf("%w: an earlier event of the key is kept", ErrKafkaUnavailable))
 	}
 	err := f.produce(ctx, s, d, to)
 	switch {
-	case !s.Keep, !errors.Is(err, ErrKafkaUnavailable), errors.Is(ctx.Err(), context.Canceled): // the last has no response
+	// after a cancellation nobody waits for the response
+	case !s.Keep, !errors.Is(err, ErrKafkaUnavailable), errors.Is(ctx.Err(), context.Canceled):
 		return err
-	case d.Finding != rules.Keyed && errors.Is(err, ErrUnacknowledged): // Kafka may have it, and finds no duplicate of it
+	// Kafka may have the event, and would not find a second one to be its duplicate
+	case d.Finding != rules.Keyed && errors.Is(err, ErrUnacknowledged):
 		return err
 	}
 	return f.keep(s, d, err)
@@ -239,9 +239,8 @@ func (f *IngressClient) produce(ctx context.Context, s *Submission, d *rules.Der
 	return err
 }
 
-// reach returns the state of the client, or ErrKafkaUnavailable if Kafka is
-// unreachable. With waitForBroker it waits for Kafka until ctx is done, before
-// anything is produced.
+// reach returns the state of the client, or ErrKafkaUnavailable if Kafka is unreachable. With waitForBroker it
+// waits for Kafka until ctx is done; nothing has been produced by then.
 func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientState, error) {
 	for {
 		why, changed := f.brokers.get()
@@ -263,9 +262,9 @@ func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientS
 	}
 }
 
-// record returns the record of an event. One with a key goes to its task, in the
-// envelope that the router would write. One without a key goes to its raw topic, where
-// the router applies the route's policy.
+// record returns the Kafka record of an event. An event with a key goes to its task, in the envelope that the
+// router would write. An event without a key goes to its raw topic, where the router applies the route's
+// policy.
 func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, to addresses) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	enveloped := d.Finding == rules.Keyed && !d.Route.Prepartitioned
@@ -279,7 +278,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 			env.Sender = rules.AppendSender(nil, []byte(s.Source))
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
-		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope
+		rec.Timestamp = time.Time{} // the broker sets this topic's timestamps; the event's own is in the envelope
 		rec.Key = env.Append(make([]byte, 0, env.Size()))
 	case d.Finding == rules.Keyed:
 		rec.Key = []byte(wire.KeyText(&d.Key))
@@ -293,11 +292,11 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	return rec
 }
 
-// send produces a record of a path and waits for its acknowledgement until ctx is done.
+// send produces a record of a path and waits for the acknowledgement until ctx is done.
 //
-// The produce does not use ctx and is never cancelled: after a cancellation a later
-// acknowledged record can be missing (franz-go #1217). So a record may be delivered
-// after send returned. If the client has sent it again, one of the two is a duplicate.
+// The produce does not use ctx and is never cancelled: after a cancellation, a record that was acknowledged
+// later can be missing (franz-go #1217). A record may therefore be delivered after send has returned. If the
+// sender has repeated the event by then, one of the two is a duplicate.
 func (f *IngressClient) send(ctx context.Context, at *clientState, path string, rec *kgo.Record, waitForBroker bool) error {
 	sender, sent, err := f.begin(at, path, rec)
 	if err != nil {
@@ -318,7 +317,7 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, path string, 
 	}
 }
 
-// begin hands a record of a path to the producer. Its result comes on sent.
+// begin hands a record of a path to the producer. The result arrives on the channel sent.
 func (f *IngressClient) begin(at *clientState, path string, rec *kgo.Record) (sender *kgo.Client, sent <-chan error, err error) {
 	if sender = f.sender.Load(); sender == nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
@@ -340,7 +339,7 @@ func (f *IngressClient) begin(at *clientState, path string, rec *kgo.Record) (se
 	return sender, result, nil
 }
 
-// sent returns the result of a record's delivery, and sends a failure to renew.
+// sent returns the result of a record's delivery as an error of this package, and tells renew about a failure.
 func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
 		f.acknowledged.Store(time.Now().UnixNano())
@@ -349,26 +348,25 @@ func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) err
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
 		case f.broken <- produceFailure{sender, err}:
-		default: // renew has an earlier one to handle
+		default: // renew has an earlier failure to handle first
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// The batch exceeds a limit that was lowered since the client read it. renew
-		// reads it again. Or the broker compresses it by itself, and less.
+		// Either an operator has lowered a limit since the client read it: renew reads the limits again. Or the
+		// broker compresses the batch again, and makes it less small.
 		if kafka.IsPrecompressed(rec) {
 			return fmt.Errorf("%w: topic %s refuses it: %w", ErrTooLarge, rec.Topic, err)
 		}
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
-	if errors.Is(err, kgo.ErrMaxBuffered) { // it was never sent
+	if errors.Is(err, kgo.ErrMaxBuffered) { // the record was never sent
 		return fmt.Errorf("%w: produce to %s: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
 	return fmt.Errorf("%w: %w: produce to %s: %w", ErrKafkaUnavailable, ErrUnacknowledged, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 }
 
-// SubmitOutcome produces the outcome of an attempt to the route's outcomes topic, for
-// an executor without a Kafka client. token is the claim token of the event. The error
-// wraps ErrOutcome if the outcome is invalid.
+// SubmitOutcome produces the outcome of an attempt to the route's outcomes topic, for an executor that has no
+// Kafka client. token is the claim token of the event. The error wraps ErrOutcome if the outcome is invalid.
 func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
 	at, err := f.reach(ctx, false)
 	if err != nil {
@@ -378,8 +376,8 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	return f.sendOutcome(ctx, at, route, value, wire.AppendForeign(own, headers))
 }
 
-// SubmitUnclaimed produces the outcome of an event without a claim. to is the header
-// oncebus-reply-to of the event. Its errors are those of SubmitOutcome.
+// SubmitUnclaimed produces the outcome of an event without a claim. to is the event's header oncebus-reply-to.
+// The errors are the errors of SubmitOutcome.
 func (f *IngressClient) SubmitUnclaimed(ctx context.Context, route *rules.Route, to []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
 	at, err := f.reach(ctx, false)
 	if err != nil {
@@ -391,17 +389,17 @@ func (f *IngressClient) SubmitUnclaimed(ctx context.Context, route *rules.Route,
 	if reason != "" {
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	}
-	rec.Partition = int32(address.Request & math.MaxInt32) // any
+	rec.Partition = int32(address.Request & math.MaxInt32) // any partition will do
 	if err := fitsTopic(at, rec); err != nil {
 		return err
 	}
 	return f.send(ctx, at, outcomesPath(route), rec, false)
 }
 
-// AskAndWait produces a start or renewal of an attempt to the route's outcomes topic and
-// returns the answer. token is the claim token of the event, startID names the executor; a
-// renewal may have none. If it is sent again, the answer is the same, unless the claim has
-// changed since. Its errors are those of SubmitOutcome, or ErrNoVerdict.
+// AskAndWait produces a start or renewal of an attempt to the route's outcomes topic, and returns the answer.
+// token is the claim token of the event. startID names the executor; a renewal may omit it. If the executor
+// asks again, it gets the same answer, unless the claim has changed since. The errors are the errors of
+// SubmitOutcome, or ErrNoVerdict.
 func (f *IngressClient) AskAndWait(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, startID []byte) (wire.Answer, error) {
 	at, err := f.reach(ctx, false)
 	if err != nil {
@@ -425,8 +423,8 @@ func (f *IngressClient) AskAndWait(ctx context.Context, route *rules.Route, toke
 	return answer, nil
 }
 
-// sendOutcome produces an outcome to the route's outcomes topic. The error wraps ErrOutcome
-// if the outcome is invalid.
+// sendOutcome produces an outcome to the route's outcomes topic. The error wraps ErrOutcome if the outcome is
+// invalid.
 func (f *IngressClient) sendOutcome(ctx context.Context, at *clientState, route *rules.Route, value []byte, headers []kgo.RecordHeader) error {
 	if route.Mode != rules.ClaimMode {
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)

@@ -9,14 +9,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// waiter is a request that waits for the verdict on its event.
+// waiter is a request that waits for the verdict on its event, or for the answer to its question.
 type waiter struct {
 	// answers has a capacity of two: the verdict and the outcome.
 	answers  chan wire.Answer
 	key      string // the event's dedup key as text; "" for a missing key
-	token    string // of a start or renewal, which has no key; "" for an event
-	adjacent bool   // its first event may be in an adjacent bucket
-	waits    bool   // the verdict said that the outcome follows; only deliver reads and writes it
+	token    string // the token of a start or renewal, which has no key; "" for an event
+	adjacent bool   // whether the first event may be in an adjacent bucket
+	// waits says whether the verdict announced that the outcome follows; only deliver uses it.
+	waits bool
 }
 
 func newWaiter(d *rules.Derived) *waiter {
@@ -27,11 +28,10 @@ func newWaiter(d *rules.Derived) *waiter {
 	return q
 }
 
-// deliver sends an answer to the request unless it is for another key: any producer of
-// a raw topic that knows the address can forge it. The answer to a start or renewal has
-// the token of its attempt instead. After its own verdict a request may get an answer with
-// the key of the first event in an adjacent bucket: the outcome, or in_progress if another
-// request took its place.
+// deliver sends an answer to the request, unless the answer is for another key: any producer of a raw topic
+// that knows the address can forge an answer. The answer to a start or renewal has the token of its attempt
+// instead of a key. After its own verdict a request may also get an answer with the key of the first event in
+// an adjacent bucket: the outcome, or in_progress if another request took over its place.
 func (q *waiter) deliver(a *wire.Answer) {
 	if a.Token != q.token || q.token == "" && a.Key != q.key && !(q.adjacent && q.waits && (a.HasOutcome || a.Verdict == dedup.InProgress)) {
 		return
@@ -39,18 +39,19 @@ func (q *waiter) deliver(a *wire.Answer) {
 	q.waits = q.waits || a.OutcomeFollows
 	select {
 	case q.answers <- *a:
-	default: // a repeated verdict
+	default: // a verdict that was repeated
 	}
 }
 
-// waiters are the waiting requests by id. The ids are random, so that only readers of
-// the produced records know them.
+// waiters has the waiting requests by id. The ids are random, so that only those who can read the produced
+// records know them.
 type waiters struct {
 	mu      sync.Mutex
 	random  *rand.ChaCha8 // cryptographically strong, seeded by the system
 	waiting map[uint64]*waiter
 }
 
+// newWaiters returns an empty set of requests.
 func newWaiters(seed [32]byte) *waiters {
 	return &waiters{random: rand.NewChaCha8(seed), waiting: map[uint64]*waiter{}}
 }
@@ -74,7 +75,7 @@ func (a *waiters) end(id uint64) {
 	delete(a.waiting, id)
 }
 
-// get returns the request with an id, or nil.
+// get returns the request with an id; nil if it does not wait any more.
 func (a *waiters) get(id uint64) *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()

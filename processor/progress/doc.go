@@ -1,10 +1,10 @@
-// Package progress observes how far outcomes were read and executors have committed, for
-// the leases of claims. A lease may end only if no outcome that was stored in its time is
-// unread, and if the executor had the lease's time to work on the event. Neither shows on
-// a clock: a router may lag, an open transaction may hide outcomes, a partition may have
-// been added, and an executor may have been away.
+// Package progress observes how far the workers have read outcomes and how far executors have committed, so
+// that the lease of a claim can end. A lease may end only if every outcome that was stored before the lease's
+// end has been read, and if the executor had the whole time of the lease to work on the event. No clock shows
+// either: a router may lag, an open transaction may hide outcomes, a partition may have been added, and an
+// executor may have been away.
 //
-// Each worker of the routing stage observes the outcomes partitions that it reads. What it
-// observed is a fact about the past: it stays true, whichever worker writes it, and however late. So
-// a worker that was replaced cannot do harm with it.
+// Each worker of the routing stage observes the partitions of outcomes that it reads. What a worker has
+// observed is a fact about the past: it stays true whichever worker writes it, and however late. A worker that
+// was replaced (a zombie) can therefore write an old observation without harm.
 package progress

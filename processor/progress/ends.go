@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// partitionsOf returns how many partitions a topic has, and its id. It does not use the
-// metadata that the client has stored: a partition may have been added since.
+// partitionsOf returns how many partitions a topic has, and the topic's id. It asks the broker: since the
+// client stored its metadata, an operator may have added a partition.
 func partitionsOf(ctx context.Context, client *kgo.Client, topic string) (partitions int, id [16]byte, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	of := kmsg.NewMetadataRequestTopic()
@@ -34,8 +34,8 @@ func partitionsOf(ctx context.Context, client *kgo.Client, topic string) (partit
 	return len(resp.Topics[0].Partitions), resp.Topics[0].TopicID, nil
 }
 
-// endsOf returns the high watermarks of a topic's partitions; with an error, those that could be
-// read.
+// endsOf returns the high watermarks of a topic's partitions. With an error it returns the high watermarks that
+// it could list.
 func endsOf(ctx context.Context, client *kgo.Client, topic string) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, app.ListMax)
 	defer cancel()
@@ -54,28 +54,29 @@ func endsOf(ctx context.Context, client *kgo.Client, topic string) (map[int32]in
 	return ends, err
 }
 
-// reachedEnd has two of the ends that were observed of a partition: the first one that the worker
-// has not reached, and the newest.
+// reachedEnd has two of the ends that were observed of a partition: the oldest end that the worker has not
+// reached yet, and the newest end. With only the newest, a worker behind a busy producer would never reach an
+// end.
 type reachedEnd struct {
 	tail          tail
 	first, newest observedEnd
 }
 
-// observedEnd is the high watermark of a partition, observed after a broker time.
+// observedEnd is the high watermark end of a partition. The observation began after the broker time at, in ms.
 type observedEnd struct{ at, end int64 }
 
-// newReachedEnd returns the first end that was observed of a partition.
+// newReachedEnd returns the state of a partition after its first observation.
 func newReachedEnd(client *kgo.Client, topic string, id [16]byte, partition int32, observed observedEnd) *reachedEnd {
 	return &reachedEnd{tail: tail{reader: kafka.NewReader(client, topic, id, partition), position: -1}, first: observed}
 }
 
-// advance sets readTo to the time of the newest end that a worker at a position has
-// reached, if it has reached one. A partition's records stored before a broker time are below a
-// high watermark that is observed after it.
+// advance sets readTo to the time of the newest observed end that the worker has reached at position; it leaves
+// readTo if the worker has reached none. This is sound because every record that was stored before a broker
+// time is below any high watermark that is observed after that time.
 func (p *reachedEnd) advance(ctx context.Context, position int64, newest observedEnd, readTo *int64) error {
 	p.newest = newest
 	if p.first.end > newest.end {
-		p.first = newest // the log was cut
+		p.first = newest // the partition was truncated: the worker can never reach the old end
 	}
 	for _, observed := range []observedEnd{p.first, p.newest} {
 		reached, err := p.tail.reaches(ctx, position, observed.end)
@@ -88,16 +89,16 @@ func (p *reachedEnd) advance(ctx context.Context, position int64, newest observe
 	return nil
 }
 
-// A tail follows a reader of a partition over control records and aborted records, at
-// which its own position does not stay.
+// A tail follows the position of a worker over control records and aborted records. Kafka reports no such
+// records to the worker, so that its own position may stop before them although no committed record is left.
 type tail struct {
 	reader   *kafka.Reader
-	position int64 // of the reader, from which to is
-	to       int64 // no committed record is before it
+	position int64 // the worker's position for which to was found
+	to       int64 // no committed record is between position and to
 }
 
-// reaches reports whether a reader at a position has read all committed records before an
-// end, where no transaction is open.
+// reaches reports whether a worker at position has read all committed records before end, and no transaction
+// that began before end is open.
 func (t *tail) reaches(ctx context.Context, position, end int64) (bool, error) {
 	if t.position != position {
 		t.position, t.to = position, max(position, 0)

@@ -14,20 +14,20 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// executor is what an observer knows of the consumer group of a route's executor. Like an
-// outcomesPartition it has two observations: the first one whose ends the group has not
-// reached, and the newest.
+// executor is what an observer knows of the consumer group of a route's executor. Like reachedEnd, it keeps two
+// observations: the oldest one whose ends the group has not reached yet, and the newest.
 type executor struct {
 	tails         map[int32]*tail
 	first, newest observedEnds
-	absentSince   time.Time // when the group was first seen without an offset; zero if it has one
+	// absentSince is when the group was first seen without a committed offset; zero once it has committed.
+	absentSince time.Time
 }
 
-// absentMax is how long a group may have no committed offset before a warning: at the first
-// start its executor has read nothing yet.
+// absentMax is how long a group may have no committed offset before the observer warns: when an executor starts
+// for the first time, it has committed nothing yet.
 const absentMax = time.Minute
 
-// noteOffsets warns of a group that commits nothing: no lease of its route ends.
+// noteOffsets warns if a group keeps committing nothing: no lease of its route can end.
 func (x *executor) noteOffsets(o *Observer, route *app.Route, committed bool) {
 	switch {
 	case committed:
@@ -41,16 +41,18 @@ func (x *executor) noteOffsets(o *Observer, route *app.Route, committed bool) {
 	}
 }
 
-// observedEnds are the high watermarks of the output, observed after a broker time.
+// observedEnds are the high watermarks of the output topic's partitions, observed after the broker time at, in
+// ms.
 type observedEnds struct {
 	at   int64
 	ends map[int32]int64
 }
 
-// observe returns the broker time before which all events were dispatched that the group
-// has committed; false if that is not known.
+// observe returns a broker time: the group has committed all events that were dispatched before it. ok is false
+// if no such time is known.
 func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (to int64, ok bool, err error) {
-	// An event that was dispatched before is in the output, or its transaction has ended.
+	// An event that was dispatched before this time is stored in the output, or its transaction has ended: a
+	// transaction lasts at most DispatchMax.
 	now := o.App.Clock.Now() - clocksMargin - o.DispatchMax.Milliseconds()
 	topic := route.Output
 	count, id, err := partitionsOf(ctx, o.Client, topic)
@@ -58,7 +60,7 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 		return 0, false, err
 	}
 	ends, err := endsOf(ctx, o.Client, topic)
-	if err != nil || len(ends) < count { // a partition was added a moment ago
+	if err != nil || len(ends) < count { // an operator added a partition a moment ago
 		return 0, false, err
 	}
 	positions, committed, err := committedPositions(ctx, o.Client, route.Claim.Group, topic, slices.Collect(maps.Keys(ends)))
@@ -86,7 +88,7 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 	return to, ok, nil
 }
 
-// reaches reports whether a group at these positions has committed all before some ends.
+// reaches reports whether a group at these positions has committed every event before the given ends.
 func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64) (bool, error) {
 	for partition, end := range ends {
 		position, known := positions[partition]
@@ -100,9 +102,9 @@ func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64)
 	return true, nil
 }
 
-// committedPositions returns the offsets of a topic's partitions that a group is to read
-// next, and whether it has committed any. What was deleted before the group has committed
-// it cannot be executed any more.
+// committedPositions returns the next offset that a group will read of each partition, and whether the group
+// has committed any offset. A position is never below the partition's start: the executor cannot execute events
+// any more that were deleted before the group committed them.
 func committedPositions(ctx context.Context, client *kgo.Client, group, topic string, partitions []int32) (positions map[int32]int64, committedAny bool, err error) {
 	committed, err := kafka.CommittedOffsets(ctx, client, group, map[string][]int32{topic: partitions})
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"oncebus/processor/app"
 )
 
-// InputLag is how many records of a partition of an input wait to be routed; -1 while that is not
-// known: the partition has no leader, say.
+// InputLag is how many records of an input partition wait to be routed, for a metric. Records is -1 while the
+// number is not known, for example because the partition has no leader.
 type InputLag struct {
 	app.TaskID
 
 	Records int64
 }
 
-// lag returns how many records wait below an end. What was read without a record to route, such
-// as the ends of transactions, does not wait.
+// lag returns how many records wait before end. Offsets that hold no record to route, such as the ends of
+// transactions, do not count: through is past them.
 func (p *inputPartition) lag(position, end int64) int64 { return max(0, end-max(position, p.through)) }
 
-// lookAtLag reports the lag of the inputs while nothing is routed: in a hold, say. It asks for
-// their ends alone, and writes no record. Of a topic whose ends cannot be listed it is not known.
+// lookAtLag reports the lag of the inputs while nothing is routed, for example in a hold. It only lists the
+// ends of the inputs and writes no record. The lag of a topic whose ends cannot be listed is unknown.
 func (in *inputs) lookAtLag(ctx context.Context, o *Observer, positions map[string]map[int32]int64) {
 	for topic, held := range positions {
 		if len(held) == 0 {
@@ -34,7 +34,7 @@ func (in *inputs) lookAtLag(ctx context.Context, o *Observer, positions map[stri
 	in.reportLag(o, positions)
 }
 
-// noteLag keeps the lag of a partition whose topic has these ends.
+// noteLag stores the lag of a partition; ends are the ends of the partition's topic.
 func (in *inputs) noteLag(id app.TaskID, position int64, ends map[int32]int64) {
 	p := in.partitions[id]
 	if p == nil {
@@ -46,7 +46,7 @@ func (in *inputs) noteLag(id app.TaskID, position int64, ends map[int32]int64) {
 	}
 }
 
-// reportLag reports the lag of the partitions that the worker has.
+// reportLag reports the lag of the partitions that the worker is assigned.
 func (in *inputs) reportLag(o *Observer, positions map[string]map[int32]int64) {
 	if o.Lag == nil {
 		return

@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// inputsLeast and inputsMost bound the time between two looks at the inputs, which is a
-	// graceParts of the least grace of the routes. Stream time is behind live events by some more,
-	// so that rows are kept a little longer; no verdict depends on it.
+	// inputsLeast and inputsMost bound the time between two looks at the inputs. Between the bounds it is the
+	// smallest grace of the routes divided by graceParts. Stream time is behind the live events by a little more
+	// than this time, so that rows are kept a little longer; no verdict depends on it.
 	inputsLeast, inputsMost, graceParts = time.Second, 5 * time.Second, 120
-	// idleFactor is by how much longer a worker waits of which no input has got a record.
+	// idleFactor is how many times longer a worker waits for the next look if none of its inputs got a record.
 	idleFactor = 6
-	// returnTime is how long nothing is said of a partition whose end could not be listed, once it
-	// can: without a leader its producers hold events back, and send them when it has one.
+	// returnTime is how long the observer reports no progress of a partition after its end can be listed again.
+	// While the partition has no leader, producers hold events back, and they send these old events when it has
+	// a leader.
 	returnTime = 30 * time.Second
 )
 
-// InputsInterval returns the time between two looks of a worker at its inputs: a look costs a
-// record in each partition of the repartition topic.
+// InputsInterval returns the time between two looks of a worker at its inputs. It limits the cost: each look
+// writes a record to each partition of the repartition topic.
 func InputsInterval(rt *app.App) time.Duration {
 	least := inputsMost
 	for id := range rt.Sources {
@@ -38,23 +39,24 @@ func InputsInterval(rt *app.App) time.Duration {
 	return max(least, inputsLeast)
 }
 
-// inputs is what an observer knows of the inputs of its worker.
+// inputs is what an observer knows of the inputs that its worker reads.
 type inputs struct {
 	partitions map[app.TaskID]*inputPartition
 	lookedAt   time.Time
-	lags       map[app.TaskID]int64 // as of the last look; -1 for what is not known
+	lags       map[app.TaskID]int64 // as of the last look; -1 for a partition whose lag is unknown
 	lagAt      time.Time
 }
 
+// inputPartition is what an observer knows of a partition of an input.
 type inputPartition struct {
 	end      *reachedEnd
-	position int64     // of the worker at the last look
-	through  int64     // the end to which no record waits
-	away     bool      // its end could not be listed at the last look
-	backAt   time.Time // of the first look at which it could be again
+	position int64     // the worker's position at the last look
+	through  int64     // no record before this offset waits to be routed
+	away     bool      // whether the partition's end could not be listed at the last look
+	backAt   time.Time // time of the first look at which the end could be listed again
 }
 
-// topics returns the inputs that are sources of stream time.
+// inputTopics returns the inputs that are sources of stream time: not outcomes, and not forwarded topics.
 func (o *Observer) inputTopics() (topics []string) {
 	for _, topic := range o.App.Topology.Routed {
 		if o.App.Outcomes[topic] == nil && !slices.Contains(o.App.Topology.Forwarded, topic) {
@@ -64,7 +66,7 @@ func (o *Observer) inputTopics() (topics []string) {
 	return topics
 }
 
-// observe returns how far the worker has read its inputs; nothing if it is not yet time for it.
+// observe returns how far the worker has read its inputs; it returns nothing if the next look is not due yet.
 func (in *inputs) observe(ctx context.Context, o *Observer) (all []wire.InputProgress, err error) {
 	if len(o.App.Sources) == 0 || o.InputsInterval <= 0 {
 		return nil, nil
@@ -93,7 +95,7 @@ func (in *inputs) observe(ctx context.Context, o *Observer) (all []wire.InputPro
 		}
 		observed, failed := in.topic(ctx, o, topic, held)
 		if failed != nil {
-			err = failed // the other topics go on
+			err = failed // the worker still observes the other topics
 			continue
 		}
 		all = append(all, observed)
@@ -103,10 +105,10 @@ func (in *inputs) observe(ctx context.Context, o *Observer) (all []wire.InputPro
 	return all, err
 }
 
-// topic returns how far the worker has read its partitions of a topic. Of one without a leader
-// nothing is known.
+// topic returns how far the worker has read its partitions of a topic. A partition without a leader has no end,
+// so its progress is left out.
 func (in *inputs) topic(ctx context.Context, o *Observer, topic string, positions map[int32]int64) (wire.InputProgress, error) {
-	now := o.App.Clock.Now() - clocksMargin // before the requests
+	now := o.App.Clock.Now() - clocksMargin // taken before the requests, so that the ends are observed after it
 	count, id, err := partitionsOf(ctx, o.Client, topic)
 	if err != nil {
 		in.noteAway(topic, positions, nil)
@@ -138,7 +140,7 @@ func (in *inputs) topic(ctx context.Context, o *Observer, topic string, position
 	return p, nil
 }
 
-// noteAway notes the partitions whose ends could not be listed, and those that are back.
+// noteAway stores which partitions' ends could not be listed, and when a partition's end could be listed again.
 func (in *inputs) noteAway(topic string, positions map[int32]int64, ends map[int32]int64) {
 	for partition, position := range positions {
 		id := app.TaskID{Topic: topic, Partition: partition}
@@ -146,7 +148,7 @@ func (in *inputs) noteAway(topic string, positions map[int32]int64, ends map[int
 		_, listed := ends[partition]
 		if known == nil {
 			if listed {
-				continue // its first look makes the entry
+				continue // read makes the entry at the partition's first look
 			}
 			known = &inputPartition{position: position}
 			in.partitions[id] = known
@@ -158,9 +160,9 @@ func (in *inputs) noteAway(topic string, positions map[int32]int64, ends map[int
 	}
 }
 
-// read sets to to the time up to which the worker has read a partition, if that is known. A
-// worker that goes on has not reached the end: only where its position has not moved
-// are there perhaps control records alone before the end.
+// read stores in to the broker time up to which the worker has read a partition, if it is known. While the
+// worker's position is before the end and still moves, read returns at once: only a position that stands still
+// before the end may have nothing but control records left, and only then is it worth a request.
 func (in *inputs) read(ctx context.Context, o *Observer, id app.TaskID, topicID [16]byte, position int64, observed observedEnd, to *int64) error {
 	known := in.partitions[id]
 	if known == nil {

@@ -18,47 +18,49 @@ import (
 )
 
 const (
-	// Interval is that of an Observer, except in tests.
+	// Interval is the time between two observations of an Observer, except in tests.
 	Interval = time.Second
-	// firstInterval is that until a worker has its first partitions. No stream time moves before it
-	// has looked at its inputs.
+	// firstInterval is the time between two observations until the worker is assigned its first partitions. It
+	// is short because stream time does not move before the worker has looked at its inputs.
 	firstInterval = 50 * time.Millisecond
-	// clocksMargin is how much the estimate of broker time may be ahead of the clock of
-	// the broker that stores an outcome, in ms.
+	// clocksMargin is how far the estimate of broker time may be ahead of the clock of the broker that stores an
+	// outcome, in ms.
 	clocksMargin = 1000
 	// warnInterval is the time between two warnings that an observation fails.
 	warnInterval = time.Minute
 )
 
-// Observer observes for one client of a worker of the routing stage.
+// Observer observes the progress of one worker of the routing stage: its inputs, outcomes and the executors of
+// its routes.
 type Observer struct {
-	// App, Client and Log are those of the process. Client is no member of a group.
+	// App, Client and Log are shared with the process. Client is no member of a consumer group.
 	App    *app.App
 	Client *kgo.Client
 	Log    *slog.Logger
-	// Positions returns the committed offsets of a topic's partitions that the worker has.
+	// Positions returns the committed offsets of the partitions of a topic that the worker is assigned.
 	Positions func(topic string) map[int32]int64
-	// DispatchMax is how long after its verdict an event may be stored in the output: the
+	// DispatchMax is the longest time from the verdict on an event until the event is stored in the output: the
 	// transaction timeout.
 	DispatchMax time.Duration
-	// Interval is the time between two observations while claims are open, InputsInterval that
-	// between two looks at inputs which got records; without one nothing is said of inputs.
+	// Interval is the time between two observations while claims are open. InputsInterval is the time between
+	// two looks at inputs that got records; with 0 the Observer does not observe inputs.
 	Interval, InputsInterval time.Duration
 	// Lag gets the lag of the inputs after each look at them; it may be nil.
 	Lag func([]InputLag)
 
-	steps     uint64 // of broker time, when the observations below were made
+	// steps is the number of steps of the broker clock when the observations below were made, see Clock.Steps.
+	steps     uint64
 	outcomes  map[string]*outcomesTopic
 	executors map[string]*executor // by route
 	inputs    inputs
 	warned    time.Time
 
 	mu       sync.Mutex
-	fresh    *wire.Progress // not written yet
+	fresh    *wire.Progress // the observation that waits to be written
 	returned map[app.TaskID]time.Time
 }
 
-// Run observes until ctx is done, and calls wake for every observation to write.
+// Run observes until ctx is done. It calls wake for every observation that the worker is to write.
 func (o *Observer) Run(ctx context.Context, wake func()) {
 	o.forget()
 	interval := o.Interval
@@ -93,13 +95,13 @@ func (o *Observer) Run(ctx context.Context, wake func()) {
 	}
 }
 
-// isAssigned reports whether the worker has a partition. One that has only outcomes never looks at
-// an input.
+// isAssigned reports whether the worker is assigned a partition. It counts outcomes, too: a worker that has
+// only outcomes never looks at an input.
 func (o *Observer) isAssigned() bool {
 	return slices.ContainsFunc(o.App.Topology.Routed, func(topic string) bool { return len(o.Positions(topic)) > 0 })
 }
 
-// newerOf returns an observation with what it lacks of the one before, which is not written yet.
+// newerOf returns p. What p lacks comes from before, an observation that the worker has not written yet.
 func newerOf(before, p *wire.Progress) *wire.Progress {
 	if before != nil && p.IsEmpty() {
 		p.Outcomes, p.Executors = before.Outcomes, before.Executors
@@ -110,7 +112,7 @@ func newerOf(before, p *wire.Progress) *wire.Progress {
 	return p
 }
 
-// forget drops all observations.
+// forget drops all observations, those that wait to be written included.
 func (o *Observer) forget() {
 	o.steps = o.App.Clock.Steps()
 	o.outcomes, o.executors = map[string]*outcomesTopic{}, map[string]*executor{}
@@ -120,7 +122,7 @@ func (o *Observer) forget() {
 	o.mu.Unlock()
 }
 
-// warn logs that an observation failed: until it succeeds, no lease ends.
+// warn logs at most once per warnInterval that an observation failed.
 func (o *Observer) warn(err error) {
 	if time.Since(o.warned) >= warnInterval {
 		o.warned = time.Now()
@@ -128,7 +130,7 @@ func (o *Observer) warn(err error) {
 	}
 }
 
-// Returned notes that a partition of an input, which had no leader, has one again.
+// Returned tells the observer that a partition of an input has a leader again after it had none.
 func (o *Observer) Returned(id app.TaskID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,7 +140,7 @@ func (o *Observer) Returned(id app.TaskID) {
 	o.returned[id] = time.Now()
 }
 
-// returnedAt returns when a partition got a leader again; zero if it had one.
+// returnedAt returns when a partition got a leader again; zero if the partition has always had a leader.
 func (o *Observer) returnedAt(id app.TaskID) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +154,7 @@ func (o *Observer) Due() bool {
 	return o.fresh != nil
 }
 
-// Take returns the newest observation, nil for none, and removes it.
+// Take returns the observation to write and removes it; nil if there is none.
 func (o *Observer) Take() *wire.Progress {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,11 +163,11 @@ func (o *Observer) Take() *wire.Progress {
 	return p
 }
 
-// observe returns what is known of the partitions that the worker has. What an error keeps out
-// the next observation includes.
+// observe returns the progress of the partitions that the worker is assigned. What an error keeps out of this
+// observation is in a later one.
 func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 	if o.App.Clock.Steps() != o.steps {
-		o.forget() // their times are not of the broker's clock as it is now
+		o.forget() // the broker's clock has stepped: the times of the observations do not belong to it any more
 	}
 	inputs, failed := o.inputs.observe(ctx, o)
 	if o.App.WritesProgress {
@@ -175,8 +177,7 @@ func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 	return p, errors.Join(failed, err)
 }
 
-// observeOutcomes returns what is known of outcomes and executors. With an error it returns
-// nothing.
+// observeOutcomes returns the progress of outcomes and executors; with an error it returns an empty Progress.
 func (o *Observer) observeOutcomes(ctx context.Context) (p wire.Progress, err error) {
 	held := map[string]map[int32]int64{}
 	for topic := range o.App.Outcomes {
@@ -210,8 +211,8 @@ func (o *Observer) observeOutcomes(ctx context.Context) (p wire.Progress, err er
 	return p, nil
 }
 
-// observeExecutors observes the executors of the routes of which the worker has the first
-// partition of the outcomes.
+// observeExecutors observes the executors of routes. Of the workers, the worker that is assigned partition 0 of
+// a route's outcomes observes the route's executor, so that only one does.
 func (o *Observer) observeExecutors(ctx context.Context, held map[string]map[int32]int64) (all []wire.ExecutorProgress, err error) {
 	for _, route := range o.App.Routes {
 		if _, first := held[route.Claim.Outcomes][0]; !first || route.Mode != rules.ClaimMode || route.Claim.Group == "" {
@@ -234,8 +235,8 @@ func (o *Observer) observeExecutors(ctx context.Context, held map[string]map[int
 	return all, nil
 }
 
-// isAwaited reports whether a task has claims whose leases may not have ended. The tasks
-// say so in the metadata of their offsets, because they may run in other processes.
+// isAwaited reports whether a dedup task has a claim whose lease may not have ended yet. The tasks say so in
+// the metadata of their committed offsets, because they may run in other processes.
 func (o *Observer) isAwaited(ctx context.Context) (bool, error) {
 	topic := o.App.Topology.Repartition
 	partitions := make([]int32, o.App.Topology.Topics[topic].Partitions)

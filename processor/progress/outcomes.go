@@ -11,11 +11,11 @@ import (
 // outcomesTopic is what an observer knows of an outcomes topic.
 type outcomesTopic struct{ partitions map[int32]*reachedEnd }
 
-// observe returns how far the worker has read the partitions of a topic. A partition's
-// outcomes stored before a broker time are below a high watermark that is observed after
-// it, and the worker has routed all of them once its position has reached that.
+// observe returns how far the worker has read the partitions of an outcomes topic. Every outcome that was
+// stored before a broker time is below any high watermark that is observed after that time; when the worker's
+// position has reached this high watermark, the worker has routed all of them.
 func (t *outcomesTopic) observe(ctx context.Context, o *Observer, topic string, positions map[int32]int64) (wire.OutcomesProgress, error) {
-	now := o.App.Clock.Now() - clocksMargin // before the requests
+	now := o.App.Clock.Now() - clocksMargin // taken before the requests, so that the ends are observed after it
 	count, id, err := partitionsOf(ctx, o.Client, topic)
 	if err != nil {
 		return wire.OutcomesProgress{}, err

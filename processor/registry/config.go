@@ -8,12 +8,14 @@ import (
 	"oncebus/processor/security"
 )
 
-// Config says where schemas are. Errors name a field by its environment variable.
+// Config says where schemas are. Its errors name a field by its environment variable, where the operator sets
+// it.
 type Config struct {
-	// Dir is the directory of the schema files that routes name. A name cannot lead out of it.
+	// Dir is the directory of the schema files that routes name. A name such as ../x cannot lead out of the
+	// directory.
 	Dir string `env:"DIR" help:"directory of the schema files that routes name; default: that of the routes file"`
-	// URLs are the addresses of the registry, each with its path; tried in order. Without
-	// them no route may need a registry.
+	// URLs are the addresses of the registry, each with its path; the client tries them in order. Without an
+	// address, no route may need a registry.
 	URLs []string `env:"REGISTRY_URL" help:"addresses of the schema registry, comma separated, such as https://registry.example.com; required by routes with format: avro or protobuf without a schema file"`
 	// Username and Password are for basic authentication, Token is a bearer token.
 	Username     string          `env:"REGISTRY_USERNAME" help:"user name for the schema registry"`
@@ -21,14 +23,14 @@ type Config struct {
 	PasswordFile security.SecretPath
 	Token        security.Secret `env:"REGISTRY_TOKEN" file:"TokenFile" help:"bearer token for the schema registry; a file is read again for every request"`
 	TokenFile    security.SecretPath
-	// CAFile, CertFile and KeyFile are as in security.TLS.
+	// CAFile, CertFile and KeyFile mean the same as in security.TLS, for the registry.
 	CAFile   string `env:"REGISTRY_CA_FILE" help:"PEM file of the authorities trusted to sign the registry's certificate; default: the system's"`
 	CertFile string `env:"REGISTRY_CERT_FILE" help:"PEM file of the client certificate for the registry, with ONCEBUS_SCHEMA_REGISTRY_KEY_FILE"`
 	KeyFile  string `env:"REGISTRY_KEY_FILE" help:"PEM file of that certificate's private key"`
 	// Timeout is how long one request may take, 100ms to 5m.
 	Timeout time.Duration `env:"REGISTRY_TIMEOUT" envDefault:"10s" help:"how long one request to the schema registry may take"`
-	// UnknownAfter is for how long the registry must have said that it has no schema of an id,
-	// before records that name it are invalid: 0 to 24h.
+	// UnknownAfter is for how long the registry must say that it has no schema of an id, before the records that
+	// name the id become invalid: 0 to 24h. A replica of the registry may lag behind the producers.
 	UnknownAfter time.Duration `env:"REGISTRY_UNKNOWN_AFTER" envDefault:"1m" help:"for how long the schema registry must say that it has no such schema, before records that name it are invalid; they wait meanwhile"`
 }
 
@@ -39,8 +41,8 @@ const (
 	UnknownAfterMax = 24 * time.Hour
 )
 
-// Validate returns all mistakes of c at once, joined, or nil. It reads the certificate files and
-// opens no connection.
+// Validate returns all mistakes of c, joined by errors.Join, or nil. It reads the certificate files, but opens
+// no connection.
 func (c *Config) Validate() error {
 	var m security.Mistakes
 	for _, address := range c.URLs {
@@ -67,7 +69,7 @@ func (c *Config) Validate() error {
 	return m.Err()
 }
 
-// validateURL checks the form of an address. A secret goes to another machine by TLS only.
+// validateURL checks the form of an address. It permits a secret over plain http only to this machine.
 func (c *Config) validateURL(address string) error {
 	u, err := url.Parse(address)
 	switch {

@@ -1,21 +1,21 @@
-// Package registry reads the schemas of record values: those of files, and those of a schema
-// registry with Confluent's REST interface.
+// Package registry reads the schemas of record values: from schema files, and from a schema registry with
+// Confluent's REST interface.
 //
 // # What it owns
 //
-//   - Config: where the registry is, and the credentials.
-//   - Registry: the schemas that were read. Schemas returns them without I/O, for package rules;
-//     Read reads one that is not known.
+//   - Config says where the registry is, and has its credentials.
+//   - Registry has the schemas that were read. Schemas returns a schema without I/O, for package rules; Read
+//     reads a schema that is not known yet.
 //
 // It may import processor/security, dedup/formats and dedup/rules. It knows no broker.
 //
 // # Invariants
 //
-//   - A registry that cannot be asked, or answers anything but a schema, is no reason to give up
-//     a record: Read returns an error, and is called again.
-//   - Only two answers make a record invalid: that the registry has had no schema of that id for
-//     UnknownAfter, because a registry's replica may lag behind its producers, and that the
-//     schema is of another format than the route's.
-//   - A schema never changes. It is read once and kept; an id is 4 bytes, and only ids that the
-//     registry knows are kept for good, so a hostile sender cannot fill the memory.
+//   - A registry that cannot be reached, or that answers anything but a schema, is no reason to give up a
+//     record: Read returns an error, and its caller calls it again.
+//   - Only two answers make a record invalid: that the registry has had no schema of its id for UnknownAfter (a
+//     replica of the registry may lag behind the producers), and that the schema is of another format than the
+//     route's.
+//   - A schema never changes, so it is read once and kept. An id is 4 bytes, which a hostile sender may choose:
+//     only ids that the registry knows are kept for good, so that invented ids cannot fill the memory.
 package registry

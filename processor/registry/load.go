@@ -14,7 +14,7 @@ import (
 	"oncebus/dedup/formats"
 )
 
-// load reads and compiles a schema.
+// load reads and compiles a schema, from its file or from the registry.
 func (r *Registry) load(ctx context.Context, of name) (*formats.Schema, error) {
 	if of.file != "" {
 		text, err := r.file(of.file)
@@ -48,10 +48,11 @@ func (r *Registry) load(ctx context.Context, of name) (*formats.Schema, error) {
 	return formats.ParseProtobuf(schema.Schema, t.text)
 }
 
-// fileMax bounds a schema file, bytes.
+// fileMax bounds a schema file, in bytes.
 const fileMax = 16 << 20
 
-// file returns the text of a schema file.
+// file returns the text of a schema file in Config.Dir. os.OpenRoot keeps a name from leading out of the
+// directory.
 func (r *Registry) file(name string) (string, error) {
 	root, err := os.OpenRoot(cmp.Or(r.cfg.Dir, "."))
 	if err != nil {
@@ -86,19 +87,20 @@ func typeOf(f formats.Format) sr.SchemaType {
 	return sr.TypeProtobuf
 }
 
-// referenced has the schemas to which one refers, each after those to which it refers itself. A
-// name stands for the first schema that is found under it, as in Confluent's own clients: two
-// references may name two versions of one schema.
+// referenced collects the schemas that a schema refers to, directly and through other schemas. A schema comes
+// after the schemas that it refers to itself. As in Confluent's own clients, a name stands for the first schema
+// that is found under it: two references may give one name to two versions of a schema.
 type referenced struct {
 	client *sr.Client
 	seen   map[string]bool   // by name
-	texts  []string          // each once
+	texts  []string          // each text once
 	byName map[string]string // by the name in an import line
 }
 
-// referencesMax bounds the schemas to which one refers, itself and through others.
+// referencesMax bounds how many schemas a schema may refer to, directly and through other schemas.
 const referencesMax = 1000
 
+// follow reads the schemas of references, and the schemas to which these refer.
 func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference) error {
 	for _, ref := range references {
 		if t.seen[ref.Name] {
@@ -122,8 +124,8 @@ func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference
 	return nil
 }
 
-// asFailure hides that a registry does not have the reference of a schema that it has: that is
-// its fault, and none of the record's.
+// asFailure removes the types of an error, so that isUnknown does not see a 404 for a reference. A registry
+// that has a schema but lacks its reference has failed: the record that names the schema is not invalid.
 func asFailure(err error) error { return errors.New(err.Error()) }
 
 // text returns the text of a file that a Protobuf schema imports.

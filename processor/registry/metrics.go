@@ -2,7 +2,7 @@ package registry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Values of the label result.
+// Values of the label result; the metric's help text says what they mean.
 const (
 	resultRead    = "read"
 	resultInvalid = "invalid"

@@ -19,7 +19,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// Registry has the schemas that were read so far. Any number of goroutines may use it.
+// Registry has the schemas that the process has read so far. It is safe for concurrent use.
 type Registry struct {
 	cfg     Config
 	client  *sr.Client // nil without an address
@@ -29,12 +29,13 @@ type Registry struct {
 
 	known atomic.Pointer[map[name]answer]
 
-	asking  chan struct{}      // of one element: requests follow one another
-	mu      sync.Mutex         // of what follows, and of changes of known
+	// asking holds one element while a request runs, so that requests follow one another.
+	asking  chan struct{}
+	mu      sync.Mutex         // guards missing, and replacements of known
 	missing map[name]time.Time // since when the registry has said that it has no such schema
 }
 
-// name identifies a schema: of a registry by its reference, else of a file.
+// name identifies a schema: by its reference if the registry has it, otherwise by its file.
 type name struct {
 	format formats.Format
 	ref    formats.Reference
@@ -52,21 +53,22 @@ func (n name) String() string {
 	return n.ref.String()
 }
 
-// answer is what is known of a schema for good.
+// answer is what the process knows of a schema.
 type answer struct {
 	schema *formats.Schema
 	err    error     // why records that name it are invalid
-	until  time.Time // of an error; a schema is known for good
+	until  time.Time // when an error is forgotten; a schema is known for good
 }
 
-// unknownKept is how long the answer is kept that the registry has no schema of an id.
+// unknownKept is how long the process remembers that the registry has no schema of an id, and marks records
+// invalid without another request.
 const unknownKept = 10 * time.Minute
 
-// unknownMax bounds how many of these answers are kept.
+// unknownMax bounds how many such answers are kept.
 const unknownMax = 1000
 
-// New returns the schemas of a process. It opens no connection. The Registry is a collector of
-// its metrics.
+// New returns the Registry of a process. It opens no connection. The Registry is also the prometheus.Collector
+// of its metrics.
 func New(cfg Config, log *slog.Logger) (*Registry, error) {
 	r := &Registry{cfg: cfg, log: log, metrics: newMetrics(), now: time.Now, asking: make(chan struct{}, 1), missing: map[name]time.Time{}}
 	r.known.Store(&map[name]answer{})
@@ -86,7 +88,7 @@ func New(cfg Config, log *slog.Logger) (*Registry, error) {
 	return r, nil
 }
 
-// authorise adds the credentials to a request.
+// authorise adds the credentials to a request. It reads secret files again, because an operator may renew them.
 func (c *Config) authorise(req *http.Request) error {
 	password, err := current(c.Password, c.PasswordFile)
 	if err != nil {
@@ -105,14 +107,14 @@ func (c *Config) authorise(req *http.Request) error {
 	return nil
 }
 
-// clientCertificate reads the certificate again for each connection, so that it can be renewed.
+// clientCertificate reads the certificate files again for each connection, because an operator may renew them.
 func (c *Config) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	certificates, err := c.certificates()
 	if err != nil {
 		return nil, err
 	}
 	if certificates.Pair == nil {
-		return new(tls.Certificate), nil // none is sent
+		return new(tls.Certificate), nil // an empty certificate: the client sends none
 	}
 	return certificates.Pair, nil
 }
@@ -124,7 +126,7 @@ func current(value security.Secret, path security.SecretPath) (string, error) {
 	return security.ReadSecret(string(path))
 }
 
-// Schemas implements rules.Schemas.
+// Schemas implements rules.Schemas. It returns rules.ErrSchemaPending for a schema that Read must read first.
 func (r *Registry) Schemas(f rules.RecordFormat, ref formats.Reference) (*formats.Schema, error) {
 	a, ok := (*r.known.Load())[nameOf(f, ref)]
 	if !ok || a.err != nil && r.now().After(a.until) {
@@ -133,8 +135,9 @@ func (r *Registry) Schemas(f rules.RecordFormat, ref formats.Reference) (*format
 	return a.schema, a.err
 }
 
-// Read reads a schema unless it is known. After nil, Schemas does not return ErrSchemaPending
-// for it. An error says why it could not be read: Read may be called again.
+// Read reads a schema unless it is known. After Read has returned nil, Schemas returns the schema or the reason
+// why records with it are invalid. An error says why the schema could not be read: the caller may call Read
+// again.
 func (r *Registry) Read(ctx context.Context, f rules.RecordFormat, ref formats.Reference) error {
 	select {
 	case r.asking <- struct{}{}:
@@ -167,27 +170,27 @@ func (r *Registry) Read(ctx context.Context, f rules.RecordFormat, ref formats.R
 	return fmt.Errorf("read %s: %w", of, err)
 }
 
-// invalidError says why a record with a schema is invalid.
+// invalidError says why records with a schema are invalid.
 type invalidError struct{ reason string }
 
 func (e *invalidError) Error() string { return e.reason }
 
-// isUnknown reports whether the registry says that it has no schema of this id. Another 404 may
-// come from a proxy, or from a wrong path in ONCEBUS_SCHEMA_REGISTRY_URL.
+// isUnknown reports whether the registry itself says that it has no schema of this id. Any other 404 may come
+// from a proxy, or from a wrong path in ONCEBUS_SCHEMA_REGISTRY_URL.
 func isUnknown(err error) bool {
 	var response *sr.ResponseError
 	return errors.As(err, &response) && response.StatusCode == http.StatusNotFound && response.ErrorCode == sr.ErrSchemaNotFound.Code
 }
 
-// isUnknownFor notes that the registry has no such schema, and reports whether it has said so
-// for long enough.
+// isUnknownFor stores when the registry first said that it has no such schema, and reports whether it has said
+// so for UnknownAfter.
 func (r *Registry) isUnknownFor(of name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since, ok := r.missing[of]
 	if !ok {
 		if len(r.missing) >= unknownMax {
-			clear(r.missing) // they begin again, and wait longer
+			clear(r.missing) // the forgotten ids begin again: their records wait longer, but the memory is bounded
 		}
 		since = r.now()
 		r.missing[of] = since
@@ -195,8 +198,8 @@ func (r *Registry) isUnknownFor(of name) bool {
 	return r.now().Sub(since) >= r.cfg.UnknownAfter
 }
 
-// keep adds an answer to those that are known, and drops old ones of schemas that the registry
-// does not have.
+// keep adds an answer to the known ones, and drops answers about schemas that the registry does not have once
+// they are old or too many.
 func (r *Registry) keep(of name, a answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +218,8 @@ func (r *Registry) keep(of name, a answer) {
 	r.metrics.schemas.Set(float64(len(next)))
 }
 
-// Check reads the schema files of the routes, and refuses a format of a registry without its
-// address.
+// Check reads the schema files of the routes. It returns an error if a route needs the registry and no address
+// is set.
 func (r *Registry) Check(ctx context.Context, routes *rules.Routes) error {
 	errs := []error{r.CheckFiles(ctx, routes)}
 	for _, f := range routes.Formats() {
@@ -227,7 +230,7 @@ func (r *Registry) Check(ctx context.Context, routes *rules.Routes) error {
 	return errors.Join(errs...)
 }
 
-// CheckFiles reads the schema files of the routes.
+// CheckFiles reads the schema files of the routes, and returns the errors of all of them.
 func (r *Registry) CheckFiles(ctx context.Context, routes *rules.Routes) error {
 	var errs []error
 	for _, f := range routes.Formats() {
@@ -243,18 +246,19 @@ func (r *Registry) CheckFiles(ctx context.Context, routes *rules.Routes) error {
 	return errors.Join(errs...)
 }
 
-// Ask returns why the registry does not answer; nil also without a registry.
+// Ask returns why the registry does not answer; nil if it does, or if no registry is set.
 func (r *Registry) Ask(ctx context.Context) error {
 	if r.client == nil {
 		return nil
 	}
-	// What records need, and nothing that other rights may be wanted for.
+	// The request is the one that records need, so that an operator need not grant other rights for this check.
 	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {
 		return err
 	}
 	return nil
 }
 
+// checkFile reads a schema file, and checks that it has the route's message type.
 func (r *Registry) checkFile(ctx context.Context, f rules.RecordFormat) error {
 	if err := r.Read(ctx, f, formats.Reference{}); err != nil {
 		return err
@@ -269,7 +273,7 @@ func (r *Registry) checkFile(ctx context.Context, f rules.RecordFormat) error {
 	return nil
 }
 
-// Derive derives the key of a record, and reads its schema for that if need be.
+// Derive derives the key of a record. If the record's schema is not known, Derive first reads it.
 func (r *Registry) Derive(ctx context.Context, d *rules.Deriver, in *rules.Input) (rules.Derived, error) {
 	for {
 		out := d.Derive(in)

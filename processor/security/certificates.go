@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A File is the path that a setting contains; "" names no file.
+// A File is a file whose path an operator has set. Variable names the setting; an empty Path names no file.
 type File struct{ Variable, Path string }
 
 // read returns the content of the file; "" without a path.
@@ -27,24 +27,25 @@ func (f File) read() (string, error) {
 	return content, nil
 }
 
-// readFile reads a file whose path comes from the operator.
+// readFile reads a file whose path an operator has set. It detects the mistake that the setting contains the
+// file's content.
 func readFile(path string) (string, error) {
 	if strings.ContainsAny(path, "\n\r") || strings.Contains(path, "-----BEGIN") {
-		return "", errors.New("contains the file's content, want its path") // not repeated: it may be a private key
+		return "", errors.New("contains the file's content, want its path") // the error does not repeat the value: it may be a private key
 	}
 	content, err := os.ReadFile(path)
 	return string(content), err
 }
 
-// Certificates is what one side of TLS needs, made from PEM files.
+// Certificates has what one side of a TLS connection needs, made from PEM files.
 type Certificates struct {
 	Pair    *tls.Certificate // this side's certificate with its key; nil without files
 	Pool    *x509.CertPool   // the authorities that this side trusts; nil without a file
 	content [3]string
 }
 
-// LoadCertificates reads the files of this side's certificate, of its key and
-// of the trusted authorities. The error has every mistake.
+// LoadCertificates reads the files of this side's certificate, of its key, and of the authorities that this
+// side trusts. Its error joins all mistakes.
 func LoadCertificates(cert, key, authorities File) (*Certificates, error) {
 	c := new(Certificates)
 	var m Mistakes
@@ -80,10 +81,10 @@ func LoadCertificates(cert, key, authorities File) (*Certificates, error) {
 	return c, m.Err()
 }
 
-// Equal reports whether the files had equal content.
+// Equal reports whether both were made from files of equal content.
 func (c *Certificates) Equal(other *Certificates) bool { return c.content == other.content }
 
-// ShowExpiry sets a gauge to the end of this side's certificate, in Unix time.
+// ShowExpiry sets a gauge to the time when this side's certificate expires, in Unix seconds.
 func (c *Certificates) ShowExpiry(gauge prometheus.Gauge) {
 	if c.Pair != nil {
 		gauge.Set(float64(c.Pair.Leaf.NotAfter.Unix()))

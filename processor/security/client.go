@@ -12,16 +12,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// metadataMinAge is the least time between two metadata requests of a client.
-// franz-go's 5 s would delay every new leader and every new topic.
+// metadataMinAge is the least time between two metadata requests of a client. With franz-go's default of 5 s, a
+// client would notice every new leader and every new topic later.
 const metadataMinAge = 250 * time.Millisecond
 
-// metadataMaxAge is how long a client uses its metadata. The leader of a group notices
-// partitions that were added to a topic after at most this time, and the other members a
-// heartbeat later. franz-go's 5 min would delay the events of new partitions.
+// metadataMaxAge is how long a client uses its metadata before it asks again. When an operator adds partitions
+// to a topic, the leader of a group notices them after at most this time, and the other members a heartbeat
+// later. With franz-go's default of 5 min, the events of new partitions would wait.
 const metadataMaxAge = 15 * time.Second
 
-// ClientOptions returns the options that all clients of a process share.
+// ClientOptions returns the options that all Kafka clients of a process share.
 func ClientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, redact *Redactor) ([]kgo.Opt, error) {
 	security := &credentials{log: log, metrics: newSecurityMetrics(reg), redact: redact}
 	opts, err := security.options(cfg)
@@ -32,10 +32,10 @@ func ClientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, reda
 // becomes debug.
 type ClientLogger struct{ log *slog.Logger }
 
-// NewClientLogger returns the log of a client, which writes to log.
+// NewClientLogger returns a franz-go logger that writes to log.
 func NewClientLogger(log *slog.Logger) ClientLogger { return ClientLogger{log} }
 
-// Level returns the lowest level that log writes.
+// Level returns the lowest level of franz-go whose lines log writes.
 func (l ClientLogger) Level() kgo.LogLevel {
 	ctx := context.Background()
 	switch {
@@ -64,8 +64,9 @@ func (l ClientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.log.Log(context.Background(), to, "kafka client", append([]any{"client_message", msg}, keyvals...)...)
 }
 
-// isFenced reports whether a value of a line says that another producer has the transactional id. Who produces gets
-// the error too, and knows whether it is one: of two processes that start at the same time, one tries again.
+// isFenced reports whether a value of a log line is the error that another producer has taken over the
+// transactional id. The code that produces gets the same error, and knows whether it is a problem: if two
+// processes start at the same time, it is none, because one of them just tries again.
 func isFenced(value any) bool {
 	err, ok := value.(error)
 	return ok && (errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced))

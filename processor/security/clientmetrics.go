@@ -12,17 +12,17 @@ import (
 	"github.com/twmb/franz-go/plugin/kprom"
 )
 
-// Kinds of Kafka clients, in addition to the stages of the workers: values of the label client.
+// Kinds of Kafka clients besides the stages of the workers: values of the label client.
 const (
-	ClientProcess = "process" // setup, restores, probes and deletions of a process
-	ClientIngress = "ingress" // the producer and the reader of the HTTP ingress
+	ClientProcess = "process" // setup, restores, probes and deletions of the process
+	ClientIngress = "ingress" // producer and reader of the HTTP ingress
 )
 
-// ClientMetrics registers the metrics of one kind of Kafka clients, and returns the option
-// that such a client needs. All clients of a kind share the series: so a client that
-// replaces another one goes on counting, and the number of series depends on kinds and
-// brokers, not on workers and topics. The hooks run for each request and each batch, and
-// those that count what is buffered for each produced record.
+// ClientMetrics registers the metrics of one kind of Kafka clients, and returns the option that clients of the
+// kind need. All clients of a kind share the series. A client that replaces another one therefore goes on
+// counting, and the number of series depends on kinds and brokers, not on workers and topics. franz-go calls
+// the hooks for each request and each batch, and the hooks that count buffered records for each produced
+// record.
 func ClientMetrics(reg prometheus.Registerer, kind string) kgo.Opt {
 	return kgo.WithHooks(newClientHooks(reg, kind))
 }
@@ -39,7 +39,7 @@ func newClientHooks(reg prometheus.Registerer, kind string) *clientHooks {
 		throttled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_kafka_throttled_seconds_total",
 			Help: "Time for which brokers throttled requests because of a quota, by client and broker. Raise the quota if it rises."}, []string{"node_id"}),
 	}
-	h.Metrics.OnNewClient(nil) // makes the vectors; only the gauges that vectors leaves out need a client
+	h.Metrics.OnNewClient(nil) // makes the vectors; only the gauges, which vectors leaves out, need a client
 	reg.MustRegister(h.throttled,
 		difference("oncebus_kafka_buffered_produce_records", "Records that the clients have buffered and brokers have not acknowledged.", &h.buffered.records, &h.unbuffered.records),
 		difference("oncebus_kafka_buffered_produce_bytes", "Size of the keys, values and headers of the records that the clients have buffered and brokers have not acknowledged.", &h.buffered.bytes, &h.unbuffered.bytes),
@@ -48,8 +48,8 @@ func newClientHooks(reg prometheus.Registerer, kind string) *clientHooks {
 	return h
 }
 
-// vectors registers the counters by broker of kprom. Its gauges belong to one client, and its
-// histograms are off.
+// vectors registers only kprom's counters by broker. It leaves out kprom's gauges, which belong to a single
+// client; kprom's histograms are off.
 type vectors struct{ prometheus.Registerer }
 
 // MustRegister implements prometheus.Registerer.
@@ -61,19 +61,19 @@ func (v vectors) MustRegister(cs ...prometheus.Collector) {
 	}
 }
 
-// clientHooks counts what the clients of one kind do. Everything but the clients themselves
-// is kprom's.
+// clientHooks counts what the clients of one kind do. kprom counts everything except the buffers and throttling
+// of the clients.
 type clientHooks struct {
 	*kprom.Metrics
 	throttled *prometheus.CounterVec
 
-	// What the clients have buffered to produce, and what of it they have no longer. The figures of a
-	// client itself are behind a lock that it holds while it asks for a producer id: without a
-	// coordinator for ever.
+	// buffered counts the records that the clients have ever buffered to produce, and unbuffered the records
+	// that have left the buffers since. A client's own figures are not used, because the client holds their lock
+	// while it asks for a producer id: for ever if there is no coordinator.
 	buffered, unbuffered tally
 
 	mu      sync.Mutex
-	clients map[*kgo.Client]bool // that are open
+	clients map[*kgo.Client]bool // the open clients
 }
 
 // OnNewClient implements kgo.HookNewClient.
@@ -100,21 +100,21 @@ func (h *clientHooks) OnProduceRecordBuffered(r *kgo.Record) {
 	h.buffered.add(r)
 }
 
-// OnProduceRecordUnbuffered implements kgo.HookProduceRecordUnbuffered. The client calls it for
-// each record that it gave to OnProduceRecordBuffered, before the record's promise.
+// OnProduceRecordUnbuffered implements kgo.HookProduceRecordUnbuffered. The client calls it once for each
+// record that it has given to OnProduceRecordBuffered, before it calls the record's promise.
 func (h *clientHooks) OnProduceRecordUnbuffered(r *kgo.Record, _ error) {
 	h.unbuffered.add(r)
 }
 
-// A tally counts records and their bytes. It has cache lines of its own: other goroutines buffer
-// records than finish them, and two that count in one line cost each record five times as much.
+// A tally counts records and their bytes. It has cache lines of its own, because different goroutines buffer
+// records and finish them: if both tallies were in one cache line, each record would cost five times as much.
 type tally struct {
 	_              [128]byte
 	records, bytes atomic.Int64
 	_              [112]byte
 }
 
-// add counts a record, with its size as kgo.MaxBufferedBytes counts it.
+// add counts a record, with the size that kgo.MaxBufferedBytes counts for it.
 func (t *tally) add(r *kgo.Record) {
 	size := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -124,20 +124,20 @@ func (t *tally) add(r *kgo.Record) {
 	t.bytes.Add(int64(size))
 }
 
-// difference returns a gauge of what was added to one count and not yet to the other.
+// difference returns a gauge of what was added to one count and has not been removed yet, by the other count.
 func difference(name, help string, added, removed *atomic.Int64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-		gone := removed.Load() // first: what is removed was added before
+		gone := removed.Load() // read first: what is removed was added before, so the difference is never negative
 		return float64(added.Load() - gone)
 	})
 }
 
-// sum returns a gauge with the sum of a figure of the open clients. of must not wait: a scrape
-// would wait with it.
+// sum returns a gauge with the sum of a figure over the open clients. The function of must not wait for a lock:
+// a scrape of the metrics would wait with it.
 func (h *clientHooks) sum(name, help string, of func(*kgo.Client) int64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
 		h.mu.Lock()
-		open := slices.Collect(maps.Keys(h.clients)) // a client that waits keeps no other one from opening
+		open := slices.Collect(maps.Keys(h.clients)) // copied: a client that waits must not keep another client from opening
 		h.mu.Unlock()
 		for _, client := range open {
 			sum += float64(of(client))

@@ -9,28 +9,26 @@ import (
 	"unicode/utf8"
 )
 
-// Config has the settings that every client of an app needs: brokers, names and
-// secrets. Errors name a field by its environment variable, because the operator
-// sets it there.
+// Config has the settings that every Kafka client of an app needs: brokers, names and secrets. Its errors name
+// a field by its environment variable, where the operator sets it.
 type Config struct {
-	// Brokers are the seed brokers as host:port, at least one. The default port
-	// is 9092. The client gets the other brokers from a seed broker.
+	// Brokers are the seed brokers as host:port, at least one. The default port is 9092. The client learns the
+	// other brokers from a seed broker.
 	Brokers []string `env:"BROKERS" help:"seed brokers, comma separated host:port; required by run"`
 
-	// AppID is the prefix of the consumer group, the transactional ids and
-	// the internal topics. Processes with the same AppID share the work. It
-	// follows Kafka's rule for topic names and has at most AppIDMax characters.
+	// AppID is the prefix of the consumer groups, the transactional ids and the internal topics. Processes with
+	// the same AppID share the work. It follows Kafka's rule for topic names, and has at most AppIDMax
+	// characters.
 	AppID string `env:"APP_ID" envDefault:"oncebus" help:"prefix of group, transactional ids and internal topics"`
 
-	// InstanceID is the stable name of this process within the app. Static
-	// membership and transactional ids contain it, so two processes with the
-	// same one fence each other. It follows the same rule as AppID and has at
-	// most InstanceIDMax characters. The default is the host name, which cmd sets.
+	// InstanceID is the stable name of this process within the app. The names of static members and the
+	// transactional ids contain it: if two processes have the same InstanceID, they fence each other. It follows
+	// the same rule as AppID, and has at most InstanceIDMax characters. The default is the host name, which cmd
+	// sets.
 	InstanceID string `env:"INSTANCE_ID" help:"stable name of this process within the app (static membership, transactional ids); default: the host name"`
 
-	// KeySecret turns SHA-256 into HMAC-SHA-256 for the routes with secret: true,
-	// which require it. It has at least KeySecretMin bytes. A new secret changes
-	// every key, so stored keys match no event.
+	// KeySecret turns SHA-256 into HMAC-SHA-256 for the routes with secret: true, which require it. It has at
+	// least KeySecretMin bytes. A new secret changes every key, so that stored keys match no event any more.
 	KeySecret Secret `env:"KEY_SECRET" help:"secret of HMAC-SHA-256 for routes with secret: true, at least 16 bytes"`
 
 	TLS TLS `envPrefix:"TLS_"`
@@ -38,16 +36,16 @@ type Config struct {
 	SASL SASL `envPrefix:"SASL_"`
 }
 
-// Limits of Config. A Kafka name has at most 249 characters; the app id leaves
-// space for a topic, role or worker after it.
+// Limits of Config, in characters and (KeySecretMin) bytes. A Kafka name has at most 249 characters: after the
+// app id there must be room for a topic, a role or a worker.
 const (
 	AppIDMax      = 100
 	InstanceIDMax = 100
 	KeySecretMin  = 16
 )
 
-// Validate returns every mistake in c, joined by errors.Join. It reads the
-// certificate files and opens no connection.
+// Validate returns every mistake in c, joined by errors.Join. It reads the certificate files, but opens no
+// connection.
 func (c Config) Validate() error {
 	var m Mistakes
 	c.validateBrokers(&m)
@@ -72,8 +70,8 @@ func (c Config) validateBrokers(m *Mistakes) {
 	}
 }
 
-// validateName checks a name that becomes part of topic names, group ids and
-// group instance ids. Kafka applies the rule for topic names to all of them.
+// validateName checks a name that becomes part of topic names, group ids and group instance ids. Kafka applies
+// its rule for topic names to all of them.
 func validateName(variable, name string, limit int) error {
 	switch {
 	case name == "":
@@ -112,8 +110,7 @@ func validateBroker(broker string) error {
 	return nil
 }
 
-// splitBroker removes surrounding spaces and splits a seed broker. A missing
-// port becomes 9092.
+// splitBroker splits a seed broker into host and port, without surrounding spaces. The default port is 9092.
 func splitBroker(broker string) (host, port string, err error) {
 	broker = strings.TrimSpace(broker)
 	if !strings.Contains(broker, ":") || strings.HasPrefix(broker, "[") && strings.HasSuffix(broker, "]") {
@@ -127,10 +124,10 @@ func splitBroker(broker string) (host, port string, err error) {
 	return host, port, err
 }
 
-// Mistakes collects errors in their order.
+// Mistakes collects errors in the order in which they were added.
 type Mistakes struct{ errs []error }
 
-// Add adds an error, or the errors joined in it; nil adds none.
+// Add adds an error; of an error that joins several, it adds each. It ignores nil.
 func (m *Mistakes) Add(err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		m.errs = append(m.errs, joined.Unwrap()...)

@@ -11,23 +11,23 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CredentialsPatience is how long a running process retries with rejected
-// credentials. Broker and files do not change at the same moment: Kubernetes
-// needs up to two minutes to update a secret in a pod.
+// CredentialsPatience is how long a running process retries with rejected credentials. An operator cannot
+// change the broker and the files of a process at the same moment: Kubernetes needs up to two minutes to update
+// a secret in a pod.
 const CredentialsPatience = 3 * time.Minute
 
-// ErrCredentials is wrapped by errors of authentication and of certificates, the
-// broker's and the client's. At the start of a process they end it at once.
+// ErrCredentials is wrapped by errors of authentication, and by errors about the broker's or the client's
+// certificate. When a process starts, such an error ends it at once.
 var ErrCredentials = errors.New("credentials rejected")
 
-// CredentialsRefused reports whether the broker or this client rejected
-// certificates, passwords or tokens.
+// CredentialsRefused reports whether an error says that the broker or this client rejected certificates,
+// passwords or tokens.
 func CredentialsRefused(err error) bool {
 	return errors.Is(err, ErrCredentials) || errors.Is(err, kerr.SaslAuthenticationFailed) ||
 		errors.Is(err, kerr.UnsupportedSaslMechanism) || errors.Is(err, kerr.IllegalSaslState)
 }
 
-// ExplainCredentials adds the settings to check to a broker's error.
+// ExplainCredentials adds to a broker's error which settings the operator should check.
 func ExplainCredentials(err error, auth SASL) error {
 	var cut *kgo.ErrFirstReadEOF
 	switch {
@@ -45,14 +45,15 @@ func ExplainCredentials(err error, auth SASL) error {
 	return err
 }
 
-// Patience limits how long a process retries with rejected credentials.
+// Patience limits how long a process retries with rejected credentials. Since is when a broker first rejected
+// them; zero while brokers accept them.
 type Patience struct {
 	Limit time.Duration
 	Since time.Time
 }
 
-// Stops reports whether err ends the process. began is when the client that
-// returned err was made.
+// Stops reports whether err must end the process. began is when the client that returned err was made: if the
+// client has worked for longer than Limit, the rejection is a new one.
 func (p *Patience) Stops(err error, began time.Time) bool {
 	switch {
 	case err == nil:
@@ -63,7 +64,7 @@ func (p *Patience) Stops(err error, began time.Time) bool {
 	}
 	now := time.Now()
 	if p.Since.IsZero() || now.Sub(began) >= p.Limit {
-		p.Since = now // until now the broker accepted the client
+		p.Since = now // until now the broker has accepted the client
 	}
 	return now.Sub(p.Since) >= p.Limit
 }

@@ -14,7 +14,7 @@ const (
 	credentialClientSecret = "client secret"
 )
 
-// securityMetrics show whether a change of credentials succeeded.
+// securityMetrics show an operator whether a change of credentials has succeeded.
 type securityMetrics struct {
 	reloads *prometheus.CounterVec
 	expiry  prometheus.Gauge
@@ -35,8 +35,8 @@ func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
 	return m
 }
 
-// RegisterOnce registers a collector, or returns the one that is registered already: the
-// processor and the ingress of one process have the same credentials.
+// RegisterOnce registers a collector. If an equal one is registered already, it returns that one: the processor
+// and the ingress of one process have the same credentials, and share their metrics.
 func RegisterOnce[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	err := reg.Register(c)
 	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
@@ -45,7 +45,7 @@ func RegisterOnce[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 		}
 	}
 	if err != nil {
-		panic(err) // two metrics of one name
+		panic(err) // programming error: two different metrics have one name
 	}
 	return c
 }

@@ -17,21 +17,21 @@ import (
 const (
 	// tokenTimeout limits a request to the token endpoint.
 	tokenTimeout = 10 * time.Second
-	// tokenRetryPause is how long all connections get the error of a failed
-	// request, so that they do not repeat it one after the other.
+	// tokenRetryPause is how long all connections get the error of a failed request. Otherwise each connection
+	// would repeat the request, one after the other.
 	tokenRetryPause = time.Second
-	// tokenResponseMax limits the body of a response.
+	// tokenResponseMax limits the body of a response, in bytes.
 	tokenResponseMax = 1 << 20
-	// tokenRenewAt is the part of a token's lifetime after which the source
-	// requests the next one, as in Kafka's own client. A connection authenticates
-	// again at 95 % of the lifetime (KIP-368) and then needs a newer token.
+	// tokenRenewAt is the part of a token's lifetime after which the source requests the next token, as in
+	// Kafka's own client. A connection authenticates again at 95 % of the lifetime (KIP-368), and needs a newer
+	// token by then.
 	tokenRenewAt = 0.8
-	// tokenWordsMax limits the words of an endpoint in an error, in characters.
+	// tokenWordsMax limits how much of an endpoint's error text an error repeats, in characters.
 	tokenWordsMax = 300
 )
 
-// tokenSource requests bearer tokens by the client credentials grant. All
-// connections of the process share the current token.
+// tokenSource requests bearer tokens by the client credentials grant of OAuth. All connections of the process
+// share the current token.
 type tokenSource struct {
 	settings OAuth
 	secret   func() string
@@ -43,9 +43,10 @@ type tokenSource struct {
 
 	mu             sync.Mutex // locked during a request
 	token          string
-	renew, expires time.Time // zero without a lifetime
-	failed         time.Time
-	failure        error
+	renew, expires time.Time // zero if the token has no lifetime
+	// failed is when the last request failed, failure its error; nil after a success.
+	failed  time.Time
+	failure error
 }
 
 func (s *credentials) tokenSource(settings OAuth) (*tokenSource, error) {
@@ -62,8 +63,8 @@ func (s *credentials) tokenSource(settings OAuth) (*tokenSource, error) {
 	return source, nil
 }
 
-// get returns the current token, or a new one from renew on. If the request
-// fails, it returns the current token until that expires.
+// get returns the current token until the time renew, and then a new one. If the request for a new token fails,
+// get returns the current token until it expires.
 func (s *tokenSource) get(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,6 +85,7 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 	return "", err
 }
 
+// fetch requests a token and makes it the current one.
 func (s *tokenSource) fetch(ctx context.Context) error {
 	response, err := s.request(ctx)
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *tokenSource) fetch(ctx context.Context) error {
 	return nil
 }
 
-// tokenResponse is a token endpoint's response (RFC 6749, sections 5.1 and 5.2).
+// tokenResponse is the response of a token endpoint (RFC 6749, sections 5.1 and 5.2).
 type tokenResponse struct {
 	AccessToken      string      `json:"access_token"`
 	TokenType        string      `json:"token_type"`
@@ -114,7 +116,7 @@ type tokenResponse struct {
 	ErrorDescription string      `json:"error_description"`
 }
 
-// lifetime returns how long the token is valid; 0 if the response lacks it.
+// lifetime returns how long the token is valid; 0 if the response does not say it.
 func (r *tokenResponse) lifetime() time.Duration {
 	const day = 24 * 60 * 60
 	seconds, err := r.ExpiresIn.Float64()
@@ -124,8 +126,7 @@ func (r *tokenResponse) lifetime() time.Duration {
 	return time.Duration(min(seconds, 365*day) * float64(time.Second))
 }
 
-// request sends one request. Its error wraps ErrCredentials if only the operator
-// can resolve it.
+// request sends one request. Its error wraps ErrCredentials if only an operator can resolve the problem.
 func (s *tokenSource) request(ctx context.Context) (*tokenResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -176,14 +177,14 @@ func (s *tokenSource) parse(status int, body []byte) (*tokenResponse, error) {
 	return response, nil
 }
 
-// quote returns the endpoint's words without secrets, at most tokenWordsMax.
-// It redacts first, because the Redactor does not find a part of a secret.
+// quote returns at most tokenWordsMax characters of the endpoint's words, without secrets. It redacts before it
+// cuts, because the Redactor does not find a part of a secret.
 func (s *tokenSource) quote(words string) string {
 	return fmt.Sprintf("%.*q", tokenWordsMax, s.redact.text(strings.TrimSpace(words)))
 }
 
-// client returns a client for one request. Requests are rare, so no connection
-// stays open, and the next request uses the current authorities.
+// client returns an HTTP client for one request. Requests are rare: no connection stays open, and the next
+// request uses the authorities that are current then.
 func (s *tokenSource) client() *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: tokenTimeout}
 	if s.certs != nil {
@@ -196,7 +197,7 @@ func (s *tokenSource) client() *http.Client {
 	}
 }
 
-// unwrapURL removes the URL, which the caller's error has.
+// unwrapURL removes the URL from an error of net/http, because the caller's error already names the URL.
 func unwrapURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {

@@ -15,18 +15,17 @@ import (
 	"sync/atomic"
 )
 
-// redactedMin is the length of the shortest secret that a Redactor replaces.
-// Shorter ones occur in many words and are easy to guess.
+// redactedMin is the length in bytes of the shortest secret that a Redactor replaces. A shorter secret would
+// occur in many words, and is easy to guess anyway.
 const redactedMin = 4
 
-// Redactor replaces secrets in texts that oncebus did not write: errors and log
-// lines of libraries, and the responses of brokers and token endpoints. No such
-// text is known to contain a secret; this is a precaution.
+// Redactor replaces secrets in texts that oncebus did not write: errors and log lines of libraries, and
+// responses of brokers and token endpoints. It is a precaution: no such text is known to contain a secret.
 type Redactor struct {
 	replacer atomic.Pointer[strings.Replacer] // nil without a secret
 
 	mu      sync.Mutex
-	secrets map[string][]string // by kind: the previous and the current one
+	secrets map[string][]string // by kind: the previous secret and the current one
 }
 
 // NewRedactor returns a Redactor that knows the secrets of c.
@@ -39,8 +38,7 @@ func NewRedactor(c Config) *Redactor {
 	return r
 }
 
-// learn adds a secret and keeps the previous one of its kind, because an error
-// may still show that.
+// learn adds a secret. It keeps the previous secret of the same kind, because an error may still show it.
 func (r *Redactor) learn(kind, secret string) {
 	if len(secret) < redactedMin {
 		return
@@ -75,8 +73,8 @@ func (r *Redactor) text(s string) string {
 	return s
 }
 
-// Err returns err with *** in place of each secret in its text. errors.Is and
-// errors.As find what err wraps.
+// Err returns err with *** in place of each secret in its text. errors.Is and errors.As still find what err
+// wraps.
 func (r *Redactor) Err(err error) error {
 	if err == nil {
 		return nil
@@ -88,6 +86,7 @@ func (r *Redactor) Err(err error) error {
 	return &redactedError{text, err}
 }
 
+// redactedError has the text of an error without secrets, and the error itself.
 type redactedError struct {
 	text string
 	err  error
@@ -95,13 +94,14 @@ type redactedError struct {
 
 func (e *redactedError) Error() string { return e.text }
 
-// Is and As search the original error. Unwrap would return its text.
+// Is and As search the original error. There is no Unwrap, because it would give access to the original text.
 func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
 func (e *redactedError) As(target any) bool   { return errors.As(e.err, target) }
 
-// Handler returns a handler that redacts every record before next writes it.
+// Handler returns a handler that removes the secrets from every record before next writes it.
 func (r *Redactor) Handler(next slog.Handler) slog.Handler { return redactingHandler{next, r} }
 
+// redactingHandler removes secrets from the records that its Handler writes.
 type redactingHandler struct {
 	slog.Handler
 	redact *Redactor

@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// Reloaded is a value made from files, which it loads again while the value is
-// in use. It has no goroutine: Current loads the files. A failed load keeps the
-// last value, because the files may be half-written.
+// Reloaded is a value that is made from files, and that follows changes of the files while it is in use. It has
+// no goroutine: Current loads the files again. If a load fails, Current keeps the last value, because the files
+// may be half-written.
 //
-// Load, Equal, Changed and Failed are required. They run one at a time and must
-// not call Current.
+// Load, Equal, Changed and Failed are required. They run one at a time, and must not call Current.
 type Reloaded[T any] struct {
 	// Load reads and checks the files.
 	Load func() (T, error)
-	// Equal reports whether two values come from equal content.
+	// Equal reports whether two values were made from equal content.
 	Equal func(a, b T) bool
-	// Interval is the least time between two loads; 0 loads at every Current.
+	// Interval is the least time between two loads; with 0, every Current loads the files.
 	Interval time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Changed is called with each new value except the first.
+	// Changed is called with each new value, except the first one.
 	Changed func(T)
-	// Failed is called with each error of Load that differs from the one before.
+	// Failed is called with an error of Load if it differs from the error before.
 	Failed func(error)
 
 	mu      sync.Mutex
@@ -32,7 +31,7 @@ type Reloaded[T any] struct {
 	failure string // the last error of Load; "" after a success
 }
 
-// Start loads the first value and returns it. It comes before Current.
+// Start loads the first value and returns it. It must be called before Current.
 func (r *Reloaded[T]) Start() (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,8 +42,8 @@ func (r *Reloaded[T]) Start() (T, error) {
 	return value, err
 }
 
-// Current returns the value and its version, which grows with every change. It
-// loads the value first if Interval is over.
+// Current returns the value and its version, which grows with every change. It loads the files again if
+// Interval is over.
 func (r *Reloaded[T]) Current() (T, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// mechanism returns the SASL mechanism of the settings. It reads the secret for
-// every authentication, repeated ones (KIP-368) included.
+// mechanism returns the SASL mechanism of the settings. It reads the secret again for every authentication,
+// including reauthentications (KIP-368).
 func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
@@ -44,15 +44,15 @@ func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	return guarded{Mechanism: m, settings: auth, encrypted: c.TLS.Enabled}, nil
 }
 
-// guarded is a mechanism that sends no secret unencrypted. Validate checks only
-// the seed brokers, but the metadata may name others.
+// guarded is a mechanism that sends no secret unencrypted to another machine. Validate checks only the seed
+// brokers, but the metadata may name other brokers.
 type guarded struct {
 	sasl.Mechanism
 	settings  SASL
 	encrypted bool
 }
 
-// Authenticate starts a session with the broker at addr.
+// Authenticate starts a session with the broker at addr, unless it would send a secret unencrypted.
 func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
 	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !IsLoopback(host)) {
 		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s unencrypted: set ONCEBUS_TLS_ENABLED=true",
@@ -65,8 +65,7 @@ func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, [
 	return session, first, nil
 }
 
-// bearer returns the mechanism OAUTHBEARER with a token of the settings or of a
-// token endpoint.
+// bearer returns the mechanism OAUTHBEARER. The token comes from the settings or from a token endpoint.
 func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 	extensions, err := parseExtensions(auth.Extensions)
 	if err != nil {
@@ -94,8 +93,8 @@ func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 	})}, nil
 }
 
-// parseExtensions reads name=value pairs of the characters in RFC 7628, section
-// 3.1. Other characters could end an extension early.
+// parseExtensions reads name=value pairs. It permits only the characters of RFC 7628, section 3.1, because
+// other characters could end an extension early.
 func parseExtensions(settings []string) (map[string]string, error) {
 	extensions := map[string]string{}
 	for _, s := range settings {
@@ -111,9 +110,9 @@ func parseExtensions(settings []string) (map[string]string, error) {
 	return extensions, nil
 }
 
-// bearerMechanism handles a rejected token as RFC 7628 defines it. The broker
-// sends a JSON object, the client acknowledges it, the broker sends its error.
-// franz-go's own session ends at the object, without the error.
+// bearerMechanism handles a rejected token as RFC 7628 defines it: the broker sends a JSON object, the client
+// acknowledges the object, and the broker sends its error. franz-go's own session ends at the object, without
+// the error.
 type bearerMechanism struct{ sasl.Mechanism }
 
 // Authenticate starts a session.
@@ -122,12 +121,13 @@ func (m bearerMechanism) Authenticate(ctx context.Context, addr string) (sasl.Se
 	return &bearerSession{Session: session}, first, err
 }
 
+// bearerSession is a session of bearerMechanism. rejected says that the broker has rejected the token.
 type bearerSession struct {
 	sasl.Session
 	rejected bool
 }
 
-// Challenge acknowledges a rejection with the byte 1 of the RFC.
+// Challenge acknowledges a rejection with the byte 1, as the RFC requires.
 func (s *bearerSession) Challenge(response []byte) (done bool, reply []byte, err error) {
 	var rejection struct {
 		Status string `json:"status"`

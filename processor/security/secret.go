@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Secret is a value that must not be shown. It prints as ***, or as "" if it is
-// empty, so that an unset secret differs from a set one.
+// Secret is a value that must not be shown. It prints as ***. An empty Secret prints as "", so that an operator
+// sees whether the secret is set.
 type Secret string
 
-// Bytes returns the value itself; nil without one.
+// Bytes returns the value itself; nil if it is empty.
 func (s Secret) Bytes() []byte {
 	if s == "" {
 		return nil
@@ -27,8 +27,8 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// Format implements fmt.Formatter. Without it fmt's error for a wrong verb, such
-// as %d, would contain the value.
+// Format implements fmt.Formatter. Without it, fmt's error text for a wrong verb such as %d would contain the
+// value.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
 
 // MarshalText implements encoding.TextMarshaler, which encoding/json uses.
@@ -37,13 +37,13 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// SecretPath is the file that contains a Secret; "" if a variable contains it.
-// Package cmd sets it: the tag `file` of a Secret names its field. Every use reads
-// the file again, so that a secret can change without a restart.
+// SecretPath is the path of the file that contains a Secret; "" if a variable contains the Secret itself.
+// Package cmd sets the path: the tag `file` of a Secret names the field with its path. Every use reads the file
+// again, so that an operator can change the secret without a restart.
 type SecretPath string
 
-// secret returns a function that returns the current secret. The function reads
-// the file of the secret at every call. Without a path, it returns value.
+// secret returns a function that returns the current secret: it reads the secret's file at every call. Without
+// a path, the function always returns value.
 func (s *credentials) secret(kind string, value Secret, path SecretPath) func() string {
 	s.redact.learn(kind, string(value))
 	if path == "" {
@@ -69,8 +69,8 @@ func (s *credentials) secret(kind string, value Secret, path SecretPath) func() 
 	}
 }
 
-// ReadSecret returns the content of a file without one final line break, which editors and echo
-// append. An empty file is an error.
+// ReadSecret returns the content of a file. It removes one final line break, because editors and echo append
+// one. An empty file is an error.
 func ReadSecret(path string) (string, error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -83,20 +83,22 @@ func ReadSecret(path string) (string, error) {
 	return value, nil
 }
 
-// WithoutLineBreak returns a secret without one final line break, which editors, echo and here-documents append. So
-// the secret of a variable is that of a file with the same content.
+// WithoutLineBreak returns a secret without one final line break, which editors, echo and here-documents
+// append. A variable and a file with the same content therefore have the same secret.
 func WithoutLineBreak(content string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 }
 
-// CleanSecret returns the secret of a signature in a variable, read as one in a file, and CheckClean of it.
+// CleanSecret returns the secret of a signature that a variable contains. It removes a final line break, as
+// ReadSecret does, and returns the error of CheckClean.
 func CleanSecret(content string) (string, error) {
 	value := WithoutLineBreak(content)
 	return value, CheckClean(value)
 }
 
-// CheckClean returns an error if the secret of a signature has around it what is there by mistake: no
-// signature of its senders would fit. The key secret may have it, as in a running app.
+// CheckClean returns an error if the secret of a signature begins or ends with characters that are there by
+// mistake: no signature of its senders would fit. The key secret is not checked: a running app may have such
+// characters in it.
 func CheckClean(value string) error {
 	switch {
 	case strings.HasPrefix(value, "\ufeff"):
@@ -107,8 +109,9 @@ func CheckClean(value string) error {
 	return nil
 }
 
-// CheckSecret returns an error if a route requires the key secret and c lacks it, or has one that is
-// too short. Validate does not have the routes, and a command without brokers does not call it.
+// CheckSecret returns an error if a route requires the key secret and c does not have it, or has a secret that
+// is too short. Validate cannot check this, because it does not know the routes, and a command without brokers
+// does not call Validate.
 func (c Config) CheckSecret(needed bool) error {
 	switch {
 	case !needed:
@@ -119,7 +122,7 @@ func (c Config) CheckSecret(needed bool) error {
 	return c.keySecretMistake()
 }
 
-// keySecretMistake returns why the key secret cannot be used; nil for none.
+// keySecretMistake returns why the key secret cannot be used; nil if it can, or if it is not set.
 func (c Config) keySecretMistake() error {
 	if n := len(c.KeySecret); n > 0 && n < KeySecretMin {
 		return fmt.Errorf("ONCEBUS_KEY_SECRET: %d bytes are too few, want at least %d", n, KeySecretMin)

@@ -12,37 +12,35 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TLS has the settings of encrypted connections to the brokers. Without Enabled
-// the other fields must be empty, because a certificate suggests encryption. A
-// running process reads the files again: see certificates.
+// TLS has the settings of encrypted connections to the brokers. Without Enabled the other fields must be empty,
+// because an operator who sets a certificate expects encryption. A running process reads the files again, see
+// certificates.
 type TLS struct {
-	// Enabled turns TLS on, version 1.2 or 1.3. The client always verifies the
-	// broker's certificate and its name.
+	// Enabled turns on TLS, version 1.2 or 1.3. The client always verifies the broker's certificate and the name
+	// in it.
 	Enabled bool `env:"ENABLED" envDefault:"false" help:"connect to the brokers over TLS 1.2 or newer; files named below are read again when they change"`
-	// CAFile contains the PEM certificates of the authorities that may sign the
-	// brokers' certificates. They replace the system's.
+	// CAFile contains the PEM certificates of the authorities that may sign the brokers' certificates. They
+	// replace the system's authorities.
 	CAFile string `env:"CA_FILE" help:"PEM file of trusted certificate authorities; default: the system's"`
-	// CertFile and KeyFile contain this client's certificate and private key
-	// in PEM; both or neither.
+	// CertFile and KeyFile contain this client's certificate and its private key in PEM; both or neither must be
+	// set.
 	CertFile string `env:"CERT_FILE" help:"PEM file of the client certificate, with ONCEBUS_TLS_KEY_FILE"`
 	KeyFile  string `env:"KEY_FILE" help:"PEM file of the client certificate's private key"`
-	// ServerName is the name that every broker's certificate must have. The
-	// default is the host of the connection.
+	// ServerName is the name that every broker's certificate must have. The default is the host to which the
+	// client connects.
 	ServerName string `env:"SERVER_NAME" help:"name that the brokers' certificates must have; default: the host of the connection"`
 }
 
-// SASL has the settings of authentication. An empty Mechanism turns it off.
+// SASL has the settings of authentication. With an empty Mechanism the client does not authenticate.
 type SASL struct {
-	// Mechanism is one of the SASL constants. PLAIN and OAUTHBEARER send the
-	// secret itself, so they require TLS unless the broker is on this machine.
+	// Mechanism is one of the SASL constants. PLAIN and OAUTHBEARER send the secret itself, and therefore
+	// require TLS, unless all brokers are on this machine.
 	Mechanism string `env:"MECHANISM" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; default: no authentication"`
-	// Username and Password are required with PLAIN and SCRAM. The other
-	// mechanisms reject them.
+	// Username and Password are required with PLAIN and SCRAM. With other mechanisms they are a mistake.
 	Username     string `env:"USERNAME" help:"user name, for PLAIN and SCRAM"`
 	Password     Secret `env:"PASSWORD" file:"PasswordFile" help:"password, for PLAIN and SCRAM; a file is read again for every authentication"`
 	PasswordFile SecretPath
-	// Token is the bearer token of OAUTHBEARER, unless OAuth names a token
-	// endpoint.
+	// Token is the bearer token of OAUTHBEARER, unless OAuth names a token endpoint.
 	Token     Secret `env:"TOKEN" file:"TokenFile" help:"bearer token, for OAUTHBEARER; a file is read again for every authentication"`
 	TokenFile SecretPath
 	// Extensions are the SASL extensions of OAUTHBEARER.
@@ -51,20 +49,20 @@ type SASL struct {
 	OAuth OAuth `envPrefix:"OAUTH_"`
 }
 
-// OAuth has the settings of a token endpoint. The grant is client credentials
-// (RFC 6749) with the secret in HTTP basic authentication, as in Kafka's own
-// client. The client renews a token after four fifths of its lifetime.
+// OAuth has the settings of a token endpoint. The grant is client credentials (RFC 6749), with the secret in
+// HTTP basic authentication, as in Kafka's own client. The client renews a token after four fifths of its
+// lifetime.
 type OAuth struct {
-	// TokenURL is the token endpoint; https, or http on this machine.
+	// TokenURL is the URL of the token endpoint: https, or http on this machine.
 	TokenURL string `env:"TOKEN_URL" help:"token endpoint of the OAuth client credentials grant, for OAUTHBEARER in place of ONCEBUS_SASL_TOKEN"`
 	// ClientID and ClientSecret are required with TokenURL.
 	ClientID         string `env:"CLIENT_ID" help:"client id, with ONCEBUS_SASL_OAUTH_TOKEN_URL"`
 	ClientSecret     Secret `env:"CLIENT_SECRET" file:"ClientSecretFile" help:"client secret, with ONCEBUS_SASL_OAUTH_TOKEN_URL; a file is read again for every token"`
 	ClientSecretFile SecretPath
-	// Scopes and Audience are parameters of the request; optional.
+	// Scopes and Audience are optional parameters of the request.
 	Scopes   []string `env:"SCOPES" help:"requested scopes, comma separated"`
 	Audience string   `env:"AUDIENCE" help:"requested audience, where the token endpoint requires one"`
-	// CAFile is like TLS.CAFile, for the token endpoint.
+	// CAFile has the same meaning as TLS.CAFile, for the token endpoint.
 	CAFile string `env:"CA_FILE" help:"PEM file of the authorities trusted to sign the token endpoint's certificate; default: the system's"`
 }
 
@@ -76,17 +74,16 @@ const (
 	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// credentials makes TLS and authentication for all clients of a process. They
-// share it, so that one reload and one token serve all of them.
+// credentials makes TLS and authentication for all Kafka clients of a process. The clients share it, so that
+// one reload and one token serve all of them.
 type credentials struct {
 	log     *slog.Logger
 	metrics *securityMetrics
 	redact  *Redactor
 }
 
-// options returns the options that every client needs: seed brokers, client id,
-// TLS and SASL. Validate reports the same errors, unless a certificate file
-// changed since.
+// options returns the options that every client needs: seed brokers, client id, TLS and SASL. Its errors are
+// among those that Validate reports, unless a certificate file has changed since.
 func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
@@ -114,14 +111,14 @@ func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// ClientOptions returns the options of clients without log and metrics, such as
-// the producer of the demo: the same brokers, the same credentials.
+// ClientOptions returns the options of a client without log and metrics, such as the producer of the demo. It
+// has the same brokers and the same credentials as the other clients.
 func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	s := &credentials{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: NewRedactor(c)}
 	return s.options(c)
 }
 
-// validateSecurity checks TLS and SASL. It reads the files that they name.
+// validateSecurity checks TLS and SASL, and reads the files that they name.
 func (c Config) validateSecurity(m *Mistakes) {
 	c.TLS.validate(m)
 	c.SASL.validate(m)
@@ -146,8 +143,7 @@ func (t TLS) validate(m *Mistakes) {
 	m.Add(err)
 }
 
-// sendsSecret reports whether the mechanism sends a secret that an eavesdropper
-// could use.
+// sendsSecret reports whether the mechanism sends a secret in a form that an eavesdropper could use.
 func (s SASL) sendsSecret() bool { return s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer }
 
 func (s SASL) secretName() string {
@@ -157,7 +153,7 @@ func (s SASL) secretName() string {
 	return "password"
 }
 
-// field is a setting. name is the end of its variable.
+// field is a setting of SASL. name is the end of its environment variable.
 type field struct {
 	name string
 	set  bool
@@ -182,7 +178,7 @@ func (s SASL) validate(m *Mistakes) {
 	}
 }
 
-// rejectSet adds a mistake for each field that is set.
+// rejectSet adds a mistake for each field that is set but must not be.
 func rejectSet(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if f.set {
@@ -191,7 +187,7 @@ func rejectSet(m *Mistakes, fields []field, why string) {
 	}
 }
 
-// require adds a mistake for each field that is empty.
+// require adds a mistake for each required field that is empty.
 func require(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if !f.set {
@@ -245,7 +241,7 @@ func (o OAuth) validate(m *Mistakes) {
 	m.Add(err)
 }
 
-// allLoopback reports whether the address of every broker is on this machine.
+// allLoopback reports whether all brokers are on this machine.
 func allLoopback(brokers []string) bool {
 	for _, b := range brokers {
 		host, _, err := splitBroker(b)

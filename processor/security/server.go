@@ -2,16 +2,16 @@ package security
 
 import "crypto/tls"
 
-// ServerCertificates is a server's TLS configuration, made from files that are read again
-// while it is in use. A new connection gets the current one; open connections keep theirs.
+// ServerCertificates is a server's TLS configuration, made from files that are read again while it is in use. A
+// new connection gets the current configuration; open connections keep the older one.
 type ServerCertificates struct {
 	Reloaded[*Certificates]
-	// ClientAuth says whether clients send a certificate. Without it the authorities of the
+	// ClientAuth says whether clients must send a certificate. With tls.NoClientCert, the authorities of the
 	// files are not used.
 	ClientAuth tls.ClientAuthType
 }
 
-// Config returns the configuration for a listener. Start comes before it.
+// Config returns the configuration for a listener. Start must be called before it.
 func (c *ServerCertificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, SessionTicketsDisabled: c.ClientAuth != tls.NoClientCert,
@@ -27,7 +27,7 @@ func (c *ServerCertificates) configFor(files *Certificates) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*files.Pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if c.ClientAuth != tls.NoClientCert {
 		config.ClientCAs, config.ClientAuth = files.Pool, c.ClientAuth
-		// A resumed session was verified against the authorities of its time.
+		// A resumed session would skip the check against authorities that have changed since.
 		config.SessionTicketsDisabled = true
 	}
 	return config

@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	// certificateCheckInterval is the least time between two loads of the
-	// certificate files.
+	// certificateCheckInterval is the least time between two loads of the certificate files.
 	certificateCheckInterval = 5 * time.Second
-	// dialTimeout limits connecting with the TLS handshake. It is franz-go's own.
+	// dialTimeout limits connecting, including the TLS handshake. It is franz-go's own default.
 	dialTimeout = 10 * time.Second
 )
 
-// load reads the files. The names of their variables begin with prefix.
+// load reads the files of the settings. prefix begins the names of their environment variables.
 func (t TLS) load(prefix string) (*Certificates, error) {
 	return LoadCertificates(File{prefix + "CERT_FILE", t.CertFile}, File{prefix + "KEY_FILE", t.KeyFile}, File{prefix + "CA_FILE", t.CAFile})
 }
 
-// certificates is a client's TLS configuration, made from files. The client
-// loads them when it opens a connection or writes to one. Changed files make a new
-// version. A connection of an older version closes when it has no in-flight
-// request.
+// certificates is a client's TLS configuration, made from files. The client loads the files when it opens a
+// connection or writes to one. Files that have changed make a new version. A connection with an older version
+// closes as soon as it has no in-flight request.
 type certificates struct {
 	Reloaded[*Certificates]
 	serverName string
@@ -58,13 +56,13 @@ func (s *credentials) certificates(prefix string, settings TLS) (*certificates, 
 	return c, nil
 }
 
-// config returns the configuration for a new connection and its version.
+// config returns the TLS configuration for a new connection, and its version.
 func (c *certificates) config() (*tls.Config, uint64) {
 	files, version := c.Current()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName, RootCAs: files.Pool}
 	if files.Pair != nil {
-		// Send the pair whichever authorities the broker names. A broker that does
-		// not trust it then reports it, instead of an anonymous client.
+		// Send the certificate whichever authorities the broker names. A broker that does not trust it then says
+		// so, instead of reporting an anonymous client.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return files.Pair, nil }
 	}
 	return config, version
@@ -88,30 +86,29 @@ func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn
 	return &brokerConn{Conn: conn, addr: addr, certificates: c, version: version}, nil
 }
 
-// errReplaced ends a connection of older certificates. The client treats it as a
-// network error: it opens a new connection and sends the request there. The broker
-// received no byte of the request.
+// errReplaced ends a connection with older certificates. The client treats it as a network error: it opens a
+// new connection and sends the request there. This is safe, because the broker has received no byte of the
+// request.
 var errReplaced = fmt.Errorf("connection with replaced certificates: %w", net.ErrClosed)
 
-// brokerConn is a connection that ends after certificates changed. The client has
-// one writer and one reader for each connection, and writes every request with
-// one Write.
+// brokerConn is a connection that ends after its certificates have changed. It relies on franz-go: a connection
+// has one writer and one reader, and each request is written with a single Write.
 type brokerConn struct {
 	net.Conn
 	addr         string
 	certificates *certificates
 	version      uint64
 
-	inFlight atomic.Int64 // requests without a complete response
+	inFlight atomic.Int64 // requests whose response is not complete yet
 
-	// Read uses these for the current response.
+	// size, sizeLen and left describe the response that Read is reading; only Read uses them.
 	size    [4]byte
 	sizeLen int
 	left    uint32
 }
 
-// Write sends a request. It returns errReplaced if the connection is of older
-// certificates and has no in-flight request.
+// Write sends a request. It returns errReplaced if the connection has older certificates and no in-flight
+// request.
 func (c *brokerConn) Write(p []byte) (int, error) {
 	if c.inFlight.Load() == 0 {
 		if _, now := c.certificates.Current(); now != c.version {
@@ -122,19 +119,20 @@ func (c *brokerConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read reads a part of a response. It counts responses by the length before
-// each.
+// Read reads a part of a response. It counts complete responses by the length in front of each response.
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.count(p[:n])
 	if err != nil {
-		// In TLS 1.3 the client's handshake ends before the broker rejects its
-		// certificate.
+		// In TLS 1.3 the client's handshake ends before the broker checks the client's certificate, so the
+		// broker's rejection arrives with a read.
 		err = tlsBroker.explain(err, c.addr)
 	}
 	return n, err
 }
 
+// count follows the responses in the bytes that were read, each with its length in front, and counts complete
+// ones.
 func (c *brokerConn) count(b []byte) {
 	for len(b) > 0 {
 		if c.sizeLen < len(c.size) {
@@ -154,7 +152,8 @@ func (c *brokerConn) count(b []byte) {
 	}
 }
 
-// tlsPeer is the other side of TLS, with what to do after a failed handshake.
+// tlsPeer is the other side of a TLS connection, with what an operator can do after each kind of failed
+// handshake.
 type tlsPeer struct{ name, address, authorities, port, refusal string }
 
 var (
@@ -174,7 +173,7 @@ var (
 	}
 )
 
-// explain adds the cause of a failed handshake and the setting to check.
+// explain adds to an error the cause of a failed handshake, and the setting to check.
 func (p tlsPeer) explain(err error, addr string) error {
 	var (
 		unknown  x509.UnknownAuthorityError
