@@ -30,7 +30,7 @@ REAL_PACKAGES ?= 2
 REAL_PARALLEL ?= 3
 # And for tests with the race detector, which computes all the time: one that waits for another would wait in vain.
 RACE_PACKAGES ?= 2
-RACE_PARALLEL ?= 3
+RACE_PARALLEL ?= 4
 # What make race, make full and make fuzz run: PACKAGES='./dedup ./state' RUN='^TestStore'. PART=k/n is every n-th fuzz target, mutant or row of
 # faults, from number k on.
 PACKAGES ?= ./... ./.ci/select ./.ci/size
