@@ -8,20 +8,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// problemType begins the type of every problem, a relative reference that
-// identifies it (RFC 9457, section 3.1.1).
+// problemType begins the type of every problem. The type is a relative reference that identifies the problem
+// (RFC 9457, section 3.1.1).
 const problemType = "/problems/"
 
-// problem is a reason for an error response. Its name ends its type, and is the
-// response in metrics and log.
+// problem is a reason for an error response. Its name ends the type of the problem, and names the response in
+// metrics and log.
 type problem struct {
 	name   string
 	status int
 	title  string
 }
 
-// The problems; their names stay. A comment says when it is the response: HTTP.md
-// is made of it.
+// The problems. Their names must never change. The comment of a problem says when it is the response: the page
+// HTTP.md is made from these comments.
 var (
 	// no route has the path; an encoded path such as /%61 is another path than /a
 	problemNotFound = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
@@ -123,7 +123,7 @@ var (
 	problemVerdictTimeoutUnchecked = problem{"verdict-timeout-unchecked", http.StatusGatewayTimeout, "The verdict did not arrive in time, and a retry may be emitted too"}
 )
 
-// problems lists them all.
+// problems lists all problems.
 var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemQuota, problemEncoding, problemBrokenEncoding, problemSource, problemHandshake, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemForwarded, problemInProgress, problemCollision,
@@ -133,7 +133,7 @@ var problems = []problem{
 	problemKafkaUnavailableUnchecked, problemVerdictTimeoutUnchecked,
 }
 
-// problemBody is the JSON of a problem.
+// problemBody is the JSON of a problem's response.
 type problemBody struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -161,7 +161,7 @@ func (p problem) respondTo(a *wire.Answer, detail string) *response {
 	return p.response(bodyTo(a, detail))
 }
 
-// bodyTo returns what a problem says of a verdict.
+// bodyTo returns the part of a problem's body that describes the verdict.
 func bodyTo(a *wire.Answer, detail string) *problemBody {
 	body := &problemBody{
 		Detail: detail, Verdict: a.Verdict.String(), Key: a.Key, State: a.Status, Attempt: a.Attempt, First: a.First, FirstRequest: a.FirstRequest,
