@@ -19,7 +19,7 @@ func writeFacts(w io.Writer, indent string, facts []fact) {
 	}
 }
 
-// plural writes a number and its noun: 1 key, 2 keys.
+// plural writes a number and its noun, such as 1 key and 2 keys.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
