@@ -177,7 +177,7 @@ func adjacentHint(d *rules.Derived) string {
 // shownEntry is the row of a key.
 type shownEntry struct {
 	Task      string `json:"task"`
-	KeptUnder string `json:"kept_under,omitempty"` // digest of the key in an adjacent bucket under which the row is kept; absent if the row is under the event's own key
+	KeptUnder string `json:"kept_under,omitempty"` // digest of the row's key in an adjacent bucket; absent for the event's own key
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
