@@ -34,7 +34,7 @@ func describeEvents(routes []*rules.Route) string {
 // eventBody describes the body of an event: the fields that the routes read.
 func eventBody(routes []*rules.Route) *requestBody {
 	s := schema{}
-	object := true // a key source that reads fields finds a key only in a JSON object
+	object := true // while every key source reads fields: then only a JSON object has a key
 	for _, r := range routes {
 		if r.Match != nil && r.Match.Header == "" {
 			s.describe(&r.Match.Field, schema{"description": "Selects the route."})
