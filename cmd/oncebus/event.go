@@ -76,19 +76,19 @@ func (h headerList) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// openPayload opens the FILE argument, or standard input if it is missing or "-".
+// openPayload opens the FILE argument. If the argument is missing or "-", it returns standard input.
 func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 	if len(rest) != 1 || rest[0] == "-" {
 		return io.NopCloser(stdin), nil
 	}
-	// A directory can be opened; only reading it would fail.
+	// The system opens a directory without an error and fails only when it is read, so we check here.
 	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory, want a file with one event", rest[0])
 	}
 	return os.Open(rest[0])
 }
 
-// readEvent reads the payload of openPayload.
+// readEvent reads the payload that openPayload opens.
 func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
 	in, err := openPayload(rest, stdin)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// fact is one named line of output. writeFacts skips it if it has no value.
+// fact is a line of output with a name and a value. writeFacts leaves it out if it has no value.
 type fact struct{ name, value string }
 
-// writeFacts writes one line for each fact that has a value.
+// writeFacts writes a line for each fact that has a value.
 func writeFacts(w io.Writer, indent string, facts []fact) {
 	for _, f := range facts {
 		if f.value != "" {

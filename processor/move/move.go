@@ -89,11 +89,11 @@ func (m *Mover) find(ctx context.Context) error {
 
 // Options has what the operator says about a move.
 type Options struct {
-	// Partitions is the number to move to. With ToRouted, 0 is that of the app, or that of a
-	// new app.
+	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app has or,
+	// if it has no partitions of its own yet, for the number of a new app.
 	Partitions int32
-	// ToRouted moves the keys of prepartitioned topics: those that the caller's routes file
-	// has without `+"`prepartitioned`"+`. LateOK permits that events of a partition become late.
+	// ToRouted moves the keys of prepartitioned topics: of the topics that have no `prepartitioned` in the caller's routes
+	// file. LateOK permits that events of a partition become late.
 	ToRouted, LateOK bool
 	Limit            time.Duration // how long the input may be held before the move is undone
 	By               string        // who moves, for people

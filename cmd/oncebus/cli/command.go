@@ -12,22 +12,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Command is one subcommand of oncebus.
+// Command describes a subcommand of oncebus.
 type Command struct {
 	Name     string
 	Synopsis string // what follows the name in the first line of the help
 	About    string // one line in the list of commands
 	Long     string // what the command does, in whole sentences
-	Example  string // command lines, one a line
-	ArgsMax  int    // most arguments that are not flags
+	Example  string // command lines, each on its own line
+	ArgsMax  int    // largest number of arguments that are not flags
 
-	Flags func(*pflag.FlagSet) // defines the flags; nil for none
+	Flags func(*pflag.FlagSet) // defines the flags; nil if there are none
 	More  func(io.Writer)      // prints what follows the options in the help; nil for nothing
-	// Words returns the words that a shell completes: for the flag of that name, or for
-	// an argument if flag is "". It is nil for a command whose arguments are files.
+	// Words returns the words that a shell offers for the flag with this name or, if flag is "", for an argument. It
+	// is nil for a command whose arguments are files.
 	Words func(p Process, flag string) []string
-	// Run gets the arguments that are not flags and returns the exit code. It is nil for a
-	// command that only groups Commands.
+	// Run executes the command with the arguments that are not flags, and returns the exit code. It is nil for a
+	// command that only groups other Commands.
 	Run      func(ctx context.Context, args []string, p Process) int
 	Commands Commands
 }
