@@ -63,6 +63,7 @@ type auditedRule struct {
 	DiskBytes      int64             `json:"disk_bytes"`
 }
 
+// auditedAdvice is a recommended setting.
 type auditedAdvice struct {
 	MS      int64   `json:"ms"` // 0: no advice
 	Text    string  `json:"text"`
@@ -71,6 +72,7 @@ type auditedAdvice struct {
 	Warning string  `json:"warning,omitempty"`
 }
 
+// auditedDelay is the number of copies with a delay up to a bound.
 type auditedDelay struct {
 	UpTo       int64          `json:"up_to_ms"` // 0: no bound
 	Copies     audit.Estimate `json:"copies"`
@@ -78,6 +80,7 @@ type auditedDelay struct {
 	ShareError float64        `json:"share_standard_error"`
 }
 
+// auditedLateness is the number of events that are late up to a bound.
 type auditedLateness struct {
 	UpTo   int64   `json:"up_to_ms"` // 0: events in order; -1: no bound
 	Events uint64  `json:"events"`
@@ -91,22 +94,26 @@ type auditedPart struct {
 	Copies audit.Estimate `json:"copies"`
 }
 
+// auditedHour has the numbers of an hour of event time.
 type auditedHour struct {
 	Start  time.Time      `json:"start"`
 	Events uint64         `json:"events"`
 	Copies audit.Estimate `json:"copies"`
 }
 
+// auditedMismatch is a copy whose payload differs from the payload of its first record.
 type auditedMismatch struct {
 	First string `json:"first"`
 	Copy  string `json:"copy"`
 }
 
+// auditedTop is a key with many copies.
 type auditedTop struct {
 	First  string `json:"first"`
 	Copies uint32 `json:"copies"`
 }
 
+// auditedReason is a reason why records have no key.
 type auditedReason struct {
 	Reason string `json:"reason"`
 	First  string `json:"first"`

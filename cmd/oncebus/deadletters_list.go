@@ -129,6 +129,7 @@ func shownText(text string) string {
 
 func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
+// groupKey is what --summary counts dead letters by.
 type groupKey struct{ route, class string }
 
 // letterGroup counts the dead letters of a route and class. Its JSON names are an interface.

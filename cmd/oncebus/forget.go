@@ -95,6 +95,7 @@ type shownErasures struct {
 	Remains []remains `json:"remains"`
 }
 
+// shownErasure is what happened to one of the selected keys.
 type shownErasure struct {
 	Selected string           `json:"selected"` // as on the command line, or file:line
 	Route    string           `json:"route"`
@@ -106,6 +107,7 @@ type shownErasure struct {
 	hint      string
 }
 
+// shownErasedRow is a row that the command has erased, or has asked to be erased.
 type shownErasedRow struct {
 	Digest  string              `json:"digest"`
 	Task    string              `json:"task"`

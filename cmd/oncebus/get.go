@@ -58,6 +58,7 @@ const (
 	historyTime    = 30 * time.Second
 )
 
+// get runs the command: it looks up the row of the selected key, and adds the first event and the history.
 func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) int {
 	in, code, done := o.inspect(ctx, "get", rest, p)
 	if done {

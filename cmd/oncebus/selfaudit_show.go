@@ -51,6 +51,7 @@ type auditJSON struct {
 	Positions  auditPositions      `json:"positions"`
 }
 
+// auditRoute has the numbers of a route.
 type auditRoute struct {
 	Route string `json:"route"`
 	selfaudit.RouteCounts

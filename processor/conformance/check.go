@@ -150,6 +150,7 @@ func (c *checker) answered(e *Entry) {
 	}
 }
 
+// outcome judges an outcome that the executor has written.
 func (c *checker) outcome(e *Entry) {
 	a := c.known(e)
 	if a == nil {
@@ -207,6 +208,7 @@ func (c *checker) conclude() {
 	}
 }
 
+// concludeAttempt judges an attempt by all of its outcomes.
 func (c *checker) concludeAttempt(a *attempt) {
 	switch {
 	case !a.supersededAt.IsZero():

@@ -380,6 +380,8 @@ func (r *runner) crashInWork(ctx context.Context, d Dispatch) error {
 	return nil
 }
 
+// crashInCharge kills the executor while the gateway holds its charge, and starts the executor again. booked tells
+// whether the gateway books the charge before it holds it.
 func (r *runner) crashInCharge(ctx context.Context, all []*Dispatch, booked bool) error {
 	held := r.Gateway.hold(booked)
 	defer r.Gateway.release()

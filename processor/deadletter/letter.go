@@ -153,6 +153,7 @@ func ownFrom(headers []kgo.RecordHeader) int {
 	return len(headers)
 }
 
+// classOf returns the class of a dead letter, from its reason and its verdict.
 func classOf(l *Letter) Class {
 	switch {
 	case strings.HasPrefix(l.Reason, wire.ReasonBatch):

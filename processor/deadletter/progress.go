@@ -42,6 +42,7 @@ type chunkID struct {
 	first     int64
 }
 
+// chunk is the value of a progress record: what was done about chunkOffsets dead letters.
 type chunk struct {
 	// Topic is for people who read the record; the key has the topic's id.
 	Topic    string `json:"topic"`

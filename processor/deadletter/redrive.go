@@ -73,6 +73,7 @@ func interrupted(ctx context.Context, err error) error {
 	return fmt.Errorf("interrupted between two transactions: run it again, it goes on where it stopped: %w", err)
 }
 
+// redrive selects the dead letters first and then produces them in batches, one transaction per batch.
 func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report := &Report{Fates: []Fated{}, Skipped: []Skipped{}}
 	if c.writer != nil && c.refused != nil {
@@ -123,6 +124,8 @@ func pace(ctx context.Context, began time.Time, sent, rate int) error {
 	return kafka.Pause(ctx, time.Until(due))
 }
 
+// redriveBatch redrives the dead letters of a batch in one transaction. It adds those that cannot be redriven to
+// skipped.
 func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
 	letters, err := c.letters(ctx, batch)
 	if err != nil {
@@ -302,6 +305,8 @@ func (c *Client) Drop(ctx context.Context, sel *Selection, remove bool, scanned 
 	return report, c.explain(interrupted(ctx, err))
 }
 
+// drop marks the selected dead letters in transactions of at most dropRecordsMax. If remove is true, it then
+// deletes records.
 func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
 	report := &DropReport{Deleted: map[string]int64{}}
 	p, err := c.plan(ctx, sel, scanned, func(*Letter) *Skip { return nil })

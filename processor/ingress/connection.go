@@ -49,6 +49,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+// connectionKey is the key under which the context of a request has its connection.
 type connectionKey struct{}
 
 // withConnection makes the connection of a request available to the handler of that request.
@@ -96,6 +97,8 @@ func boundChunks(r *http.Request, limit int) {
 	}
 }
 
+// Read implements net.Conn. It does the TLS handshake first, fails for a chunk over the limit, and drops empty
+// lines between requests.
 func (c *connection) Read(p []byte) (int, error) {
 	if conn, ok := c.Conn.(*tls.Conn); ok && !c.shook {
 		c.shook, c.refused = true, c.handshake(conn)

@@ -23,6 +23,7 @@ type framing struct {
 	left uint64 // bytes of the body or chunk that are still to come
 }
 
+// framingState is what the next byte of the connection belongs to.
 type framingState uint8
 
 const (
@@ -95,6 +96,7 @@ func (f *framing) endLine(line []byte) {
 	}
 }
 
+// endHeadLine takes a line of a request's head: it looks for the headers that tell how the body ends.
 func (f *framing) endHeadLine(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	f.lines++

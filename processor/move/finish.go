@@ -29,6 +29,8 @@ func (m *Mover) Finish(ctx context.Context) (*Finished, error) {
 	return f, m.explain(err)
 }
 
+// finish refuses to run while a switch is going on. It seals the old repartition topics and waits until their
+// records are forwarded; then it deletes the topics that are no longer needed.
 func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 	t := m.app.Topology
 	rows, err := app.ReadRows(ctx, m.conn.Client, t)

@@ -148,6 +148,8 @@ func (m *Mover) Move(ctx context.Context, o Options) (*State, error) {
 	return s, m.explain(err)
 }
 
+// move fences the copier of an earlier run, makes this run the leader of the switch, and leads the switch to its
+// end.
 func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	rows, err := app.ReadRows(ctx, m.conn.Client, m.app.Topology)
 	if err != nil {
@@ -318,7 +320,7 @@ func (r *run) observeHold(rows app.Rows) {
 	}
 }
 
-// preparedMax is how long the last copies may take so that the hold may begin.
+// preparedMax is how long the last pass of copies may have taken so that the hold can begin.
 const preparedMax = 2 * time.Second
 
 // gather gathers the facts that the next phase needs.

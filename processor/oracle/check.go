@@ -189,6 +189,8 @@ type group struct {
 	resets map[int64]bool // offsets that the harness has set
 }
 
+// note checks the next sample: the offset must not go back, and a checkpoint must have it, unless the harness has
+// set it.
 func (g *group) note(c *check, i int, s Sample) {
 	g.newest = s
 	if s.Reset {

@@ -61,6 +61,7 @@ type claim struct {
 	startID    string      // the start id to which the start of the attempt was granted; "" if it was not started
 }
 
+// requester is an event that waits for the outcome of a claim.
 type requester struct {
 	key         string // of the record
 	at          position
@@ -281,6 +282,7 @@ func (f *claimFold) isRetained(k *claim) bool {
 	return k != nil && (!f.seen || k.first >= f.last-2*f.Window-f.Grace)
 }
 
+// event judges an event: it is invalid, late or a duplicate, or it makes a new claim and is dispatched.
 func (f *claimFold) event(r *Record, e *envelope) {
 	key, time, from := string(r.Key), e.time, e.from
 	switch {

@@ -183,12 +183,14 @@ type fate struct {
 	keyed   bool // it was first read with a key, so that a sample of the keys can leave it out
 }
 
+// outcome is the result of the newest completed attempt of a key.
 type outcome struct {
 	attempt   uint32
 	content   uint64
 	ambiguous bool
 }
 
+// openReply is a reply whose outcome the ledger has not read yet.
 type openReply struct {
 	digests []digest
 	attempt uint32

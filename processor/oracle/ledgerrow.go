@@ -174,6 +174,8 @@ func (l *Ledger) Changelog(item *ChangelogItem) {
 	l.bound()
 }
 
+// row takes a row of the changelog: it updates the state of the key and, if the row stands for a first event or a
+// new attempt, looks for its event and its output.
 func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	s := &l.spaces[row.Space]
 	if !s.known {

@@ -50,6 +50,7 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	return l.appendCarried(dst)
 }
 
+// appendCarried appends the records that wait for their counterpart.
 func (l *Ledger) appendCarried(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(l.openRows()))
 	for d, rows := range l.rows {
@@ -129,6 +130,7 @@ func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	return l, nil
 }
 
+// restoreCarried reads what appendCarried has written.
 func (l *Ledger) restoreCarried(f *fields) {
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))

@@ -159,6 +159,7 @@ type count struct {
 // of duplicates.
 type bucket struct{ rows, lowest int64 }
 
+// counts has the counts of a checkpoint.
 type counts map[counted]count
 
 // openCounts reads, for each count: namespace id, status | for events: all, duplicates, uvarints | for rows:

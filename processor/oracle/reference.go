@@ -43,8 +43,8 @@ func (r *row) value(dst []byte) []byte {
 type fold struct {
 	rows map[digest]row
 	// windows has the rows of a key, the latest first, down to a row that tells nothing about the window before
-	// it. linked tells that the task is at level 2: then only rows of others and of seeds tell nothing about
-	// it.
+	// it. linked tells that the task is at level 2: then only seeds, and tasks at level 1 before it,
+	// have made rows that tell nothing about it.
 	windows map[digest][]row
 	linked  bool
 	times   [256]int64 // stream time by namespace id

@@ -219,6 +219,8 @@ func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result
 	return result, nil
 }
 
+// audit audits the range from a position to a new cut. If the range before cannot be checked, it only begins. If a
+// task has judged by routes that the auditor has not read, it starts again with these routes.
 func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result := &Result{}
 	start := from == nil

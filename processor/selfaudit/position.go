@@ -123,8 +123,9 @@ func (p *Position) lowest(a *Auditor) map[string][]int64 {
 	return lowest
 }
 
-// continues checks that an audit can continue at a position, and returns why the range from there cannot be
-// checked. If there is such a reason, records before it may have been deleted.
+// continues checks that an audit can continue at a position, and returns why the range from there cannot be checked,
+// because routes have changed or keys have moved. In that case records since the position may have been deleted, because
+// the next range begins later anyway; otherwise deleted records are an error.
 func (a *Auditor) continues(ctx context.Context, p *Position) (why []string, err error) {
 	switch {
 	case p.App != a.cfg.AppID:

@@ -160,6 +160,8 @@ func fetch(ctx context.Context, workers []*worker, streams []*stream) (wait func
 // errFetched ends the reading of a stream after one fetch.
 var errFetched = errors.New("fetched")
 
+// next reads the next fetch of the stream. It returns how to apply the fetch to the ledger, so that only one
+// goroutine uses the ledger.
 func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 	c = chunk{next: s.end, apply: func(*oracle.Ledger) {}}
 	w.ctx, w.failed = ctx, nil

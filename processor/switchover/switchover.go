@@ -119,7 +119,8 @@ func Route(p Phase) (to Generation, ok bool) {
 // Action is what an old task does next.
 type Action uint8
 
-// The actions.
+// The actions. Judge judges records as usual, Close commits a checkpoint that is closed for the switch, and Wait judges
+// nothing.
 const (
 	Judge Action = iota
 	Close

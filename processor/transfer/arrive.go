@@ -62,6 +62,8 @@ func Arrive(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog
 	return arrived, c.explain(err)
 }
 
+// arrive makes all checks, and creates the app only at its end. If an earlier command has created the app, it
+// changes nothing.
 func (c *Client) arrive(ctx context.Context, o *ArriveOptions) (*Arrived, error) {
 	file, err := o.Open()
 	if err != nil {

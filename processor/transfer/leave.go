@@ -19,6 +19,8 @@ func (c *Client) ExportLeaving(ctx context.Context, to File, withoutOpen bool, w
 	return exported, c.explain(err)
 }
 
+// exportLeaving writes the file, and checks after it that the hold is still the same and that no event has come
+// since: the file then has everything that the app has judged.
 func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
 	before, err := c.leavingHold(ctx)
 	if err != nil {

@@ -40,12 +40,12 @@ const tailRecords = 2048
 // A mirrorSearch finds a held offset in a mirrored partition. The tail is the last records before the held
 // offset. The search reads the mirror's records in order, beginning at a record that is not behind the tail.
 //
-// It finds one of two starts: the first record that is not proven to belong to the tail, or the record behind
-// the first copy of the tail's last record. Such a start may be too early, but never too late:
+// The start that it finds is the first record that is not proven to belong to the tail, or the record behind the first
+// copy of the tail's last record, whichever comes first. Such a start may be too early, but never too late:
 //
 //   - A mirror reads a partition in order, and continues from what it has committed. Therefore the first copy of a record
 //     comes after the first copies of all records before it, even if the mirror repeats records, or if two instances of it
-//     write at once. For example, no record from the held offset on comes before the first copy of the tail's last record.
+//     write at once. In particular, no record from the held offset on comes before the first copy of the tail's last record.
 //   - If the mirror's producers do change the order, or if other programs write to the partition, a record that is not in
 //     the tail comes earlier. Then the start is at that record at the latest.
 //

@@ -94,6 +94,7 @@ func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progre
 	return j, p, nil
 }
 
+// read returns the newest progress in the manifest topic; nil if there is none.
 func (j *journal) read(ctx context.Context) (newest *progress, err error) {
 	t := j.app.Topology
 	reader := j.leaders.NewReader(t.Manifest, t.Topics[t.Manifest].ID, 0)

@@ -107,6 +107,9 @@ func (c *Client) Seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	return report, c.explain(err)
 }
 
+// seed checks the whole source, takes over the progress from earlier commands, and then writes the seeds. If the
+// app came to this cluster with the file, seed writes the stream times before the seeds, and notes the end of the
+// arrival after them.
 func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	s := &seeding{o: o, written: map[seedKey]bool{}, sent: map[int32]int64{}, began: time.Now(), saved: time.Now()}
 	if c.app.Topology.Repartition == "" {
@@ -448,6 +451,7 @@ func (s *seeding) count(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// countOf adds what the changelog of partition p tells about the seeds of this run.
 func (s *seeding) countOf(ctx context.Context, p int) error {
 	// This does not read up to the high watermark: it would wait for the end of an open transaction, and the
 	// next seeds would wait too.

@@ -230,6 +230,7 @@ func (c *Client) namespaceOf(name string) int {
 	return -1
 }
 
+// conclude compares each key of the file with what the app has about it, and counts the results.
 func (c *Client) conclude(result *Compared, keys map[dedup.Digest]*compared, snapshots []*snapshot) {
 	windows := c.windows()
 	for digest, key := range keys {

@@ -58,6 +58,7 @@ func (l *Log) add(at time.Time, level slog.Level, text, detail string) {
 	})
 }
 
+// logHandler keeps warnings and errors in a Log, and passes all records on.
 type logHandler struct {
 	log    *Log
 	next   slog.Handler

@@ -83,8 +83,10 @@ func (c *counts) since(earlier *counts) (d counts) {
 	return d
 }
 
+// taskKey identifies a task in the metrics.
 type taskKey struct{ process, topic, partition string }
 
+// taskReading has the metrics of a task; lagRecords and lagSeconds are -1 while they are not known.
 type taskReading struct {
 	lagRecords, lagSeconds, remaining float64
 	stalled                           bool
