@@ -65,7 +65,7 @@ func (c *Client) exportWith(ctx context.Context, to File, leaving *portable.Leav
 	}
 }
 
-// export writes a file once. It returns errMoved if the app compacted or trimmed a changelog meanwhile.
+// export writes a file once. It returns errMoved if the app compacted or trimmed a changelog while it was read.
 func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	h, snapshots, err := c.header(ctx)
 	if err != nil {
